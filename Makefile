@@ -1,0 +1,40 @@
+# Everything a person or CI runs. `make demo` and `make test` set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEEDS ?= 100
+
+.PHONY: setup check test demo simulate bench-smoke bench docs wheelhouse clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: apt-get install python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || (echo "python3-venv is missing: apt-get install python3-venv"; exit 1)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_docs.py
+
+test: setup
+	$(BIN)/python -m pytest -q -ra tests
+
+demo: setup
+	$(BIN)/strandline demo
+
+simulate: setup
+	$(BIN)/strandline simulate --seeds $(SEEDS)
+
+bench-smoke: setup
+	$(BIN)/python -m bench.smoke
+
+docs: setup
+	$(BIN)/strandline docs docs
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .demo

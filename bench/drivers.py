@@ -1,0 +1,196 @@
+"""Load from outside, the same for every system: librdkafka through confluent-kafka, and a raw-wire cannon.
+
+The cannon sends one pre-encoded Produce request again and again over one connection, a fixed number in
+flight, so that what it measures is the broker and not a client.
+"""
+
+import gc
+import itertools
+import socket
+import struct
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from strandline.protocol.messages.header import RequestHeader
+from strandline.protocol.messages.produce import ProduceRequest
+from strandline.protocol.records import BatchBuilder
+from strandline.protocol.schema import encode
+
+PRODUCE_VERSION = 9
+CORRELATION_AT = 8  # behind size, key and version
+ERROR_BEFORE_OFFSET = struct.Struct(">hq")
+
+
+@dataclass
+class Load:
+    """What a driver did."""
+
+    records: int
+    seconds: float
+    failed: int = 0
+    longest_gap_s: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.seconds
+
+
+def create_topic(bootstrap: str, name: str, partitions: int, replicas: int) -> None:
+    """Create a topic and wait until every partition has a leader."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
+        future.result(30)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = admin.list_topics(name, timeout=5).topics[name].partitions.values()
+        if len(found) == partitions and all(p.leader >= 0 and len(p.isrs) == replicas for p in found):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"{name} did not get its leaders")
+
+
+def leader_of(bootstrap: str, topic: str, partition: int) -> int:
+    """The id of the broker that leads a partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return int(admin.list_topics(topic, timeout=5).topics[topic].partitions[partition].leader)
+
+
+def produce(bootstrap: str, topic: str, *, value: bytes, seconds: float, **more: object) -> Load:
+    """Send as fast as the client can for `seconds`; every record's delivery report is counted."""
+    counts = {"ok": 0, "failed": 0}
+
+    def reported(error: object, _message: object) -> None:
+        counts["failed" if error else "ok"] += 1
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+            "on_delivery": reported,
+            **more,
+        }
+    )
+    gc.disable()
+    began = time.perf_counter()
+    send, poll = producer.produce, producer.poll
+    while time.perf_counter() - began < seconds:
+        try:
+            for _ in range(500):
+                send(topic, value)
+        except BufferError:
+            poll(0.01)
+        poll(0)
+    producer.flush(60)
+    seconds = time.perf_counter() - began
+    gc.enable()
+    return Load(counts["ok"], seconds, counts["failed"])
+
+
+def steady(bootstrap: str, topic: str, *, rate: float, seconds: float, at_s: float, event: object) -> Load:
+    """One record every 1/`rate` seconds to partition 0, `event()` at `at_s`; the longest gap between acks."""
+    acks: list[float] = []
+    failed = [0]
+
+    def reported(error: object, _message: object) -> None:
+        if error:
+            failed[0] += 1
+        else:
+            acks.append(time.perf_counter())
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "linger.ms": 0,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+    )
+    began = time.perf_counter()
+    sent, done = 0, False
+    while (now := time.perf_counter()) - began < seconds:
+        if not done and now - began >= at_s:
+            event()  # type: ignore[operator]
+            done = True
+        if sent < (now - began) * rate:
+            producer.produce(topic, b"x" * 100, partition=0, on_delivery=reported)
+            sent += 1
+        producer.poll(0 if sent < (now - began) * rate else 0.0005)
+    producer.flush(60)
+    gaps = [b - a for a, b in itertools.pairwise(acks)]
+    return Load(len(acks), time.perf_counter() - began, failed[0], max(gaps, default=0.0))
+
+
+def cannon(
+    address: tuple[str, int], topic: str, *, batch: bytes, acks: int, window: int, seconds: float
+) -> Load:
+    """The same Produce request over and over, `window` in flight; every answer is checked for an error."""
+    request = _request(topic, batch, acks)
+    sent = received = 0
+    with socket.create_connection(address) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        buffer, began = bytearray(), time.perf_counter()
+        stop_at = began + seconds
+        while True:
+            room = window - (sent - received)
+            if time.perf_counter() < stop_at and room > 0:
+                sock.sendall(request * room if len(request) < 65536 else b"".join([request] * room))
+                sent += room
+            if sent == received:
+                break
+            buffer += sock.recv(1 << 16)
+            received += _answers(buffer)
+        return Load(received, time.perf_counter() - began)
+
+
+def _answers(buffer: bytearray) -> int:
+    """Take whole answers off the buffer; how many. An error in one is an error of the run."""
+    count = at = 0
+    while len(buffer) - at >= 4:
+        (size,) = struct.unpack_from(">i", buffer, at)
+        if len(buffer) - at < 4 + size:
+            break
+        # header (correlation, tags), topics (1), name, partitions (1), index: then the error code
+        name = buffer[at + 4 + 6] - 1
+        (error,) = struct.unpack_from(">h", buffer, at + 4 + 7 + name + 1 + 4)
+        assert error == 0, f"the broker answered error {error}"
+        at += 4 + size
+        count += 1
+    del buffer[:at]
+    return count
+
+
+def _request(topic: str, batch: bytes, acks: int) -> bytes:
+    body = ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[_topic(topic, batch)],
+    )
+    header = RequestHeader(
+        request_api_key=0, request_api_version=PRODUCE_VERSION, correlation_id=1, client_id="cannon"
+    )
+    parts = [*encode(header, 2), *encode(body, PRODUCE_VERSION)]
+    data = b"".join(parts)
+    return struct.pack(">i", len(data)) + data
+
+
+def _topic(topic: str, batch: bytes) -> object:
+    from strandline.protocol.messages.produce import PartitionProduceData, TopicProduceData
+
+    return TopicProduceData(
+        name=topic, partition_data=[PartitionProduceData(index=0, records=memoryview(batch))]
+    )
+
+
+def batch_of(records: int, size: int) -> bytes:
+    """A batch of `records` records with values of `size` bytes, of no producer (repeats are legal)."""
+    builder = BatchBuilder()
+    for _ in range(records):
+        builder.append(1_700_000_000_000, None, b"x" * size, ())
+    return builder.build()

@@ -1,0 +1,203 @@
+"""The systems under measurement: Strandline and Apache Kafka 3.9, each with its own ZooKeeper.
+
+Both are started with the same settings of the same meaning; both are killed at the end of a workload.
+Kafka's jars come by `mvn dependency:copy-dependencies` from `bench/kafka/pom.xml`.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from strandline.cli.ports import free_ports
+from strandline.cli.processes import BrokerProcess
+from strandline.cli.zookeeper import Zookeeper
+
+POM = Path(__file__).parent / "kafka" / "pom.xml"
+STOCK_FLAGS = (
+    "-server",
+    "-Xms1g",
+    "-Xmx1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+LOG4J = "log4j.rootLogger=WARN, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n" + (
+    "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
+)
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def settings(brokers: int) -> dict[str, str]:
+    """What both are told: durability and topics alike, timeouts at each one's defaults."""
+    return {
+        "log.segment.bytes": str(128 << 20),
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": str(brokers),
+        "min.insync.replicas": "2" if brokers > 1 else "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "message.max.bytes": str(2 << 20),
+        "replica.fetch.max.bytes": str(2 << 20),
+    }
+
+
+class System:
+    """A running system: brokers by id, with what they cost."""
+
+    name = ""
+
+    def __init__(self, directory: Path, brokers: int, more: Mapping[str, str] | None = None) -> None:
+        self.directory, self.count = directory, brokers
+        self.zookeeper = Zookeeper(directory / "zookeeper", tick_ms=2000)
+        self.settings = {**settings(brokers), **(more or {})}
+        ports = free_ports(2 * brokers)
+        self.ports = {id: (ports[2 * id - 2], ports[2 * id - 1]) for id in range(1, brokers + 1)}
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port, _ in self.ports.values())
+
+    def __enter__(self) -> "System":
+        self.zookeeper.start()
+        for id in self.ports:
+            self.start_broker(id)
+        self.wait_ready(self.count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for id in self.ports:
+            self.signal(id, signal.SIGKILL)
+        self.zookeeper.kill()
+
+    def start_broker(self, id: int) -> None:
+        raise NotImplementedError
+
+    def pid(self, id: int) -> int:
+        raise NotImplementedError
+
+    def signal(self, id: int, sign: signal.Signals) -> None:
+        raise NotImplementedError
+
+    def wait_ready(self, brokers: int, wait_s: float = 60) -> None:
+        """Wait until `brokers` brokers are known to a client."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            try:
+                if len(admin.list_topics(timeout=1).brokers) >= brokers:
+                    return
+            except Exception:  # librdkafka has one exception for everything
+                time.sleep(0.02)
+        raise TimeoutError(f"{self.name} did not come up in {self.directory}")
+
+    def cpu_s(self) -> float:
+        """CPU seconds that all brokers have used, user and system."""
+        return sum(_cpu_s(self.pid(id)) for id in self.ports)
+
+    def rss_anon_mb(self) -> float:
+        """Anonymous resident memory per broker, the mean, in MB."""
+        return sum(_rss_anon_kb(self.pid(id)) for id in self.ports) / self.count / 1024
+
+
+class Strandline(System):
+    """Our brokers."""
+
+    name = "strandline"
+
+    def __init__(self, directory: Path, brokers: int, more: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, brokers, more)
+        self.processes = {
+            id: BrokerProcess(
+                id, directory / f"broker-{id}", port, inner, self.zookeeper.address, dict(self.settings)
+            )
+            for id, (port, inner) in self.ports.items()
+        }
+
+    def start_broker(self, id: int) -> None:
+        self.processes[id].start()
+
+    def pid(self, id: int) -> int:
+        return self.processes[id].pid or 0
+
+    def signal(self, id: int, sign: signal.Signals) -> None:
+        if sign is signal.SIGKILL:
+            self.processes[id].kill()
+        else:
+            self.processes[id].signal(sign)
+
+
+class Kafka(System):
+    """Apache Kafka 3.9 in ZooKeeper mode, with its stock JVM flags and a quiet log."""
+
+    name = "kafka-3.9"
+    more_flags: tuple[str, ...] = ()
+
+    def __init__(self, directory: Path, brokers: int, more: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, brokers, more)
+        self.jars = jars()
+        self.children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start_broker(self, id: int) -> None:
+        folder = self.directory / f"broker-{id}"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = {
+            "broker.id": str(id),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[id][0]}",
+            "log.dirs": str(folder / "data"),
+            "zookeeper.connect": self.zookeeper.address,
+            **self.settings,
+        }
+        (folder / "server.properties").write_text("".join(f"{k}={v}\n" for k, v in lines.items()))
+        (folder / "log4j.properties").write_text(LOG4J)
+        flags = [*STOCK_FLAGS, *self.more_flags, f"-Dlog4j.configuration=file:{folder}/log4j.properties"]
+        line = ["java", *flags, "-cp", f"{self.jars}/*", "kafka.Kafka", str(folder / "server.properties")]
+        with (folder / "broker.log").open("ab") as log:
+            self.children[id] = subprocess.Popen(line, stdout=log, stderr=log, start_new_session=True)
+
+    def pid(self, id: int) -> int:
+        return self.children[id].pid
+
+    def signal(self, id: int, sign: signal.Signals) -> None:
+        child = self.children[id]
+        if child.poll() is None:
+            child.send_signal(sign)
+            if sign is signal.SIGKILL:
+                child.wait(10)
+
+
+def jars() -> Path:
+    """Kafka's jars, fetched once into the user's cache."""
+    folder = Path.home() / ".cache" / "strandline" / "kafka-3.9"
+    if not list(folder.glob("kafka_*.jar")):
+        sys.stderr.write("fetching Apache Kafka 3.9 with Maven\n")
+        subprocess.run(
+            [
+                "mvn",
+                "-q",
+                "-B",
+                "-f",
+                str(POM),
+                "dependency:copy-dependencies",
+                f"-DoutputDirectory={folder}",
+            ],
+            check=True,
+        )
+    return folder
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def _rss_anon_kb(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:")))

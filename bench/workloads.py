@@ -1,0 +1,161 @@
+"""Workloads of the suite (docs/benchmarks.md): each returns its figures for one system as a dict.
+
+Names follow the suite: W1 produce, W3 one record per request and the cannon's ceilings, W10 failover,
+W13 start-up, W14 idle memory.
+"""
+
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .drivers import Load, batch_of, cannon, create_topic, leader_of, produce, steady
+from .systems import Kafka, Strandline, System
+
+Figures = dict[str, float]
+BIG = {"linger.ms": 5, "batch.size": 1_000_000, "batch.num.messages": 100_000}
+SINGLE = {"linger.ms": 0, "batch.num.messages": 1, "max.in.flight.requests.per.connection": 5}
+VALUE = b"v" * 100
+WARM_UP_S = {"strandline": 3.0, "kafka-3.9": 20.0}
+
+
+@contextmanager
+def running(kind: type[System], brokers: int) -> Iterator[System]:
+    """A fresh system in a directory of its own, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory, kind(Path(directory), brokers) as system:
+        yield system
+
+
+def measured(system: System, load: Callable[[], Load]) -> tuple[Load, float]:
+    """A load and the CPU seconds that the brokers spent on it."""
+    before = system.cpu_s()
+    done = load()
+    return done, system.cpu_s() - before
+
+
+def w1(kind: type[System], seconds: float = 10) -> Figures:
+    """100-byte records, three brokers, RF 3, acks=all, linger 5 ms, 1 MB batches, through librdkafka."""
+    with running(kind, 3) as system:
+        create_topic(system.bootstrap, "w1", 6, 3)
+        produce(system.bootstrap, "w1", value=VALUE, seconds=WARM_UP_S[system.name], **BIG)
+        load, cpu_s = measured(
+            system, lambda: produce(system.bootstrap, "w1", value=VALUE, seconds=seconds, **BIG)
+        )
+        return {
+            "records/s": load.rate,
+            "broker CPU-s/GB": cpu_s / (load.records * 100 / 1e9),
+            "failed": float(load.failed),
+            "loaded RssAnon MB": system.rss_anon_mb(),
+        }
+
+
+def w3(kind: type[System], seconds: float = 8) -> Figures:
+    """One record per request, three brokers, RF 3, acks=all, through librdkafka."""
+    with running(kind, 3) as system:
+        create_topic(system.bootstrap, "w3", 6, 3)
+        produce(system.bootstrap, "w3", value=VALUE, seconds=WARM_UP_S[system.name], **SINGLE)
+        load, cpu_s = measured(
+            system, lambda: produce(system.bootstrap, "w3", value=VALUE, seconds=seconds, **SINGLE)
+        )
+        return {"requests/s": load.rate, "broker CPU µs/request": cpu_s / load.records * 1e6}
+
+
+def w3_cannon(kind: type[System], seconds: float = 5) -> Figures:
+    """The broker's own cost: one broker, one partition, acks=1, 64 small requests or 4 of 1 MB in flight."""
+    small, large = batch_of(1, 100), batch_of(9000, 100)
+    figures: Figures = {}
+    with running(kind, 1) as system:
+        address = ("127.0.0.1", system.ports[1][0])
+        for name, batch, window in (("1-record", small, 64), ("1 MB", large, 4)):
+            topic = name.replace(" ", "-")
+            create_topic(system.bootstrap, topic, 1, 1)
+            cannon(address, topic, batch=batch, acks=1, window=window, seconds=WARM_UP_S[system.name] / 2)
+            load, cpu_s = measured(
+                system,
+                lambda t=topic, b=batch, w=window: cannon(  # type: ignore[misc]
+                    address, t, batch=b, acks=1, window=w, seconds=seconds
+                ),
+            )
+            if batch is small:
+                figures["requests/s"] = load.rate
+                figures["broker CPU µs/request"] = cpu_s / load.records * 1e6
+            else:
+                mib = load.records * len(batch) / (1 << 20)
+                figures["MiB/s"] = mib / load.seconds
+                figures["broker CPU ms/MiB"] = cpu_s / mib * 1e3
+    return figures
+
+
+def w10(kind: type[System], controller_too: bool = False) -> Figures:
+    """kill -9 of the leader of partition 0 at 1,000 records/s, acks=all; the longest gap between two acks."""
+    with running(kind, 3) as system:
+        create_topic(system.bootstrap, "w10", 10, 3)
+        partition_leader = leader_of(system.bootstrap, "w10", 0)
+        load = steady(
+            system.bootstrap,
+            "w10",
+            rate=1000,
+            seconds=8 if kind is Strandline else 30,
+            at_s=3,
+            event=lambda: system.signal(partition_leader, signal.SIGKILL),
+        )
+        return {"longest gap s": load.longest_gap_s, "failed": float(load.failed)}
+
+
+def w13(kind: type[System], runs: int = 5) -> Figures:
+    """From exec to the first acknowledged produce: one broker, its topic exists, ZooKeeper runs."""
+    batch, took = batch_of(1, 100), list[float]()
+    with running(kind, 1) as system:
+        create_topic(system.bootstrap, "w13", 1, 1)
+        for _ in range(runs):
+            system.signal(1, signal.SIGTERM)
+            _wait_refused(system.ports[1][0])
+            began = time.perf_counter()
+            system.start_broker(1)
+            while not _accepts(system.ports[1][0], batch):
+                time.sleep(0.002)
+            took.append(time.perf_counter() - began)
+    return {"start s": sorted(took)[len(took) // 2]}
+
+
+def w14(kind: type[System], idle_s: float = 20) -> Figures:
+    """Anonymous memory of a broker that has nothing to do."""
+    with running(kind, 3) as system:
+        create_topic(system.bootstrap, "w14", 6, 3)
+        threading.Event().wait(idle_s)
+        return {"idle RssAnon MB": system.rss_anon_mb()}
+
+
+def _wait_refused(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except ConnectionRefusedError:
+            threading.Event().wait(1.0)  # the process ends after its listener; its session must be closed too
+            return
+        time.sleep(0.02)
+    raise TimeoutError("the broker did not stop")
+
+
+def _accepts(port: int, batch: bytes) -> bool:
+    try:
+        cannon(("127.0.0.1", port), "w13", batch=batch, acks=1, window=1, seconds=0.000001)
+    except (OSError, AssertionError, IndexError):
+        return False
+    return True
+
+
+WORKLOADS: dict[str, Callable[[type[System]], Figures]] = {
+    "W1": w1,
+    "W3": w3,
+    "W3 cannon": w3_cannon,
+    "W10": w10,
+    "W13": w13,
+    "W14": w14,
+}
+PEERS: tuple[type[System], ...] = (Strandline, Kafka)

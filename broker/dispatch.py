@@ -1,0 +1,42 @@
+"""The table: which handler serves which API. Documents and tests read the same table.
+
+Each handler module brings its rows as `HANDLERS: dict[Api, HandlerEntry]`. Left to others: which versions
+are served on which listener (routes.py), decode -> handle -> encode (connection.py), what a request does
+(handlers/).
+"""
+
+from ..protocol.apis import Api
+from .exchange import Channel, Exchange, HandlerEntry, Listener
+from .handlers import (
+    api_versions,
+    cluster,
+    control,
+    controlled_shutdown,
+    fetch,
+    group_offsets,
+    groups,
+    leader_epoch,
+    list_offsets,
+    metadata,
+    produce,
+    producers,
+    topics,
+)
+
+__all__ = ["HANDLERS", "Channel", "Exchange", "HandlerEntry", "Listener"]
+
+HANDLERS: dict[Api, HandlerEntry] = {
+    **api_versions.HANDLERS,
+    **metadata.HANDLERS,
+    **produce.HANDLERS,
+    **fetch.HANDLERS,
+    **list_offsets.HANDLERS,
+    **leader_epoch.HANDLERS,
+    **groups.HANDLERS,
+    **group_offsets.HANDLERS,
+    **topics.HANDLERS,
+    **producers.HANDLERS,
+    **cluster.HANDLERS,
+    **control.HANDLERS,
+    **controlled_shutdown.HANDLERS,
+}

@@ -1,0 +1,248 @@
+"""Followers' side: one task and one connection per leader, which fetch for all our followers of it.
+
+Each round asks where histories part, for those that must cut first, and then fetches for all others; the
+next round begins when the answers of this one have been written, for a fetch from x says "I hold
+everything before x". A partition that comes while a fetch is parked at the leader does not wait for it:
+an empty fetch (a nudge) makes the leader answer at once.
+Left to others: what an answer means (replication/follower.py), one round's messages (fetch_round.py).
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from ..client.connection import Connection
+from ..client.tasks import Tasks
+from ..protocol.apis import Api
+from ..protocol.kinds import BrokerId
+from ..protocol.messages.fetch import FetchResponse
+from ..protocol.messages.offsets import OffsetForLeaderEpochResponse
+from ..storage.disk import DiskError
+from .config_sections import ReplicationConfig
+from .fetch_round import EPOCH_VERSION, FETCH_VERSION, EpochRound, FetchRound, nudge
+from .host import Host
+from .partition import Partition
+
+log = structlog.get_logger(__name__)
+
+VERSIONS: dict[int, int] = {Api.FETCH: FETCH_VERSION, Api.OFFSET_FOR_LEADER_EPOCH: EPOCH_VERSION}
+FIRST_RETRY_SECONDS = 0.02  # a leader is often told of its role a moment after its followers
+CONNECT_SECONDS_MAX = 3.0
+IDLE_SECONDS = 10.0  # all partitions wait for the controller
+
+
+class Backoff:
+    """How long to wait after failures in a row: short at first, doubling up to a limit."""
+
+    __slots__ = ("_max", "_next")
+
+    def __init__(self, seconds_max: float) -> None:
+        self._max = seconds_max
+        self._next = FIRST_RETRY_SECONDS
+
+    def failed(self) -> float:
+        """Seconds to wait now."""
+        wait, self._next = min(self._next, self._max), min(self._next * 2, self._max)
+        return wait
+
+    def succeeded(self) -> None:
+        """The next failure is a first one again."""
+        self._next = FIRST_RETRY_SECONDS
+
+
+class LeaderFetcher:
+    """Fetches from one leader for as long as one of our partitions follows it."""
+
+    def __init__(self, host: Host, config: ReplicationConfig, leader: BrokerId, fetchers: "Fetchers") -> None:
+        self.leader = leader
+        self.partitions: dict[Partition, None] = {}
+        self._host = host
+        self._config = config
+        self._fetchers = fetchers
+        self._connection: Connection | None = None
+        self._backoff = Backoff(config.fetch_backoff_ms / 1000)
+        self._delays: dict[Partition, tuple[float, Backoff]] = {}  # partitions that wait after an error
+        self._news = asyncio.Event()
+        self._nudge: asyncio.Future[FetchResponse] | None = None
+        self._parked = False  # a fetch is at the leader and may be held back there
+
+    def add(self, partition: Partition) -> None:
+        """Fetch for `partition` too, at once."""
+        self.partitions[partition] = None
+        self._delays.pop(partition, None)
+        self._news.set()
+        connection = self._connection
+        if self._parked and self._nudge is None and connection is not None and not connection.is_lost:
+            self._nudge = connection.submit(nudge(self._host), deadline=self._deadline())
+
+    def remove(self, partition: Partition) -> None:
+        """No longer fetch for `partition`; an answer on its way is dropped by its rules."""
+        if partition in self.partitions:
+            del self.partitions[partition]
+            self._delays.pop(partition, None)
+            self._news.set()
+
+    def moved(self) -> None:
+        """The leader has another address now."""
+        self._backoff.succeeded()
+        self._news.set()
+        if self._connection is not None:
+            self._connection.give_up("the leader has another address")
+
+    async def run(self) -> None:
+        """Round after round, until no partition is left."""
+        try:
+            while self.partitions:
+                try:
+                    await self._round(await self._connected())
+                    self._backoff.succeeded()
+                except (OSError, TimeoutError) as error:
+                    await self._disconnect()
+                    wait = self._backoff.failed()
+                    log.info("leader_unreachable", leader=self.leader, reason=str(error), retry_in=wait)
+                    self._news.clear()
+                    await self._pause(wait)
+        finally:
+            self._fetchers.ended(self)
+            await self._disconnect()
+
+    def _deadline(self) -> float:
+        wait_ms = self._config.fetch_wait_max_ms + self._config.socket_timeout_ms
+        return self._host.loop.time() + wait_ms / 1000
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.is_lost:
+            await self._disconnect()
+            address = self._fetchers.addresses.get(self.leader)
+            if address is None:
+                raise ConnectionError("its address is not known yet")
+            self._connection = await Connection.open(
+                *address,
+                client_id=f"broker-{self._host.me}-fetcher",
+                deadline=self._host.loop.time() + CONNECT_SECONDS_MAX,
+                versions=VERSIONS,
+            )
+        return self._connection
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        self._nudge = None
+        if connection is not None:
+            await connection.close()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not longer than until there is news."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def _round(self, connection: Connection) -> None:
+        self._news.clear()
+        now = self._host.loop.time()
+        ready = [p for p in self.partitions if p not in self._delays or self._delays[p][0] <= now]
+        cutting = EpochRound(self._host, ready)
+        if cutting:
+            answer: OffsetForLeaderEpochResponse = await connection.request(
+                cutting.request(), deadline=self._deadline()
+            )
+            self._judge(ready, cutting.take(answer))
+            return  # others may have come meanwhile: they fetch in the same request
+        fetching = FetchRound(self._host, self._config, ready)
+        if not fetching:
+            await self._pause(self._next_delay(now))
+            return
+        self._parked = True
+        try:
+            fetched: FetchResponse = await connection.request(fetching.request(), deadline=self._deadline())
+        finally:
+            self._parked = False
+        self._judge(ready, fetching.take(fetched))
+        if self._host.flush_before_ack and fetching.written:
+            await self._flush(fetching.written)
+        if self._nudge is not None:
+            nudged, self._nudge = self._nudge, None
+            await nudged
+
+    def _judge(self, asked: Iterable[Partition], failed: dict[Partition, str]) -> None:
+        """Partitions that failed wait a little, longer each time; all others have no delay any more."""
+        if not failed and not self._delays:
+            return
+        now = self._host.loop.time()
+        for partition in asked:
+            if partition not in failed:
+                self._delays.pop(partition, None)
+            elif partition in self.partitions:
+                known = self._delays.get(partition)
+                backoff = Backoff(self._config.fetch_backoff_ms / 1000) if known is None else known[1]
+                wait = backoff.failed()
+                self._delays[partition] = (now + wait, backoff)
+                log.info(
+                    "fetch_refused", partition=str(partition.tp), leader=self.leader,
+                    reason=failed[partition], retry_in=wait,
+                )  # fmt: skip
+
+    def _next_delay(self, now: float) -> float:
+        """Seconds until a partition may be asked for again; long if all wait for the controller."""
+        return max(min((at for at, _ in self._delays.values()), default=now + IDLE_SECONDS) - now, 0.0)
+
+    async def _flush(self, written: list[Partition]) -> None:
+        """log.flush.before.ack: what the next fetch acknowledges is on the medium first."""
+        for partition in written:
+            try:
+                await self._host.loop.run_in_executor(None, partition.log.flush)
+            except DiskError as error:
+                partition.disk_failed(error)
+
+
+class Fetchers:
+    """The fetchers of one broker, by leader."""
+
+    def __init__(self, host: Host, config: ReplicationConfig, tasks: Tasks) -> None:
+        self.addresses: dict[BrokerId, tuple[str, int]] = {}  # on the listener between brokers
+        self._host = host
+        self._config = config
+        self._tasks = tasks
+        self._by_leader: dict[BrokerId, LeaderFetcher] = {}
+        self._stopped = False
+
+    def know(self, brokers: Iterable[tuple[BrokerId, str, int]]) -> None:
+        """Where brokers are reached."""
+        for broker, name, port in brokers:
+            before = self.addresses.get(broker)
+            self.addresses[broker] = (name, port)
+            fetcher = self._by_leader.get(broker)
+            if fetcher is not None and before != (name, port):
+                fetcher.moved()
+
+    def follow(self, partition: Partition) -> None:
+        """Begin to fetch for a partition that has just become a follower."""
+        assert partition.following is not None, "only followers fetch"
+        if self._stopped:
+            return
+        leader = partition.following.leader
+        fetcher = self._by_leader.get(leader)
+        if fetcher is None:
+            fetcher = self._by_leader[leader] = LeaderFetcher(self._host, self._config, leader, self)
+            fetcher.add(partition)
+            self._tasks.spawn(fetcher.run(), f"fetch-from-{leader}")
+        else:
+            fetcher.add(partition)
+
+    def drop(self, partition: Partition) -> None:
+        """No longer fetch for a partition, whomever it followed."""
+        for fetcher in self._by_leader.values():
+            fetcher.remove(partition)
+
+    def ended(self, fetcher: LeaderFetcher) -> None:
+        """A fetcher has no partition left and ends."""
+        if self._by_leader.get(fetcher.leader) is fetcher:
+            del self._by_leader[fetcher.leader]
+
+    def stop(self) -> None:
+        """Begin nothing any more. The tasks end with the `Tasks` that owns them."""
+        self._stopped = True
+        for fetcher in self._by_leader.values():
+            fetcher.partitions.clear()

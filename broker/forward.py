@@ -1,0 +1,158 @@
+"""Admin requests on their way to the controller, wherever it is: clients need not look for it.
+
+If this broker's controller is active it is asked directly, else the controller's broker over the
+inter-broker listener. While the controller's seat is empty or moving, the request is tried again until its
+own deadline. A repeated CreateTopics may find its own topic; that is told as what it is: the topic exists.
+Left to others: what is done with the request (controller/), which names are legal (handlers/topics.py).
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ..client.connection import Connection
+from ..client.tasks import Tasks
+from ..protocol.errors import ErrorCode, NotController, RequestTimedOut
+from ..protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+)
+from ..protocol.schema import spec_of
+
+if TYPE_CHECKING:
+    from ..controller.service import Controller
+    from .context import Broker
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.05
+CREATION_TIMEOUT_MS = 10_000
+CREATIONS_MAX = 1000
+
+AdminRequest = CreateTopicsRequest | DeleteTopicsRequest | CreatePartitionsRequest
+
+
+class Forwarder:
+    """The way to the controller. One connection, opened when needed and kept while the controller stays."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self.broker: Broker
+        self._tasks = tasks
+        self._connection: Connection | None = None
+        self._connected_to: int | None = None
+        self._creating: set[str] = set()
+
+    async def submit(self, request: AdminRequest, timeout_ms: int) -> Any:
+        """The controller's answer; raises RequestTimedOut if none can be had in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max(timeout_ms, 1) / 1000
+        while True:
+            response = await self._try(request, deadline)
+            if response is not None:
+                return response
+            if loop.time() + RETRY_S >= deadline:
+                raise RequestTimedOut("no controller could be reached in time")
+            await asyncio.sleep(RETRY_S)
+
+    def create_soon(self, name: str) -> None:
+        """Have a topic created with the defaults, without waiting; asking again meanwhile does nothing."""
+        if name not in self._creating and len(self._creating) < CREATIONS_MAX:
+            self._creating.add(name)
+            self._tasks.spawn(self._create(CreatableTopic(name=name)), f"create-{name}")
+
+    async def stop(self) -> None:
+        """Close the connection to the controller."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _create(self, topic: CreatableTopic) -> None:
+        try:
+            response: CreateTopicsResponse = await self.submit(
+                CreateTopicsRequest(topics=[topic], timeout_ms=CREATION_TIMEOUT_MS), CREATION_TIMEOUT_MS
+            )
+            code = response.topics[0].error_code if response.topics else ErrorCode.UNKNOWN_SERVER_ERROR
+            reason = response.topics[0].error_message if response.topics else None
+        except RequestTimedOut as error:
+            code, reason = error.code, error.message
+        finally:
+            self._creating.discard(topic.name)
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            log.warning("topic_not_created", topic=topic.name, code=ErrorCode(code).name, reason=reason)
+
+    async def _try(self, request: AdminRequest, deadline: float) -> Any:
+        """One attempt; None if there is no controller to ask at the moment."""
+        controller = self.broker.controller
+        self.broker.metrics.forwarded += 1
+        if controller.active:
+            try:
+                response = await _ask(controller, request)
+            except NotController:
+                return None
+        else:
+            response = await self._ask_other(request, deadline)
+        return None if response is None or _is_not_controller(response) else response
+
+    async def _ask_other(self, request: AdminRequest, deadline: float) -> Any:
+        target = self.broker.controller.controller_id
+        if target is None or target == self.broker.id:
+            return None
+        try:
+            connection = await self._connect(target, deadline)
+            if connection is None:
+                return None
+            version = spec_of(type(request)).versions[-1]
+            return await connection.request(request, version=version, deadline=deadline)
+        except OSError as error:  # ConnectionLost and a passed deadline are of its kind
+            log.info("controller_not_reached", controller=target, reason=str(error))
+            return None
+
+    async def _connect(self, target: int, deadline: float) -> Connection | None:
+        known = self._connection
+        if known is not None and not known.is_lost and self._connected_to == target:
+            return known
+        config = self.broker.config
+        address = self.broker.metadata.address(target, config.inter_broker_listener)
+        if address is None:
+            return None
+        await self.stop()
+        made = await Connection.open(
+            address.host,
+            address.port,
+            client_id=f"broker-{config.broker_id}",
+            deadline=deadline,
+            versions=FIXED,
+        )
+        if self._connection is not None and not self._connection.is_lost:
+            await made.close()  # another request has connected while we did
+            return self._connection
+        self._connection, self._connected_to = made, target
+        return made
+
+
+FIXED: dict[int, int] = {
+    spec_of(kind).key: spec_of(kind).versions[-1]
+    for kind in (CreateTopicsRequest, DeleteTopicsRequest, CreatePartitionsRequest)
+}
+
+
+async def _ask(controller: "Controller", request: AdminRequest) -> Any:
+    match request:
+        case CreateTopicsRequest():
+            return await controller.create_topics(request)
+        case DeleteTopicsRequest():
+            return await controller.delete_topics(request)
+        case CreatePartitionsRequest():
+            return await controller.create_partitions(request)
+
+
+def _is_not_controller(response: Any) -> bool:
+    """Whether a broker answered that is controller no longer (or not yet)."""
+    for rows in ("topics", "responses", "results"):
+        if any(row.error_code == ErrorCode.NOT_CONTROLLER for row in getattr(response, rows, ())):
+            return True
+    return False

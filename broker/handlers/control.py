@@ -1,0 +1,76 @@
+"""What the controller says: LeaderAndIsr 5-7, StopReplica 3-4, UpdateMetadata 7-8; between brokers only.
+
+Left to others: which commands count (control_gate.py), roles (transitions.py), the picture (metadata.py).
+"""
+
+from typing import TYPE_CHECKING
+
+from ...protocol.apis import Api
+from ...protocol.errors import ApiError
+from ...protocol.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from ..exchange import Exchange, HandlerEntry
+
+if TYPE_CHECKING:
+    from ..context import Broker
+
+
+async def handle_leader_and_isr(
+    broker: "Broker", exchange: Exchange, request: LeaderAndIsrRequest
+) -> LeaderAndIsrResponse:
+    """Lead, follow or wait, as told."""
+    return await broker.replicas.obey_leader_and_isr(request)
+
+
+async def handle_stop_replica(
+    broker: "Broker", exchange: Exchange, request: StopReplicaRequest
+) -> StopReplicaResponse:
+    """Stop replicas, and delete those that are to be deleted."""
+    return await broker.replicas.stop_replicas(request)
+
+
+def handle_update_metadata(
+    broker: "Broker", exchange: Exchange, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    """Replace the picture of the cluster, whole."""
+    replicas = broker.replicas
+    refused = replicas.gate.admit(
+        request.controller_epoch, request.broker_epoch, request.control_sequence, replicas.host.incarnation
+    )
+    if refused:
+        return UpdateMetadataResponse(error_code=refused)
+    broker.metadata = picture = broker.metadata.updated(request)
+    listener = broker.config.inter_broker_listener
+    addresses = ((b, picture.address(b, listener)) for b in picture.brokers)
+    replicas.brokers_are((b, (a.host, a.port) if a is not None else None) for b, a in addresses)
+    for topic in request.topic_states:
+        replicas.configure(topic.topic_name, {c.name: c.value for c in topic.configs})
+    return UpdateMetadataResponse()
+
+
+def refuse_leader_and_isr(request: LeaderAndIsrRequest, error: ApiError) -> LeaderAndIsrResponse:
+    """The whole command is refused."""
+    return LeaderAndIsrResponse(error_code=error.code)
+
+
+def refuse_stop_replica(request: StopReplicaRequest, error: ApiError) -> StopReplicaResponse:
+    """The whole command is refused."""
+    return StopReplicaResponse(error_code=error.code)
+
+
+def refuse_update_metadata(request: UpdateMetadataRequest, error: ApiError) -> UpdateMetadataResponse:
+    """The whole command is refused."""
+    return UpdateMetadataResponse(error_code=error.code)
+
+
+HANDLERS = {
+    Api.LEADER_AND_ISR: HandlerEntry(handle_leader_and_isr, refuse_leader_and_isr),
+    Api.STOP_REPLICA: HandlerEntry(handle_stop_replica, refuse_stop_replica),
+    Api.UPDATE_METADATA: HandlerEntry(handle_update_metadata, refuse_update_metadata),
+}

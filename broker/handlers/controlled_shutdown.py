@@ -1,0 +1,32 @@
+"""ControlledShutdown 3, between brokers: a broker that is about to stop asks to be relieved of its
+leaderships.
+
+Left to others: what the controller does (controller/), what the broker does with the answer (shutdown.py).
+"""
+
+from typing import TYPE_CHECKING
+
+from ...protocol.apis import Api
+from ...protocol.errors import ApiError, NotController
+from ...protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
+from ..exchange import Exchange, HandlerEntry
+
+if TYPE_CHECKING:
+    from ..context import Broker
+
+
+async def handle(
+    broker: "Broker", exchange: Exchange, request: ControlledShutdownRequest
+) -> ControlledShutdownResponse:
+    """Which partitions the broker leads still."""
+    if not broker.controller.active:
+        raise NotController
+    return await broker.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+
+
+def refuse(request: ControlledShutdownRequest, error: ApiError) -> ControlledShutdownResponse:
+    """Nothing but the code."""
+    return ControlledShutdownResponse(error_code=error.code)
+
+
+HANDLERS = {Api.CONTROLLED_SHUTDOWN: HandlerEntry(handle, refuse)}

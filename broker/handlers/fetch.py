@@ -1,0 +1,131 @@
+"""Fetch 4-17: batches from an offset on, for consumers and for followers.
+
+A follower's fetch is also its acknowledgement of all before that offset; it is taken only where brokers
+speak to each other. v5 log start offset · v7 sessions, answered but not kept · v9 leader epoch · v11
+rack, not looked at v12 flexible, epoch of the last record, diverging epoch, current leader · v13 topic
+ids · v15 the follower's incarnation · v16 addresses of leaders.
+Left to others: reading (partition.py, storage/log.py), long waits (waiting.py, parked_fetch.py).
+"""
+
+from typing import TYPE_CHECKING
+
+from ...protocol.apis import Api
+from ...protocol.errors import (
+    ApiError,
+    ErrorCode,
+    FetchSessionIdNotFound,
+    TopicAuthorizationFailed,
+)
+from ...protocol.kinds import BrokerId, Incarnation
+from ...protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ..exchange import Exchange, HandlerEntry
+from ..fetch_read import CONSUMER, Fetcher, Reading, Wanted
+from ..parked_fetch import ParkedFetch
+from .leader_hints import LeaderHints
+
+if TYPE_CHECKING:
+    from ..context import Broker
+
+FINAL_EPOCH = -1  # a session epoch: no session is wanted
+TOPIC_IDS_FROM = 13
+
+
+def handle(broker: "Broker", exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
+    """Read at once; park if there is too little and the caller has time."""
+    if request.session_id != 0 and request.session_epoch > 0:
+        raise FetchSessionIdNotFound()
+    fetcher = _fetcher(request)
+    if fetcher.is_replica and not exchange.internal:
+        raise TopicAuthorizationFailed("only brokers fetch as followers, and only where brokers speak")
+    wanted = _wanted(broker, exchange, request)
+    limit = request.max_bytes if fetcher.is_replica else min(request.max_bytes, broker.config.fetch_max_bytes)
+    reading = Reading(fetcher, wanted, limit, request.isolation_level)
+    hints = LeaderHints(broker, exchange.listener.name)
+
+    def respond(found: list[PartitionData]) -> FetchResponse:
+        return _response(hints, wanted, found)
+
+    replicas = broker.replicas
+    if fetcher.is_replica:
+        replicas.parked_replicas.supersede(fetcher.replica)
+        reading.acknowledge()
+    found = reading.read()
+    if not wanted or request.max_wait_ms <= 0 or reading.nbytes >= request.min_bytes or reading.must_be_told:
+        return respond(found)
+    parked = ParkedFetch(exchange, reading, request.min_bytes, respond)
+    deadline = replicas.host.loop.time() + request.max_wait_ms / 1000
+    if not parked.park(replicas.host, deadline):
+        return respond(found)
+    if fetcher.is_replica:
+        replicas.parked_replicas.put(fetcher.replica, parked)
+    return None
+
+
+def _fetcher(request: FetchRequest) -> Fetcher:
+    state = request.replica_state
+    if state is not None and state.replica_id >= 0:
+        return Fetcher(BrokerId(state.replica_id), Incarnation(state.replica_epoch))
+    return Fetcher(BrokerId(request.replica_id), Incarnation(-1)) if request.replica_id >= 0 else CONSUMER
+
+
+def _wanted(broker: "Broker", exchange: Exchange, request: FetchRequest) -> list[Wanted]:
+    """The partitions asked for, each with its replica here or the error that it gets instead."""
+    wanted = []
+    names = broker.metadata.names
+    by_id = exchange.version >= TOPIC_IDS_FROM
+    for topic in request.topics:
+        name = names.get(topic.topic_id) or broker.replicas.name_of(topic.topic_id) if by_id else topic.topic
+        for asked in topic.partitions:
+            item = Wanted(name or "", topic.topic_id, asked)
+            if name is None:
+                item.error = ErrorCode.UNKNOWN_TOPIC_ID
+            else:
+                item.find(broker.replicas.get)
+            wanted.append(item)
+    return wanted
+
+
+def _response(hints: LeaderHints, wanted: list[Wanted], found: list[PartitionData]) -> FetchResponse:
+    topics: list[FetchableTopicResponse] = []
+    for item, data in zip(wanted, found, strict=True):
+        if data.error_code:
+            data = _with_hint(hints, item, data)
+        if not topics or (topics[-1].topic, topics[-1].topic_id) != (item.topic, item.topic_id):
+            topics.append(FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id, partitions=[]))
+        topics[-1].partitions.append(data)
+    return FetchResponse(responses=topics, node_endpoints=hints.endpoints)
+
+
+def _with_hint(hints: LeaderHints, item: Wanted, data: PartitionData) -> PartitionData:
+    leader = hints.leader_of(item.topic, data.partition_index, data.error_code)
+    if leader is None:
+        return data
+    return PartitionData(
+        partition_index=data.partition_index,
+        error_code=data.error_code,
+        high_watermark=data.high_watermark,
+        log_start_offset=data.log_start_offset,
+        current_leader=leader,
+    )
+
+
+def refuse(request: FetchRequest, error: ApiError) -> FetchResponse:
+    """The error of a session stands alone; any other one stands at every partition."""
+    if isinstance(error, FetchSessionIdNotFound):
+        return FetchResponse(error_code=error.code, responses=[])
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(partition_index=p.partition, error_code=error.code, high_watermark=-1)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+HANDLERS = {Api.FETCH: HandlerEntry(handle, refuse)}

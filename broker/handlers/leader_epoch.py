@@ -1,0 +1,63 @@
+"""OffsetForLeaderEpoch 2-4: where an epoch ends in the leader's log, for who may have to cut or seek back.
+
+v3 replica id, taken only where brokers speak to each other · v4 flexible
+"""
+
+from typing import TYPE_CHECKING
+
+from ...protocol.apis import Api
+from ...protocol.errors import ApiError, TopicAuthorizationFailed
+from ...protocol.kinds import TopicPartition
+from ...protocol.messages.offsets import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from ..exchange import Exchange, HandlerEntry
+
+if TYPE_CHECKING:
+    from ..context import Broker
+
+
+def handle(
+    broker: "Broker", exchange: Exchange, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """One end for each partition; only a leader of the epoch that the caller knows may say."""
+    if request.replica_id >= 0 and not exchange.internal:
+        raise TopicAuthorizationFailed("only brokers ask as followers, and only where brokers speak")
+
+    def answer(topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+        try:
+            partition = broker.replicas.get(TopicPartition(topic, asked.partition))
+            partition.led(asked.current_leader_epoch)
+            epoch, end = partition.log.end_offset_for(asked.leader_epoch)
+        except ApiError as error:
+            return EpochEndOffset(partition=asked.partition, error_code=error.code)
+        return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)
+
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(topic=t.topic, partitions=[answer(t.topic, p) for p in t.partitions])
+            for t in request.topics
+        ]
+    )
+
+
+def refuse(request: OffsetForLeaderEpochRequest, error: ApiError) -> OffsetForLeaderEpochResponse:
+    """Every partition with the same error."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=p.partition, error_code=error.code) for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+HANDLERS = {Api.OFFSET_FOR_LEADER_EPOCH: HandlerEntry(handle, refuse)}

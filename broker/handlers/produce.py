@@ -1,0 +1,208 @@
+"""Produce 3-10: append one batch to each of some partitions.
+
+v3 batches of magic 2 · v5 log start offset · v7 zstd · v8 errors of single records · v9 flexible · v10
+where the leader went. acks=1 is answered when the leader has the batch, acks=all when the high watermark
+has passed it, acks=0 not at all: an error then ends the connection, so that the producer notices.
+Left to others: the checks and the append (partition.py), the wait (waiting.py).
+"""
+
+from typing import TYPE_CHECKING
+
+from ...protocol.apis import Api
+from ...protocol.errors import (
+    ApiError,
+    ErrorCode,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTopic,
+    InvalidTxnState,
+)
+from ...protocol.kinds import TopicPartition
+from ...protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ...protocol.primitives import Slices
+from ..exchange import Exchange, HandlerEntry
+from ..partition import Partition
+from ..topic_names import INTERNAL_TOPICS
+from ..waiting import Waiting
+from .leader_hints import LeaderHints
+
+if TYPE_CHECKING:
+    from ..context import Broker
+
+ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
+ZSTD_FROM = 7
+HINTS_FROM = 10
+NO_OFFSET = -1
+
+Responses = dict[tuple[str, int], PartitionProduceResponse]
+
+
+def handle(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> ProduceResponse | None:
+    """Append all batches, then answer, wait or stay silent, as `acks` says."""
+    acks = request.acks
+    if not ACKS_ALL <= acks <= ACKS_LEADER:
+        raise InvalidRequiredAcks()
+    if request.transactional_id is not None:
+        if acks == ACKS_NONE:
+            exchange.close()
+            return None
+        raise InvalidTxnState("there is no transaction coordinator")
+    responses: Responses = {}
+    waits: list[tuple[tuple[str, int], Partition, int]] = []
+    zstd_allowed = exchange.version >= ZSTD_FROM
+    for topic in request.topic_data:
+        name = topic.name
+        for data in topic.partition_data:
+            place = (name, data.index)
+            if place in responses:
+                continue  # named twice: the first one counts
+            try:
+                if name in INTERNAL_TOPICS:
+                    raise InvalidTopic("only brokers write to internal topics")
+                partition = broker.replicas.get(TopicPartition(name, data.index))
+                base_offset, required, time = partition.append(_batch(data), acks, zstd_allowed)
+            except ApiError as error:
+                responses[place] = _refused(data.index, error)
+                continue
+            responses[place] = PartitionProduceResponse(
+                index=data.index,
+                base_offset=base_offset,
+                log_append_time_ms=time,
+                log_start_offset=partition.log.start_offset,
+            )
+            if acks == ACKS_ALL:
+                waits.append((place, partition, required))
+    if acks == ACKS_NONE:
+        _say_nothing(exchange, responses)
+        return None
+    if waits:
+        pending = PendingProduce(broker, exchange, responses)
+        return pending.wait(waits, max(request.timeout_ms, 0) / 1000)
+    return _respond(broker, exchange, responses)
+
+
+def _batch(data: PartitionProduceData) -> memoryview:
+    records = data.records
+    if records is None or isinstance(records, Slices):
+        raise InvalidRecord("no batch")
+    if len(records) < 61:
+        raise InvalidRecord("shorter than a batch header")
+    return memoryview(records)
+
+
+def _refused(index: int, error: ApiError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, error_code=error.code, base_offset=NO_OFFSET, error_message=error.message
+    )
+
+
+def _say_nothing(exchange: Exchange, responses: Responses) -> None:
+    if any(response.error_code for response in responses.values()):
+        exchange.close()
+    else:
+        exchange.skip()
+
+
+class PendingProduce(Waiting):
+    """A produce request from its appends to its answer."""
+
+    __slots__ = ("_broker", "_exchange", "_left", "_responses", "_waits")
+
+    def __init__(self, broker: "Broker", exchange: Exchange, responses: Responses) -> None:
+        super().__init__()
+        self._broker = broker
+        self._exchange = exchange
+        self._responses = responses
+        self._waits: list[tuple[tuple[str, int], Partition, int]] = []
+        self._left: set[int] = set()
+
+    def wait(
+        self, waits: list[tuple[tuple[str, int], Partition, int]], seconds: float
+    ) -> ProduceResponse | None:
+        """Wait for the high watermark of each partition; the answer that can be given at once, if any."""
+        self._waits = waits
+        self._left = set(range(len(waits)))
+        host = waits[0][1].host
+        if not host.deadlines.add(self, host.loop.time() + seconds):
+            self._time_out()
+            return self.response()
+        for place, (_, partition, required) in enumerate(waits):
+            partition.acks.add(required, self, place)
+            partition.mark()  # a duplicate may be committed already
+        return None
+
+    def reached(self, place: int, code: ErrorCode) -> None:
+        self._left.discard(place)
+        if code:
+            self._fail(place, code)
+        if not self._left:
+            self._waits[0][1].host.deadlines.remove(self)
+            self._exchange.answer(self.response())
+
+    def expire(self) -> None:
+        self._time_out()
+        self._exchange.answer(self.response())
+
+    def _time_out(self) -> None:
+        """The records are in the log and may be committed later: nobody can say."""
+        for place in sorted(self._left):
+            self._waits[place][1].acks.one_expired()
+            self._fail(place, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _fail(self, place: int, code: ErrorCode) -> None:
+        key = self._waits[place][0]
+        self._responses[key] = PartitionProduceResponse(index=key[1], error_code=code, base_offset=NO_OFFSET)
+
+    def response(self) -> ProduceResponse:
+        """What there is to say now."""
+        return _respond(self._broker, self._exchange, self._responses)
+
+
+def _respond(broker: "Broker", exchange: Exchange, responses: Responses) -> ProduceResponse:
+    """The answer, partitions in the order of the request."""
+    hints: LeaderHints | None = None
+    topics: dict[str, list[PartitionProduceResponse]] = {}
+    for (topic, _), answer in responses.items():
+        if answer.error_code and exchange.version >= HINTS_FROM:
+            hints = hints or LeaderHints(broker, exchange.listener.name)
+            answer = _with_hint(hints, topic, answer)
+        topics.setdefault(topic, []).append(answer)
+    return ProduceResponse(
+        responses=[TopicProduceResponse(name=name, partition_responses=p) for name, p in topics.items()],
+        node_endpoints=[] if hints is None else hints.endpoints,
+    )
+
+
+def _with_hint(hints: LeaderHints, topic: str, answer: PartitionProduceResponse) -> PartitionProduceResponse:
+    leader = hints.leader_of(topic, answer.index, answer.error_code)
+    if leader is None:
+        return answer
+    return PartitionProduceResponse(
+        index=answer.index,
+        error_code=answer.error_code,
+        base_offset=NO_OFFSET,
+        error_message=answer.error_message,
+        current_leader=leader,
+    )
+
+
+def refuse(request: ProduceRequest, error: ApiError) -> ProduceResponse:
+    """Every partition with the same error."""
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[_refused(data.index, error) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+HANDLERS = {Api.PRODUCE: HandlerEntry(handle, refuse)}

@@ -1,0 +1,63 @@
+"""What all partitions of a broker share, and what they need of those who wait: the seams round a replica.
+
+Left to others: the replica itself (partition.py), who fills this in (replicas.py).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from ..protocol.kinds import BrokerId, Clock, Incarnation, TopicPartition
+from ..replication.effects import Effects
+from ..replication.leader import Leader, LeaderOptions, Membership
+from ..storage.disk import DiskError
+from .waiting import Deadlines
+
+if TYPE_CHECKING:
+    from .partition import Partition
+
+
+class Role(Enum):
+    """What a replica does at the moment."""
+
+    LEADING = "leading"
+    FOLLOWING = "following"
+    IDLE = "idle"  # no leader is known, or a transition is under way
+    OFFLINE = "offline"  # its disk has failed, or it has seen what cannot be
+
+
+class Parked(Protocol):
+    """A fetch that found nothing; it is looked at again when one of its partitions has news."""
+
+    @property
+    def is_replica(self) -> bool: ...
+    def look_again(self) -> None: ...
+
+
+PerformForLeader: TypeAlias = Callable[["Partition", Leader, Effects], None]
+
+
+@dataclass(slots=True)
+class Host:
+    """What all partitions of a broker share."""
+
+    me: BrokerId
+    incarnation: Incarnation
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    wake: Callable[[], None]
+    deadlines: Deadlines
+    membership: Membership
+    options: LeaderOptions
+    flush_before_ack: bool
+    validate_records: bool
+    perform: PerformForLeader  # effects of a leadership that reach beyond the partition
+    on_disk_failed: Callable[["Partition", DiskError], None]
+    on_leading: Callable[["Partition"], None]
+    on_resigned: Callable[[TopicPartition], None]
+    fenced: bool = False  # leader.fence.on.zk.loss, and the session must be taken as ended
+    dirty: list["Partition"] = field(default_factory=list)
+    woken: dict[Parked, None] = field(default_factory=dict)
+    unflushed: dict["Partition", None] = field(default_factory=dict)

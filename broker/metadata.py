@@ -1,0 +1,116 @@
+"""This broker's picture of the cluster: who is alive, which partitions there are, who leads them.
+
+Replaced whole by each UpdateMetadata, never changed: whoever holds a Picture may read it across an await.
+An update names all live brokers, and only those partitions that changed.
+Left to others: which updates are accepted (handlers/control.py), what clients see of it
+(handlers/metadata.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from ..protocol.messages.control import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from ..protocol.primitives import NO_UUID
+
+LEADER_IS_DELETED = -2
+NO_CONTROLLER = -1
+FULL_UPDATE = 2  # names all topics there are: others have gone unnoticed
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a listener of a broker is reached."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker that is alive, with its address on each of its listeners."""
+
+    id: int
+    addresses: Mapping[str, Address]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PicturedTopic:
+    """A topic: its id, its partitions by number as the controller announced them, its overrides."""
+
+    name: str
+    id: UUID
+    partitions: Mapping[int, UpdateMetadataPartitionState]
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The cluster as the controller last announced it."""
+
+    brokers: Mapping[int, LiveBroker] = field(default_factory=dict)
+    topics: Mapping[str, PicturedTopic] = field(default_factory=dict)
+    names: Mapping[UUID, str] = field(default_factory=dict)
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = -1
+    described: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was derived from this picture already, by whoever derives it; goes away with the picture."""
+
+    def updated(self, request: UpdateMetadataRequest) -> "Picture":
+        """The picture after an announcement of the controller."""
+        topics, names = self.topics, self.names
+        if request.type == FULL_UPDATE:
+            topics, names = {}, {}
+        if request.topic_states:
+            topics, names = dict(topics), dict(names)
+            for state in request.topic_states:
+                _apply(state, topics, names)
+        return Picture(
+            {broker.id: _live(broker) for broker in request.live_brokers},
+            topics,
+            names,
+            request.controller_id,
+            request.controller_epoch,
+        )
+
+    def address(self, broker: int, listener: str) -> Address | None:
+        """Where a live broker is reached on a listener."""
+        known = self.brokers.get(broker)
+        return None if known is None else known.addresses.get(listener)
+
+    def partition(self, topic: str, partition: int) -> UpdateMetadataPartitionState | None:
+        """What is known of one partition."""
+        known = self.topics.get(topic)
+        return None if known is None else known.partitions.get(partition)
+
+
+def _live(broker: UpdateMetadataBroker) -> LiveBroker:
+    return LiveBroker(broker.id, {e.listener: Address(e.host, e.port) for e in broker.endpoints}, broker.rack)
+
+
+def _apply(state: UpdateMetadataTopicState, topics: dict[str, PicturedTopic], names: dict[UUID, str]) -> None:
+    old = topics.get(state.topic_name)
+    if old is not None and old.id != state.topic_id:
+        names.pop(old.id, None)  # deleted and created again: nothing of the old one remains
+        old = None
+    partitions = dict(old.partitions) if old is not None else {}
+    for partition in state.partition_states:
+        if partition.leader == LEADER_IS_DELETED:
+            partitions.pop(partition.partition_index, None)
+        else:
+            partitions[partition.partition_index] = partition
+    if not partitions:
+        topics.pop(state.topic_name, None)
+        names.pop(state.topic_id, None)
+        return
+    configs = {c.name: c.value for c in state.configs}
+    topics[state.topic_name] = PicturedTopic(state.topic_name, state.topic_id, partitions, configs)
+    if state.topic_id != NO_UUID:
+        names[state.topic_id] = state.topic_name

@@ -1,0 +1,399 @@
+"""One replica hosted here: its log, what it leads or follows, and who waits for it.
+
+Everything on this page is one breath of the event loop: no await, no lock, no queue of its own. An append
+or a fetch leaves the partition dirty; `settle`, once at the end of the turn, raises the high watermark
+and wakes whoever waited. While a transition is under way the partition neither leads nor follows, and
+answers 6.
+Left to others: LeaderAndIsr (transitions.py), writing an ISR (isr_writer.py), what an answer looks like
+(handlers/).
+"""
+
+import structlog
+
+from ..protocol.batches import ProduceLimits, check_produced, read_header
+from ..protocol.errors import (
+    ErrorCode,
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
+from ..protocol.group_errors import InvalidTxnState
+from ..protocol.kinds import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Incarnation, Offset, TopicPartition
+from ..protocol.primitives import Slices
+from ..replication.effects import Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
+from ..replication.follower import Follower
+from ..replication.leader import Leader, Mandate
+from ..storage.config import TopicConfig
+from ..storage.disk import DiskError, DiskFull
+from ..storage.log import Log
+from .host import Host, Parked, Role
+from .produced import look_inside
+from .waiting import AckQueue
+
+log = structlog.get_logger(__name__)
+
+
+class Partition:
+    """The shell round one replica."""
+
+    __slots__ = (
+        "_announced",
+        "_seen_end",
+        "_seen_watermark",
+        "acks",
+        "dirty",
+        "following",
+        "host",
+        "incomplete",
+        "leader_epoch",
+        "leader_id",
+        "leading",
+        "limits",
+        "log",
+        "offline",
+        "parked",
+        "topic_config",
+        "tp",
+    )
+
+    def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, host: Host) -> None:
+        self.tp = tp
+        self.log = log
+        self.host = host
+        self.leader_id: BrokerId = NO_LEADER
+        self.leader_epoch: Epoch = NO_EPOCH  # of the last transition that was finished
+        self.leading: Leader | None = None
+        self.following: Follower | None = None
+        self.incomplete = False  # a transition has begun and not ended: an equal epoch is applied again
+        self.offline: str | None = None
+        self.dirty = False
+        self.acks = AckQueue()
+        self.parked: dict[Parked, None] = {}
+        self._seen_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
+        self._seen_end = log.end_offset
+        self._announced = False  # others have been told that we lead
+        self.configure(log.config)
+
+    def __repr__(self) -> str:
+        return f"Partition({self.tp}, {self.role.value}, epoch {self.leader_epoch})"
+
+    @property
+    def role(self) -> Role:
+        """What this replica does."""
+        if self.offline is not None:
+            return Role.OFFLINE
+        if self.leading is not None:
+            return Role.LEADING
+        if self.following is None or self.following.leader == NO_LEADER:
+            return Role.IDLE
+        return Role.FOLLOWING
+
+    @property
+    def high_watermark(self) -> int:
+        """All before it is committed, as far as this replica knows."""
+        if self.leading is not None:
+            return self.leading.high_watermark
+        if self.following is not None:
+            return self.following.high_watermark
+        return self._seen_watermark
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take the topic's settings."""
+        self.topic_config = config
+        self.log.configure(config)
+        untimely = (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
+        self.limits = None if min(untimely) < 1 << 62 else ProduceLimits(config.max_message_bytes)
+        if self.leading is not None:
+            self.leading.min_insync_replicas = config.min_insync_replicas
+            self._mark()
+
+    # Who may ask.
+
+    def led(self, epoch_asked: int = NO_EPOCH) -> Leader:
+        """The leadership, or the error that a client or a follower gets instead."""
+        leader = self.leading
+        if leader is None:
+            raise self._not_led(epoch_asked)
+        if epoch_asked != NO_EPOCH and epoch_asked != leader.epoch:
+            raise FencedLeaderEpoch() if epoch_asked < leader.epoch else UnknownLeaderEpoch()
+        return leader
+
+    def _not_led(self, epoch_asked: int) -> Exception:
+        if self.offline is not None:
+            return KafkaStorageError()
+        if epoch_asked != NO_EPOCH and not self.incomplete:
+            if epoch_asked < self.leader_epoch:
+                return FencedLeaderEpoch()
+            if epoch_asked > self.leader_epoch:
+                return UnknownLeaderEpoch()
+        return NotLeaderOrFollower()
+
+    # Produce.
+
+    def append(self, records: memoryview, acks: int, zstd_allowed: bool = True) -> tuple[int, int, int]:
+        """Check a produced batch and append it: its base offset, the end that acks=all waits for, its time.
+
+        A batch that came before is not appended; the answer says where it stands.
+        """
+        leader = self.leading
+        if leader is None:
+            raise self._not_led(NO_EPOCH)
+        if acks == -1:
+            if leader.under_min_isr:
+                raise NotEnoughReplicas()
+        elif self.host.fenced:
+            raise NotLeaderOrFollower()
+        header = read_header(records)
+        now_ms = self.host.clock.wall_ms()
+        check_produced(records, header, self._limits(zstd_allowed, now_ms))
+        if header.is_transactional:
+            raise InvalidTxnState("there is no transaction coordinator")
+        if self.host.validate_records or self.topic_config.compacted:
+            look_inside(records, needs_keys=self.topic_config.compacted)
+        log = self.log
+        if header.producer_id >= 0:
+            known = log.producers.check(header)
+            if known is not None:
+                return known.base_offset, known.last_offset + 1, -1
+        try:
+            base_offset = log.append(records, header, leader.epoch, now_ms)
+        except DiskError as error:
+            raise self.disk_failed(error) from error
+        self._mark()
+        return base_offset, log.end_offset, now_ms if self.topic_config.append_time else -1
+
+    def append_own(self, batch: bytearray) -> int:
+        """Append a batch made by this broker with acks=all; the answer is the end to wait for."""
+        leader = self.led()
+        if leader.under_min_isr:
+            raise NotEnoughReplicas()
+        view = memoryview(batch)
+        try:
+            self.log.append(view, read_header(view), leader.epoch, self.host.clock.wall_ms())
+        except DiskError as error:
+            raise self.disk_failed(error) from error
+        self._mark()
+        return self.log.end_offset
+
+    def _limits(self, zstd_allowed: bool, now_ms: int) -> ProduceLimits:
+        if self.limits is not None and zstd_allowed:
+            return self.limits
+        config = self.topic_config
+        return ProduceLimits(
+            config.max_message_bytes,
+            zstd_allowed,
+            now_ms - config.message_timestamp_before_max_ms,
+            now_ms + config.message_timestamp_after_max_ms,
+        )
+
+    # Fetch.
+
+    def follower_fetched(
+        self, follower: BrokerId, incarnation: Incarnation, offset: int, last_epoch: int, epoch_asked: int
+    ) -> tuple[int, int] | None:
+        """A follower asks from `offset`: note how far it is. (epoch, end) if its history is not ours."""
+        leader = self.led(epoch_asked)
+        progress = leader.progress_of(follower)
+        if progress is None:
+            raise UnknownLeaderEpoch() if epoch_asked != NO_EPOCH else NotLeaderOrFollower()
+        log = self.log
+        if last_epoch != NO_EPOCH:
+            parting = self.parting(last_epoch, offset)
+            if parting is not None:
+                return parting
+        if not log.start_offset <= offset <= log.end_offset:
+            raise OffsetOutOfRange()
+        now = self.host.loop.time()
+        if leader.end_offset != log.end_offset:  # what was appended in this turn counts for "caught up"
+            self._tell_end(leader, now)
+        effects = leader.fetched(follower, incarnation, Offset(offset), now)
+        if effects:
+            self._mark()
+            self.host.perform(self, leader, effects)
+        return None
+
+    def parting(self, last_epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where a reader that holds all before `offset`, up to epoch `last_epoch`, must cut; or None."""
+        epoch, end = self.log.end_offset_for(last_epoch)
+        if end < 0:
+            raise OffsetOutOfRange()
+        return (epoch, end) if epoch < last_epoch or end < offset else None
+
+    def read(self, offset: int, bytes_max: int, to_end: bool, at_least_one: bool) -> Slices:
+        """Batches from `offset` on, up to the high watermark, or to the end for followers."""
+        leader = self.leading
+        assert leader is not None, "only leaders are read; the caller has asked `led`"
+        log = self.log
+        try:
+            return log.read(
+                offset, bytes_max, log.end_offset if to_end else leader.high_watermark, at_least_one
+            )
+        except DiskError as error:
+            raise self.disk_failed(error) from error
+
+    # The end of a turn, and the effects of rules.
+
+    def _mark(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self.host.dirty.append(self)
+
+    def mark(self) -> None:
+        """Something has changed outside of a request: settle soon."""
+        self._mark()
+        self.host.wake()
+
+    def settle(self, now: float) -> None:
+        """Once per turn: raise the watermark, answer producers, wake fetches that have something to read."""
+        self.dirty = False
+        leader = self.leading
+        if leader is None:
+            return
+        self._tell_end(leader, now)
+        if self.acks:
+            code = (
+                ErrorCode.NONE if leader.committed_by_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            )
+            self.acks.reach(leader.high_watermark, code)
+        if self.parked:
+            self._wake_parked()
+
+    def _tell_end(self, leader: Leader, now: float) -> None:
+        end = safe_end = self.log.end_offset
+        if self.host.flush_before_ack:
+            safe_end = min(self.log.flushed_offset, end)
+            if safe_end < end:
+                self.host.unflushed[self] = None
+        leader.appended(Offset(end), Offset(safe_end), now)  # its one effect is the watermark: `settle` looks
+
+    def _wake_parked(self) -> None:
+        """Followers look again when the log has grown, consumers when the watermark has moved."""
+        end = self.log.end_offset
+        grown, risen = end != self._seen_end, self.high_watermark != self._seen_watermark
+        self._seen_end, self._seen_watermark = end, self.high_watermark
+        if grown or risen:
+            for fetch in self.parked:
+                if grown if fetch.is_replica else risen:
+                    self.host.woken[fetch] = None
+
+    def park(self, fetch: Parked) -> None:
+        """`fetch` has just been read and found too little: news from here on concern it."""
+        if not self.parked:
+            self._seen_end, self._seen_watermark = self.log.end_offset, self.high_watermark
+        self.parked[fetch] = None
+        self.log.keep_tail = True  # whoever waits reads the very end
+
+    def obey(self, effects: Effects) -> None:
+        """Perform what a followership asks of the log."""
+        follower = self.following
+        assert follower is not None, "effects of a followership that has ended"
+        for effect in effects:
+            match effect:
+                case Truncate(to, _):
+                    self._truncate(to)
+                    follower.truncated(effect)
+                case RestartAt(offset):
+                    self.log.restart_at(offset, self.host.clock.wall_ms())
+                case FailReplica(reason):
+                    self.fail(reason)
+                case HighWatermarkMoved():
+                    pass  # nobody waits for a follower's watermark; the checkpoint reads it from the rules
+                case _:
+                    raise AssertionError(f"a follower does not ask for {effect}")
+
+    def _truncate(self, to: int) -> None:
+        before, watermark = self.log.end_offset, self.high_watermark
+        self.log.truncate_to(to)
+        if self.log.end_offset == before:
+            return
+        report = log.error if self.log.end_offset < watermark else log.info
+        report(
+            "log_truncated", partition=str(self.tp), end=self.log.end_offset, was=before,
+            watermark=watermark, epoch=self.following and self.following.epoch,
+        )  # fmt: skip
+
+    # Roles begin and end.
+
+    def pause(self) -> None:
+        """A transition begins: neither leader nor follower until it ends. Who waits goes on waiting."""
+        self._seen_watermark = self.high_watermark
+        self.incomplete = True
+        self.leading = None
+        self.following = None
+        self.host.unflushed.pop(self, None)
+
+    def lead(self, mandate: Mandate) -> None:
+        """Lead in a new epoch. The log has been given the epoch, and its file is on the medium."""
+        assert self.incomplete and self.log.epochs.latest == mandate.epoch, (
+            "the epoch begins before its records"
+        )
+        host, log = self.host, self.log
+        leader = Leader(
+            host.me, mandate, Offset(log.end_offset), Offset(self._seen_watermark), host.loop.time(),
+            host.membership, host.options, self.topic_config.min_insync_replicas,
+        )  # fmt: skip
+        if len(mandate.replicas) > 1:
+            log.keep_tail = True  # never switched off again: the tail has no room for gaps
+        self.leading = leader
+        self._enter(host.me, mandate.epoch)
+        effects = () if host.flush_before_ack else leader.opened(host.loop.time())
+        if effects:
+            host.perform(self, leader, effects)
+        self._announced = True
+        host.on_leading(self)
+
+    def follow(self, leader: BrokerId, epoch: Epoch) -> None:
+        """Follow in a new epoch, also when the leader is the same; or, with no leader, wait for one."""
+        assert self.incomplete, "a role begins in a transition"
+        self.following = Follower(self.log, leader, epoch, Offset(self._seen_watermark))
+        self._give_up()
+        self._enter(leader, epoch)
+
+    def _enter(self, leader: BrokerId, epoch: Epoch) -> None:
+        assert epoch >= self.leader_epoch, "epochs never go back"
+        self.leader_id = leader
+        self.incomplete = False
+        self.leader_epoch = epoch  # last: up to here an equal epoch would be applied again
+        for fetch in self.parked:
+            self.host.woken[fetch] = None
+        self.mark()
+
+    def stop(self, epoch: Epoch) -> None:
+        """StopReplica: have no role until LeaderAndIsr gives one, be it in the same epoch."""
+        self.resign()
+        self.incomplete = True
+        self.leader_id = NO_LEADER
+        self.leader_epoch = epoch
+
+    def resign(self) -> None:
+        """Neither lead nor follow any more: whoever waits is told 6 and looks for the new leader."""
+        self._seen_watermark = self.high_watermark
+        self.leading = None
+        self.following = None
+        self.host.unflushed.pop(self, None)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for fetch in self.parked:
+            self.host.woken[fetch] = None
+        self.host.wake()
+        if self._announced:
+            self._announced = False
+            self.host.on_resigned(self.tp)
+
+    def fail(self, reason: str) -> None:
+        """Take this replica offline: what it holds cannot be trusted."""
+        log.error("replica_offline", partition=str(self.tp), reason=reason)
+        self.offline = reason
+        self.resign()
+
+    def disk_failed(self, error: DiskError) -> KafkaStorageError:
+        """A file call failed. A full disk heals by itself; after anything else the replica is offline."""
+        if not isinstance(error, DiskFull):
+            self.fail(str(error))
+            self.host.on_disk_failed(self, error)
+        return KafkaStorageError(str(error))

@@ -1,0 +1,43 @@
+"""Producer ids, given out from blocks of a thousand that ZooKeeper reserves for this broker.
+
+A block is reserved before its first id is given out, so no id is ever given twice; what is left of a block
+when a broker stops is lost. Left to others: sequences and epochs of producers (storage/producers.py).
+"""
+
+import asyncio
+
+from ..controller.registry import Registry, RegistryError
+from ..controller.znodes import next_producer_ids
+from ..protocol.errors import CoordinatorNotAvailable
+from ..protocol.kinds import BrokerId, ProducerId
+
+BLOCK_TIMEOUT_S = 10.0
+
+
+class ProducerIds:
+    """The ids that are left of this broker's block; one caller at a time fetches the next block."""
+
+    def __init__(self, registry: Registry, broker: BrokerId) -> None:
+        self._registry = registry
+        self._broker = broker
+        self._next = 0
+        self._end = 0
+        self._fetching = asyncio.Lock()
+
+    async def take(self) -> ProducerId:
+        """An id that nobody has had. Raises CoordinatorNotAvailable while ZooKeeper cannot be reached."""
+        while self._next >= self._end:
+            async with self._fetching:
+                if self._next >= self._end:
+                    await self._fetch()
+        taken = self._next
+        self._next += 1
+        return ProducerId(taken)
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(BLOCK_TIMEOUT_S):
+                first, end = await next_producer_ids(self._registry, self._broker)
+        except (RegistryError, TimeoutError) as error:
+            raise CoordinatorNotAvailable(f"no producer ids could be reserved: {error}") from error
+        self._next, self._end = first, end

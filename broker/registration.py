@@ -1,0 +1,249 @@
+"""How a broker proves what it holds and makes itself known: the start-up sequence of docs/replication.md.
+
+Directories are locked and recovered, the incarnation is counted on the disks first and in ZooKeeper then,
+in one multi with the ephemeral. A session left behind by a killed predecessor is taken up and closed. After
+a session has expired the broker registers again, one incarnation later, and what it holds is as intact as
+before.
+Left to others: the verdict (storage/incarnation.py), the znodes (controller/znodes.py), when to start
+(node.py).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol, runtime_checkable
+from uuid import UUID
+
+import structlog
+
+from ..controller import documents, znodes
+from ..controller.registry import (
+    BadVersion,
+    NodeExists,
+    Registry,
+    RegistryError,
+    RegistryUnreachable,
+    SessionEvent,
+    SessionState,
+    Unknown,
+)
+from ..protocol.kinds import Clock, Incarnation
+from ..storage.disk import DirectoryLocked, Disk, DiskError
+from ..storage.incarnation import Incarnations, Verdict, WrongDirectory
+from ..storage.logs import AmbiguousDirectory, Logs
+from .config import BrokerConfig, Endpoint
+from .trouble import StartFailed
+
+log = structlog.get_logger(__name__)
+
+Credentials = tuple[int, bytes]
+RegistryFactory = Callable[[Credentials | None], Registry]
+RETRY_S = 0.1
+Judge = Callable[[documents.IncarnationDocument, frozenset[str]], Verdict]
+SESSIONS_WAITED = 2  # how long another session may hold our id, in session timeouts
+
+
+@runtime_checkable
+class HasCredentials(Protocol):
+    """A registry whose session can be taken up by the next start of this broker."""
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """Id and password of the session."""
+        ...
+
+
+def lock_directories(config: BrokerConfig, disk: Disk, boot_id: str) -> Incarnations:
+    """Take the log directories, or say who has them. Blocking."""
+    try:
+        return Incarnations.load(disk, config.directories, boot_id)
+    except DirectoryLocked as error:
+        raise StartFailed(
+            f"log directory {str(error) or config.log_dirs} is locked by another running broker; "
+            "stop that one or give this broker its own `log.dirs`"
+        ) from error
+    except (OSError, DiskError) as error:
+        raise StartFailed(
+            f"a log directory of {config.log_dirs} cannot be used: {error}; "
+            "make it writable or change `log.dirs`"
+        ) from error
+
+
+async def connect(config: BrokerConfig, factory: RegistryFactory, incarnations: Incarnations) -> Registry:
+    """Open a session, after ending the one that a killed predecessor has left behind."""
+    previous = incarnations.previous_session()
+    registry = factory(None if previous is None else previous.client_id)
+    try:
+        await registry.start()
+    except RegistryError as error:
+        raise StartFailed(unreachable(config, error)) from error
+    try:
+        await znodes.ensure_paths(registry)
+    except RegistryError as error:
+        await registry.close()
+        raise StartFailed(unreachable(config, error)) from error
+    return registry
+
+
+def unreachable(config: BrokerConfig, error: RegistryError) -> str:
+    """Why there is no ZooKeeper, and what to do about it."""
+    reason = "did not answer" if isinstance(error, RegistryUnreachable) else f"failed ({error})"
+    return (
+        f"ZooKeeper at {config.zookeeper.connect} {reason}; start it or correct `zookeeper.connect` "
+        f"(waited up to zookeeper.connection.timeout.ms = {config.zookeeper.connection_timeout_ms})"
+    )
+
+
+class Registration:
+    """This broker's place in the registry, from its first claim through every new session."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        incarnations: Incarnations,
+        registry: Registry,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.cluster_id = ""
+        self._config = config
+        self._incarnations = incarnations
+        self._registry = registry
+        self._clock = clock
+        self._random = random
+        self._verdict: Verdict
+        self._endpoints: Sequence[Endpoint] = ()
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """Which start (or session) of this broker id this is."""
+        return Incarnation(self._verdict.k)
+
+    async def identify(self) -> None:
+        """Hold the directories against this broker and this cluster, whose id is made if it is the first."""
+        try:
+            self.cluster_id = await znodes.cluster_id(self._registry, self._random.randbytes(16))
+        except RegistryError as error:
+            raise StartFailed(unreachable(self._config, error)) from error
+        try:
+            self._incarnations.identify(self._config.broker_id, self.cluster_id, self._new_id)
+        except WrongDirectory as error:
+            raise StartFailed(
+                f"{error}; give this broker the directories that belong to it in `log.dirs`"
+            ) from error
+        except OSError as error:
+            raise StartFailed(f"meta.properties cannot be written: {error}") from error
+
+    def open_logs(self, disk: Disk, clock: Clock) -> Logs:
+        """Open and recover all logs; what is about to be lost is noted first. Blocking."""
+        try:
+            return Logs.open(
+                self._config.directories,
+                disk,
+                self._config.storage,
+                clock,
+                clean=self._incarnations.clean,
+                before_loss=self._incarnations.note_doubt,
+            )
+        except AmbiguousDirectory as error:
+            raise StartFailed(f"{error}; keep one of them and move the other away") from error
+        except (OSError, DiskError) as error:
+            raise StartFailed(f"the logs cannot be opened: {error}") from error
+
+    async def register(self, endpoints: Sequence[Endpoint]) -> None:
+        """Count this incarnation on the disks, then announce it. Raises StartFailed if the id is taken."""
+        self._endpoints = endpoints
+        zookeeper = self._config.zookeeper
+        patience_ms = SESSIONS_WAITED * zookeeper.session_timeout_ms + zookeeper.connection_timeout_ms
+        try:
+            async with asyncio.timeout(patience_ms / 1000):
+                await self._settle(self._judge)
+                if not self._verdict.intact:
+                    await znodes.forget_failed_dirs(self._registry, self._config.broker_id)
+        except (RegistryError, TimeoutError) as error:
+            reason = error if isinstance(error, RegistryError) else RegistryError("no answer")
+            raise StartFailed(unreachable(self._config, reason)) from error
+        verdict = self._verdict
+        log.info("broker_registered", incarnation=verdict.k, intact=verdict.intact, reasons=verdict.reasons)
+
+    async def register_again(self) -> None:
+        """After the session has expired: one incarnation later, as intact as before. Waits for ZooKeeper."""
+        before = self._verdict
+        await self._settle(
+            lambda document, _: Verdict(document.incarnation + 1, before.intact_since, before.intact_since_of)
+        )
+        log.info("broker_registered_again", incarnation=self._verdict.k)
+
+    def _judge(self, document: documents.IncarnationDocument, failed: frozenset[str]) -> Verdict:
+        return self._incarnations.verdict(document.incarnation, document.dirs, failed_dirs=failed)
+
+    async def _settle(self, judge: Judge) -> None:
+        """Draw the verdict and announce it, until it is known to stand.
+
+        An answer that was lost may mean that the count went up unseen: it is read again then, and the next
+        attempt is one incarnation later. Another broker of our id is told apart by the ephemeral it holds.
+        """
+        while True:
+            try:
+                read = await znodes.read_incarnation(self._registry, self._config.broker_id)
+                verdict = judge(*read)
+                await self._announce(verdict)
+            except (Unknown, BadVersion) as error:
+                log.warning("registration_retried", reason=f"{type(error).__name__} {error}")
+                await asyncio.sleep(RETRY_S)
+            except NodeExists:
+                await self._wait_for_the_other()
+            else:
+                self._verdict = verdict
+                return
+
+    async def _announce(self, verdict: Verdict) -> None:
+        self._save_session()
+        self._incarnations.write(verdict, self._config.storage.flush_before_ack)
+        registration = documents.Registration.of(
+            [documents.Endpoint(e.listener, e.host, e.port) for e in self._endpoints],
+            self._clock.wall_ms(),
+            verdict.k,
+            verdict.intact_since,
+            verdict.intact_since_of,
+            self._config.broker_rack,
+        )
+        dirs = sorted(self._incarnations.dir_ids.values())
+        await znodes.register_broker(self._registry, self._config.broker_id, registration, dirs)
+
+    async def _wait_for_the_other(self) -> None:
+        me, wait_ms = self._config.broker_id, SESSIONS_WAITED * self._config.zookeeper.session_timeout_ms
+        log.warning("broker_id_taken", broker=me, waiting_ms=wait_ms)
+        try:
+            await znodes.await_registration_end(self._registry, me, wait_ms / 1000)
+        except znodes.DuplicateBroker as error:
+            raise StartFailed(
+                f"broker.id {me} is registered by another running broker; stop that one or choose another id"
+            ) from error
+
+    def _save_session(self) -> None:
+        credentials = self._registry.credentials if isinstance(self._registry, HasCredentials) else None
+        if credentials is not None:
+            self._incarnations.save_session(*credentials)
+
+    def _new_id(self) -> UUID:
+        return UUID(bytes=self._random.randbytes(16), version=4)
+
+
+class SessionKeeper:
+    """Notices a new session after one has ended, so that the broker registers again."""
+
+    def __init__(self, registry: Registry, again: Callable[[], None]) -> None:
+        self._registry = registry
+        self._again = again
+        self._generation = registry.generation
+        self._stop = registry.listen(self._changed)
+
+    def _changed(self, event: SessionEvent) -> None:
+        if event.state is SessionState.CONNECTED and event.generation > self._generation:
+            self._generation = event.generation
+            self._again()
+
+    def stop(self) -> None:
+        """Hear no more."""
+        self._stop()

@@ -1,0 +1,353 @@
+"""All replicas hosted by this broker: finding them, ending each turn, and work in the background.
+
+`sweep` runs once at the end of each turn of the loop, after all frames that arrived: it raises
+watermarks, answers produce requests and looks again at parked fetches, once for each partition that
+changed.
+Left to others: one replica (partition.py), LeaderAndIsr (transitions.py), following (fetchers.py), ISR
+writes (isr_writer.py), retention and recovery points (storage/logs.py, called by node.py).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+import structlog
+
+from ..client.tasks import FailureHook, Tasks
+from ..controller.registry import Registry, SessionEvent, SessionState
+from ..protocol.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from ..protocol.kinds import BrokerId, Clock, Incarnation, TopicPartition
+from ..protocol.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from ..replication.isr import Settled
+from ..replication.leader import LeaderOptions, Membership
+from ..storage.config import InvalidConfig, TopicConfig
+from ..storage.disk import DiskError
+from ..storage.log import Log
+from ..storage.logs import STRAY, Logs
+from .config import BrokerConfig
+from .control_gate import ControlGate
+from .fetchers import Fetchers
+from .host import Host
+from .isr_writer import IsrWriter
+from .local_appends import Committed, LocalAppend
+from .parked_fetch import ParkedReplicas
+from .partition import Partition
+from .transitions import Transitions
+from .waiting import Deadlines
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+TICK_SECONDS = 0.1  # how often leaders with an unsettled ISR are looked at
+FULL_PASS_SECONDS_MIN = 0.1
+
+
+class Replicas:
+    """The replicas of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        incarnation: Incarnation,
+        logs: Logs,
+        registry: Registry,
+        clock: Clock,
+        wake: Callable[[], None],
+        *,
+        is_known: Callable[[TopicPartition], bool],
+        on_failure: FailureHook | None = None,
+        on_disk_failed: Callable[[Partition, DiskError], None] | None = None,
+    ) -> None:
+        """`is_known`: the cluster has such a partition; `wake` asks for a `sweep` at the end of the turn."""
+        replication, storage = config.replication, config.storage
+        loop = asyncio.get_running_loop()
+        self.logs = logs
+        self.gate = ControlGate()
+        self.on_leading: list[Callable[[Partition], None]] = []
+        self.on_resigned: list[Callable[[TopicPartition], None]] = []
+        self._storage = storage
+        self._is_known = is_known
+        self._tasks = Tasks("replicas", on_failure)
+        self._isr = IsrWriter(registry, self._tasks, lambda: self.host, self._look_after)
+        self.host = Host(
+            me=config.id,
+            incarnation=incarnation,
+            loop=loop,
+            clock=clock,
+            wake=wake,
+            deadlines=Deadlines(loop),
+            membership=Membership(frozenset()),
+            options=LeaderOptions(replication.lag_time_max_ms / 1000, replication.strict_min_isr),
+            flush_before_ack=storage.flush_before_ack,
+            validate_records=storage.validate_records,
+            perform=self._isr.perform,
+            on_disk_failed=on_disk_failed or (lambda partition, error: None),
+            on_leading=lambda partition: _tell(self.on_leading, partition),
+            on_resigned=lambda tp: _tell(self.on_resigned, tp),
+        )
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.parked_replicas = ParkedReplicas()
+        self._names: dict[UUID, str] = {}
+        self.fetchers = Fetchers(self.host, replication, self._tasks)
+        self._transitions = Transitions(self, self.gate)
+        self._checkpoint_seconds = storage.high_watermark_checkpoint_interval_ms / 1000
+        self._fence_on_loss = replication.fence_on_zookeeper_loss
+        self._full_pass_seconds = max(replication.lag_time_max_ms / 2000, FULL_PASS_SECONDS_MIN)
+        self._restless: dict[Partition, None] = {}  # leaders whose ISR is not settled or not whole
+        self._flushing = False
+        self._removed = 0
+        self._stop_listening = registry.listen(self._on_session)
+
+    # Life.
+
+    def start(self) -> None:
+        """Begin to look after ISRs and to write down watermarks."""
+        self._tasks.spawn(self._run_ticks(), "ticks")
+        self._tasks.spawn(self._run_checkpoints(), "watermarks")
+
+    async def stop(self) -> None:
+        """Stop following, answer 6 to all who wait, write the watermarks down. The logs stay open."""
+        self._stop_listening()
+        self.fetchers.stop()
+        for partition in self.partitions.values():
+            partition.resign()
+        self.sweep()
+        self.host.deadlines.stop()
+        await self._tasks.stop()
+        await self.checkpoint_watermarks()
+
+    # Finding.
+
+    def get(self, tp: TopicPartition) -> Partition:
+        """The replica of `tp`; NotLeaderOrFollower if it is elsewhere, UnknownTopicOrPartition if nowhere."""
+        found = self.partitions.get(tp)
+        if found is None:
+            raise NotLeaderOrFollower() if self._is_known(tp) else UnknownTopicOrPartition()
+        return found
+
+    def find(self, tp: TopicPartition) -> Partition | None:
+        """The replica of `tp`, if it is here."""
+        return self.partitions.get(tp)
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """The topic of a replica here: LeaderAndIsr may speak of it before UpdateMetadata does."""
+        return self._names.get(topic_id)
+
+    def topic_id_of(self, tp: TopicPartition) -> UUID | None:
+        """The id of the topic whose log is here under this name."""
+        held = self.logs.get(tp)
+        return None if held is None else held.topic_id
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Of every log here; one that no controller has spoken of yet keeps what was written down."""
+        known = dict(self.logs.high_watermarks)
+        known.update((tp, partition.high_watermark) for tp, partition in self.partitions.items())
+        return known
+
+    def counts(self) -> dict[str, int]:
+        """Gauges: replicas of each kind, requests that wait; and how often ISRs have changed."""
+        leaders = [p.leading for p in self.partitions.values() if p.leading is not None]
+        return {
+            "partitions": len(self.partitions),
+            "leaders": len(leaders),
+            "under_replicated": sum(len(leader.isr.members) < len(leader.replicas) for leader in leaders),
+            "under_min_isr": sum(leader.under_min_isr for leader in leaders),
+            "offline": sum(p.offline is not None for p in self.partitions.values()),
+            "waiting": len(self.host.deadlines),
+            "isr_shrinks": self._isr.shrinks,
+            "isr_expands": self._isr.expands,
+        }
+
+    # What the controller says.
+
+    async def obey_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Lead, follow or wait, as told."""
+        return await self._transitions.obey_leader_and_isr(request)
+
+    async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop replicas, and delete those that are to be deleted."""
+        return await self._transitions.stop_replicas(request)
+
+    def brokers_are(self, live: Iterable[tuple[int, tuple[str, int] | None]]) -> None:
+        """Who is registered, and where each is reached by other brokers."""
+        brokers = list(live)
+        self.host.membership.live = frozenset(BrokerId(broker) for broker, _ in brokers)
+        self.fetchers.know((BrokerId(b), *address) for b, address in brokers if address is not None)
+
+    def configure(self, topic: str, names: Mapping[str, str]) -> None:
+        """A topic has these overrides now."""
+        mine = [partition for tp, partition in self.partitions.items() if tp.topic == topic]
+        if mine:
+            config = self.config_of(topic, names)
+            for partition in mine:
+                if config != partition.topic_config:
+                    partition.configure(config)
+
+    def reborn(self, incarnation: Incarnation) -> None:
+        """This broker has registered anew."""
+        self.host.incarnation = incarnation
+
+    def config_of(self, topic: str, names: Mapping[str, str]) -> TopicConfig:
+        """The topic's settings; what cannot be understood is left out, so that the replica runs."""
+        try:
+            return TopicConfig.from_names(names, self._storage)
+        except InvalidConfig as error:
+            log.error("topic_config_invalid", topic=topic, reason=str(error))
+            others = {name: value for name, value in names.items() if name != error.name}
+            return (
+                self.config_of(topic, others) if len(others) < len(names) else TopicConfig.of(self._storage)
+            )
+
+    # Used by transitions.
+
+    def host_partition(self, tp: TopicPartition, topic_id: UUID, config: TopicConfig) -> Partition:
+        """Take `tp` in, with the log that is here or with a new one. Raises DiskError."""
+        held = self.logs.get(tp) or self.logs.create(tp, topic_id if topic_id.int else None, config)
+        if held.topic_id is None and topic_id.int:
+            held.topic_id = topic_id
+        partition = Partition(tp, held, self.logs.high_watermarks.get(tp, 0), self.host)
+        self.partitions[tp] = partition
+        if held.topic_id is not None:
+            self._names[held.topic_id] = tp.topic
+        return partition
+
+    def unhost(self, tp: TopicPartition) -> None:
+        """Let go of `tp` and have its log deleted. Raises DiskError."""
+        partition = self.partitions.pop(tp, None)
+        if partition is not None:
+            partition.offline = "deleted"
+            self._restless.pop(partition, None)
+        if self.logs.get(tp) is not None:
+            self.logs.remove(tp, self._removal_name())
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """The log here is of an earlier topic of the same name: it is kept, but never served."""
+        target = self.logs.remove(tp, self._removal_name(), STRAY)
+        log.warning("stray_log", partition=str(tp), kept_as=target)
+
+    def _removal_name(self) -> UUID:
+        self._removed += 1
+        return UUID(int=(self.host.clock.wall_ms() << 64) + self._removed)
+
+    def role_changed(self, partition: Partition) -> None:
+        """`partition` has a new role."""
+        self._look_after(partition)
+
+    def append_local(
+        self, tp: TopicPartition, batch: bytearray, on_committed: Committed, deadline: float
+    ) -> None:
+        """Produce with acks=all from inside the broker; `on_committed` hears how it went, perhaps at once."""
+        LocalAppend(on_committed).begin(self.get, tp, batch, deadline)
+
+    # The end of a turn.
+
+    def sweep(self) -> None:
+        """Settle every partition that changed in this turn, then look again at the fetches that have news."""
+        host = self.host
+        now = host.loop.time()
+        while host.dirty or host.woken:
+            dirty, host.dirty = host.dirty, []
+            for partition in dirty:
+                partition.settle(now)
+            woken, host.woken = host.woken, {}
+            for fetch in woken:
+                fetch.look_again()
+        if host.unflushed and not self._flushing:
+            self._flushing = True
+            self._tasks.spawn(self._flush(), "flush")
+
+    async def _flush(self) -> None:
+        """log.flush.before.ack: bring what was appended to the medium, all logs in one hop."""
+        host = self.host
+        try:
+            while host.unflushed:
+                partitions = list(host.unflushed)
+                host.unflushed.clear()
+                failures = await host.loop.run_in_executor(None, flush_all, [p.log for p in partitions])
+                for partition in partitions:
+                    error = failures.get(partition.tp)
+                    if error is not None and partition.offline is None:
+                        partition.disk_failed(error)
+                    partition.mark()
+        finally:
+            self._flushing = False
+
+    # In the background.
+
+    def _look_after(self, partition: Partition) -> None:
+        leader = partition.leading
+        if leader is None or (
+            isinstance(leader.isr, Settled) and leader.isr.members.issuperset(leader.replicas)
+        ):
+            self._restless.pop(partition, None)
+        else:
+            self._restless[partition] = None
+
+    async def _run_ticks(self) -> None:
+        full_pass_at = 0.0
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = self.host.loop.time()
+            if now >= full_pass_at:
+                full_pass_at = now + self._full_pass_seconds
+                self.tick(list(self.partitions.values()), now)
+            elif self._restless:
+                self.tick(list(self._restless), now)
+
+    def tick(self, partitions: Sequence[Partition], now: float) -> None:
+        """Let leaders notice that time has passed."""
+        for partition in partitions:
+            leader = partition.leading
+            if leader is not None:
+                effects = leader.tick(now)
+                if effects:
+                    self._isr.perform(partition, leader, effects)
+                    partition.mark()
+
+    def _on_session(self, event: SessionEvent) -> None:
+        """After an interruption every leader reads its state again: what it believes may be old."""
+        gone = event.state in (SessionState.ASSUME_EXPIRED, SessionState.EXPIRED)
+        self.host.fenced = self._fence_on_loss and (gone or self.host.fenced)
+        if event.state is SessionState.CONNECTED:
+            self.host.fenced = False
+        if event.state is SessionState.CONNECTED:
+            for partition in self.partitions.values():
+                if partition.leading is not None:
+                    partition.leading.revalidate()
+                    self._restless[partition] = None
+
+    async def _run_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(self._checkpoint_seconds)
+            await self.checkpoint_watermarks()
+
+    async def checkpoint_watermarks(self) -> None:
+        """Write the high watermarks down. Nothing is ever cut to them; they spare a new leader a round."""
+        watermarks = self.high_watermarks()
+        try:
+            await self.host.loop.run_in_executor(None, self.logs.checkpoint_high_watermarks, watermarks)
+        except DiskError as error:
+            log.error("watermarks_not_written", reason=str(error))
+
+
+def flush_all(logs: Sequence[Log]) -> dict[TopicPartition, DiskError]:
+    """Flush each log; the answer names those whose disk has failed. Blocking."""
+    failures = {}
+    for each in logs:
+        try:
+            each.flush()
+        except DiskError as error:
+            failures[each.partition] = error
+    return failures
+
+
+def _tell(hooks: Sequence[Callable[[T], None]], what: T) -> None:
+    for hook in hooks:
+        hook(what)

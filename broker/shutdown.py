@@ -1,0 +1,107 @@
+"""Controlled shutdown: a broker asks the controller to be relieved of its leaderships before it stops.
+
+The controller's address comes from the picture, not from ZooKeeper, so that an outage there cannot hang a
+stop. Partitions that no other replica could take over do not hold it up. Left to others: what the
+controller does (controller/), the order of what is stopped afterwards (node.py).
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ..client.connection import Connection
+from ..protocol.errors import ApiError, ErrorCode
+from ..protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
+from ..protocol.schema import spec_of
+
+if TYPE_CHECKING:
+    from .context import Broker
+
+log = structlog.get_logger(__name__)
+
+ANSWER_S_MAX = 10.0
+LOOK_EVERY_S = 0.1
+
+
+async def hand_over(broker: "Broker") -> bool:
+    """Ask until nothing is led here that another could lead; False if it stayed so after all attempts."""
+    config = broker.config
+    for attempt in range(config.controlled_shutdown_max_retries + 1):
+        if attempt:
+            await _pause(broker, config.controlled_shutdown_retry_backoff_ms / 1000)
+        left = await _ask(broker)
+        if left is not None and not left:
+            log.info("leadership_handed_over", attempts=attempt + 1)
+            return True
+        if not _is_replicated(broker):
+            return True
+        log.warning("leadership_not_handed_over", attempt=attempt + 1, partitions=left)
+    return False
+
+
+async def _pause(broker: "Broker", pause_s: float) -> None:
+    """Wait before the next attempt, unless those who could take over are gone earlier than that."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + pause_s
+    while loop.time() < until and _is_replicated(broker):
+        await asyncio.sleep(min(LOOK_EVERY_S, pause_s))
+
+
+async def _ask(broker: "Broker") -> list[str] | None:
+    """What would still have to be handed over; None if the controller could not be asked."""
+    request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.incarnation)
+    try:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            response = await _response(broker, request)
+    except (OSError, ApiError) as error:
+        log.warning("controller_not_asked", reason=str(error) or type(error).__name__)
+        return None
+    if response is None or response.error_code != ErrorCode.NONE:
+        return None
+    return [
+        f"{left.topic_name}-{left.partition_index}"
+        for left in response.remaining_partitions
+        if _could_be_led_elsewhere(broker, left.topic_name, left.partition_index)
+    ]
+
+
+async def _response(
+    broker: "Broker", request: ControlledShutdownRequest
+) -> ControlledShutdownResponse | None:
+    if broker.controller.active:
+        return await broker.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+    target = broker.controller.controller_id
+    address = None
+    if target is not None:
+        address = broker.metadata.address(target, broker.config.inter_broker_listener)
+    if address is None:
+        return None
+    deadline = asyncio.get_running_loop().time() + ANSWER_S_MAX
+    spec = spec_of(ControlledShutdownRequest)
+    connection = await Connection.open(
+        address.host,
+        address.port,
+        client_id=f"broker-{broker.id}",
+        deadline=deadline,
+        versions={spec.key: spec.versions[-1]},
+    )
+    try:
+        answer: ControlledShutdownResponse = await connection.request(request, deadline=deadline)
+        return answer
+    finally:
+        await connection.close()
+
+
+def _could_be_led_elsewhere(broker: "Broker", topic: str, partition: int) -> bool:
+    state = broker.metadata.partition(topic, partition)
+    return state is not None and any(r != broker.id and r in broker.metadata.brokers for r in state.replicas)
+
+
+def _is_replicated(broker: "Broker") -> bool:
+    """Whether any partition led here has a replica on another live broker."""
+    return any(
+        state.leader == broker.id and _could_be_led_elsewhere(broker, topic.name, state.partition_index)
+        for topic in broker.metadata.topics.values()
+        for state in topic.partitions.values()
+    )

@@ -1,0 +1,37 @@
+"""Which names a topic may have. Checked at the door, before a name can reach ZooKeeper or a path on disk."""
+
+import re
+
+from ..protocol.errors import InvalidTopic
+
+NAME_LENGTH_MAX = 249
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+
+def check_topic_name(name: str | None) -> str:
+    """The name, if a topic may have it; raises InvalidTopic with the reason."""
+    if not name:
+        raise InvalidTopic("the name of a topic must not be empty")
+    if name in (".", ".."):
+        raise InvalidTopic("a topic must not be named '.' or '..'")
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidTopic(
+            f"the name of a topic has at most {NAME_LENGTH_MAX} characters, this one has {len(name)}"
+        )
+    if _LEGAL.fullmatch(name) is None:
+        raise InvalidTopic(
+            f"the name of a topic consists of ASCII letters, digits, '.', '_' and '-': {name!r}"
+        )
+    return name
+
+
+def is_legal(name: str | None) -> bool:
+    """Whether a topic may have this name."""
+    try:
+        check_topic_name(name)
+    except InvalidTopic:
+        return False
+    return True

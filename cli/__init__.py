@@ -1,0 +1,1 @@
+"""The command line: brokers, a local cluster, topics, records, groups, inspection and the demo."""

@@ -1,0 +1,89 @@
+"""The table of commands. Each command's file says what it does; `main.py` opens this one."""
+
+import importlib
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from .. import __version__
+from .console import warnings_only
+from .kafka_spelling import translate
+
+COMMANDS = {
+    # name: (module, function)
+    "up": ("local", "up"),
+    "down": ("local", "down"),
+    "status": ("status", "status"),
+    "health": ("status", "health"),
+    "produce": ("records", "produce"),
+    "consume": ("records", "consume"),
+    "demo": ("demo", "demo"),
+    "simulate": ("simulate", "simulate"),
+    "docs": ("docs", "docs"),
+}
+GROUPS = {"topics": "topics", "groups": "groups", "zookeeper": "registry"}
+PASSED_THROUGH = {"broker": "serve", "dump": "dump"}
+ORDER = (
+    *("up", "status", "health", "down", "topics", "produce", "consume", "groups"),
+    *("dump", "zookeeper", "broker", "demo", "simulate", "docs"),
+)
+"""Commands that read their own arguments: a broker for its start-up time, dump for Kafka's one-dash flags."""
+
+
+def build(names: list[str]) -> typer.Typer:
+    """The application with the commands in `names` (loading all of them would slow each one)."""
+    app = typer.Typer(
+        name="strandline",
+        help="A replicated log broker that speaks the Apache Kafka wire protocol.",
+        epilog="Exit status: 0 done; 1 failed (no broker, no ZooKeeper, a port in use …); 2 wrong usage.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings=_HELP,
+    )
+    for name in names:
+        if name in COMMANDS:
+            module, function = COMMANDS[name]
+            app.command(name, context_settings=_HELP)(getattr(_load(module), function))
+        elif name in GROUPS:
+            app.add_typer(_load(GROUPS[name]).app, name=name, context_settings=_HELP)
+        else:
+            app.command(name, add_help_option=False, context_settings=_RAW)(_passing(PASSED_THROUGH[name]))
+    app.callback()(_about)
+    return app
+
+
+def _about(
+    version: Annotated[bool, typer.Option("--version", help="print the version", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_RAW = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def _load(module: str) -> Any:
+    return importlib.import_module(f".{module}", __package__)
+
+
+def _passing(module: str) -> Any:
+    def command(context: typer.Context) -> None:
+        raise typer.Exit(_load(module).main(context.args))
+
+    command.__doc__ = _load(module).HELP
+    return command
+
+
+def run() -> int:
+    """Run the command that was typed; its exit status."""
+    asked = sys.argv[1] if len(sys.argv) > 1 else ""
+    if asked == "topics":
+        sys.argv[2:] = translate(sys.argv[2:])
+    warnings_only()
+    result = build([asked] if asked in ORDER else list(ORDER))(standalone_mode=True)
+    return int(result or 0)

@@ -1,0 +1,148 @@
+"""What all commands share: where they print, how they fail, where the cluster is."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn
+
+import structlog
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ..client.config import ConfigError
+from ..client.producer import BufferExhausted
+from ..protocol.errors import ApiError, NetworkException
+from .zookeeper import EnvironmentProblem
+
+DEFAULT_BOOTSTRAP = "localhost:9092,localhost:9093,localhost:9094"
+
+PIPE_WIDTH = 1000
+"""Columns of a table that goes to a file or a program: nothing is cut off there."""
+
+PATIENCE = {"default_api_timeout_ms": 15_000, "request_timeout_ms": 10_000}
+"""What a person waits at most for an answer."""
+
+
+def _console(stream: Any, stderr: bool) -> Console:
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else PIPE_WIDTH)
+
+
+out, err = _console(sys.stdout, False), _console(sys.stderr, True)
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "--bootstrap-servers",
+        "-b",
+        envvar="BOOTSTRAP_SERVERS",
+        help="host:port of some brokers, separated by commas",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON for programs instead of a table")]
+
+
+class Failure(Exception):
+    """The command could not do what it was asked. One sentence; exit status 1."""
+
+
+class WrongUsage(Exception):
+    """The command was asked for something that makes no sense. One sentence; exit status 2."""
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Turn expected trouble into one sentence on stderr and an exit status, never a traceback."""
+    try:
+        yield
+    except (WrongUsage, ConfigError) as error:
+        fail(str(error), 2)
+    except (Failure, EnvironmentProblem) as error:
+        fail(str(error), 1)
+    except NetworkException as error:
+        fail(_unreachable(error), 1)
+    except BufferExhausted as error:
+        fail(f"the brokers do not keep up: {error}", 1)
+    except ApiError as error:
+        fail(f"{type(error).__name__}: {error}", 1)
+    except BrokenPipeError:  # whoever read our output has gone: that is no failure
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except OSError as error:
+        if error.filename is not None:
+            fail(f"{error.filename}: {error.strerror}", 1)
+        fail(_unreachable(error), 1)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _unreachable(error: Exception) -> str:
+    return f"no broker answers: {error}. Is the cluster up (strandline up)? Is --bootstrap-server right?"
+
+
+def warnings_only() -> None:
+    """Show of the library's log lines only warnings, on stderr."""
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],
+        wrapper_class=structlog.make_filtering_bound_logger(30),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+    )
+
+
+def pair(text: str, option: str, example: str) -> tuple[str, str]:
+    """The two halves of `name=value`."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise WrongUsage(f"{option} {text}: expected name=value, as in {example}")
+    return name.strip(), value.strip()
+
+
+def tell(sentence: str, value: Any, as_json: bool) -> None:
+    """Say what was done: a sentence for people, a value for programs."""
+    if as_json:
+        print_json(value)
+    else:
+        out.print(sentence, markup=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON, laid out for a terminal, one line for a program."""
+    if out.is_terminal:
+        out.print_json(json.dumps(value, default=str))
+    else:
+        sys.stdout.write(json.dumps(value, default=str) + "\n")
+        sys.stdout.flush()
+
+
+def fail(sentence: str, status: int) -> NoReturn:
+    """Say what is wrong, and leave."""
+    err.print(f"strandline: {sentence}", markup=False, soft_wrap=True)
+    raise typer.Exit(status)
+
+
+def show(rows: list[dict[str, Any]], as_json: bool, title: str | None = None) -> None:
+    """Print rows as a table, or as JSON."""
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in rows[0] if rows else ():
+        table.add_column(name.replace("_", " "), justify="right" if _numeric(rows, name) else "left")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    if title:
+        out.print(title, style="bold", markup=False)
+    out.print(table if rows else "[dim](none)[/dim]")
+
+
+def _numeric(rows: list[dict[str, Any]], name: str) -> bool:
+    return all(isinstance(row[name], int | None) for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return "-" if value is None else str(value)

@@ -1,0 +1,149 @@
+"""`strandline dump`: what stands in segments, indexes and checkpoints, in Kafka's dump format or as JSON.
+
+It reads files of a stopped or running broker and changes none. Kafka's one-dash spelling (`-files`)
+is understood. Left to others: reading a whole log as records (`storage/`).
+"""
+
+import argparse
+import json
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..protocol.batches import BatchHeader, crc_ok, headers
+from ..protocol.compression import Codec
+from ..protocol.errors import ApiError
+from ..protocol.primitives import Malformed
+from ..protocol.records import Record, iterate
+
+HELP = "Print segments, indexes, epochs and checkpoints: --files F,G [--print-data-log] [--json]."
+OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
+CHECKPOINTS = ("leader-epoch-checkpoint", "-offset-checkpoint")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Dump the files named; 0, or 1 when one could not be read or is damaged."""
+    parser = argparse.ArgumentParser("strandline dump", description=HELP)
+    parser.add_argument("-files", "--files", required=True, help="files to print, separated by commas")
+    parser.add_argument(
+        "-print-data-log", "--print-data-log", action="store_true", help="print the records of .log files too"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    options = parser.parse_args(list(arguments))
+    damaged = False
+    for name in options.files.split(","):
+        path = Path(name)
+        if not path.is_file():
+            sys.stderr.write(f"strandline: {path} is not a file: name segments, indexes or checkpoints\n")
+            damaged = True
+            continue
+        if not options.json:
+            sys.stdout.write(f"Dumping {path}\n")
+        for row in rows(path, options.print_data_log):
+            damaged |= row.get("isvalid") is False
+            sys.stdout.write((json.dumps(row, default=_text) if options.json else line(row)) + "\n")
+    return 1 if damaged else 0
+
+
+def rows(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
+    """What stands in one file, row by row; `kind` says what a row is."""
+    if path.suffix == ".log":
+        yield from _segment(path, with_records)
+    elif path.suffix == ".index":
+        base = int(path.stem)
+        for offset, position in OFFSET_ENTRY.iter_unpack(_whole(path, OFFSET_ENTRY.size)):
+            yield {"kind": "index", "offset": base + offset, "position": position}
+    elif path.suffix == ".timeindex":
+        base = int(path.stem)
+        for timestamp, offset in TIME_ENTRY.iter_unpack(_whole(path, TIME_ENTRY.size)):
+            yield {"kind": "timeindex", "timestamp": timestamp, "offset": base + offset}
+    elif path.name.endswith(CHECKPOINTS):
+        for text in path.read_text().splitlines()[2:]:
+            yield {"kind": "checkpoint", "entry": text}
+    else:
+        yield {"kind": "unknown", "entry": f"{path.name} is no segment, index or checkpoint"}
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row as Kafka's tool prints it."""
+    kind = row["kind"]
+    fields = {name: value for name, value in row.items() if name != "kind"}
+    text = " ".join(f"{name}: {_text(value)}" for name, value in fields.items())
+    return {"start": f"Log starting offset: {row.get('offset')}", "record": f"| {text}"}.get(kind, text)
+
+
+def _segment(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
+    data = path.read_bytes()
+    yield {"kind": "start", "offset": int(path.stem)}
+    position = 0
+    for position, header in headers(data):
+        yield _batch(data, position, header)
+        if with_records:
+            try:
+                for record in iterate(memoryview(data)[position : position + header.size]):
+                    yield _record(record, header)
+            except (Malformed, ApiError) as error:
+                yield {"kind": "damage", "position": position, "problem": str(error), "isvalid": False}
+        position += header.size
+    if position < len(data):
+        yield {"kind": "damage", "position": position, "torn_bytes": len(data) - position, "isvalid": False}
+
+
+def _batch(data: bytes, position: int, header: BatchHeader) -> dict[str, Any]:
+    return {
+        "kind": "batch",
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.record_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": header.last_sequence,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+        "deleteHorizonMs": "OptionalLong.empty",
+        "position": position,
+        "LogAppendTime" if header.is_log_append_time else "CreateTime": header.max_timestamp,
+        "size": header.size,
+        "magic": header.magic,
+        "compresscodec": Codec(header.codec).name.lower(),
+        "crc": header.crc,
+        "isvalid": crc_ok(data, position, header),
+    }
+
+
+def _record(record: Record, header: BatchHeader) -> dict[str, Any]:
+    sequence = header.base_sequence
+    return {
+        "kind": "record",
+        "offset": record.offset,
+        "CreateTime": record.timestamp,
+        "keySize": -1 if record.key is None else len(record.key),
+        "valueSize": -1 if record.value is None else len(record.value),
+        "sequence": -1 if sequence < 0 else sequence + record.offset - header.base_offset,
+        "headerKeys": [name for name, _ in record.headers],
+        **({} if record.key is None else {"key": record.key}),
+        "payload": record.value,
+    }
+
+
+def _whole(path: Path, size: int) -> bytes:
+    """The whole entries of an index; a preallocated tail of zeros is left out, as is a torn one."""
+    data = path.read_bytes()
+    data = data[: len(data) - len(data) % size]
+    while len(data) > size and data.endswith(bytes(size)):
+        data = data[:-size]
+    return data
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (bytes, memoryview)):
+        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, list):
+        return "[" + ",".join(_text(item) for item in value) + "]"
+    return str(value)

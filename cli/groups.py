@@ -1,0 +1,114 @@
+"""`strandline groups`: consumer groups, their members and how far behind they are."""
+
+from typing import Annotated
+
+import typer
+
+from ..client.sync import Admin
+from ..protocol.kinds import TopicPartition
+from .console import (
+    DEFAULT_BOOTSTRAP,
+    PATIENCE,
+    AsJson,
+    Bootstrap,
+    Failure,
+    WrongUsage,
+    clear_errors,
+    show,
+    tell,
+)
+
+app = typer.Typer(no_args_is_help=True, help="List, describe, reset and delete consumer groups.")
+
+EARLIEST, LATEST = -2, -1
+
+
+@app.command("list")
+def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """List the groups and their states."""
+    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+        show([one._asdict() for one in admin.list_groups()], as_json)
+
+
+@app.command()
+def describe(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """Show for each partition what the group committed, its lag, and who reads it."""
+    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+        (described,) = admin.describe_groups([group])
+        if described.state == "Dead":
+            raise Failure(f"there is no group {group}")
+        committed = admin.list_group_offsets(group)
+        readers = {partition: one for one in described.members for partition in one.assignment}
+        partitions = sorted({*committed, *readers})
+        ends = admin.list_offsets(dict.fromkeys(partitions, LATEST)) if partitions else {}
+        rows: list[dict[str, object]] = []
+        for partition in partitions:
+            end, mark, reader = ends[partition].offset, committed.get(partition), readers.get(partition)
+            rows.append(
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "committed": mark.offset if mark else None,
+                    "end": end,
+                    "lag": end - mark.offset if mark else None,
+                    "member": reader.member_id if reader else None,
+                    "client": f"{reader.client_id} {reader.host}" if reader else None,
+                }
+            )
+        show(rows, as_json, f"{group}  {described.state}  {described.protocol}".rstrip())
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: str,
+    topic: str,
+    to: Annotated[str, typer.Option(help="earliest, latest, an offset, or a time in ms since 1970 as @ms")],
+    partition: Annotated[int | None, typer.Option(min=0, help="this partition alone")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Let a group without members go on elsewhere."""
+    with clear_errors():
+        offset, time = _goal(to)
+        with Admin(bootstrap, **PATIENCE) as admin:
+            partitions = _partitions(admin, topic, partition)
+            first, end = (admin.list_offsets(dict.fromkeys(partitions, at)) for at in (EARLIEST, LATEST))
+            if offset is not None:
+                goal = dict.fromkeys(partitions, offset)
+            else:
+                found = admin.list_offsets(dict.fromkeys(partitions, time))
+                goal = {p: at.offset if at.offset >= 0 else end[p].offset for p, at in found.items()}
+            for p, at in goal.items():
+                if not first[p].offset <= at <= end[p].offset:
+                    raise Failure(f"{p} has the offsets {first[p].offset} to {end[p].offset}, not {at}")
+            admin.alter_group_offsets(group, goal)
+        rows = [{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in goal.items()]
+        show(rows, as_json, group)
+
+
+@app.command()
+def delete(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """Delete a group without members, and what it committed."""
+    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+        admin.delete_groups([group])
+        tell(f"Deleted group {group}.", {"group": group, "deleted": True}, as_json)
+
+
+def _partitions(admin: Admin, topic: str, wanted: int | None) -> list[TopicPartition]:
+    (described,) = admin.describe_topics([topic])
+    numbers = [one.partition for one in described.partitions]
+    if wanted is not None and wanted not in numbers:
+        raise Failure(f"{topic} has the partitions {numbers[0]} to {numbers[-1]}, not {wanted}")
+    return [TopicPartition(topic, number) for number in numbers if wanted in (None, number)]
+
+
+def _goal(text: str) -> tuple[int | None, int]:
+    """An offset, or none and the time to look up."""
+    named = {"earliest": EARLIEST, "latest": LATEST}
+    if text in named:
+        return None, named[text]
+    if text.isdecimal():
+        return int(text), LATEST
+    if text.startswith("@") and text[1:].isdecimal():
+        return None, int(text[1:])
+    raise WrongUsage(f"--to {text}: expected earliest, latest, an offset, or @milliseconds")

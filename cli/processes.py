@@ -1,0 +1,125 @@
+"""Broker processes on this machine: start, signal, wait; known by pid and by what they run.
+
+A process outlives the command that started it (`strandline up`), so its pid is kept in a file and
+checked against its command line before anything is sent to it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def runs(pid: int, marker: str) -> bool:
+    """Whether process `pid` lives and its command line holds `marker`."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return marker.encode() in line and state != "Z"
+
+
+def wait_gone(pid: int, marker: str, wait_s: float) -> bool:
+    """Wait until process `pid` is gone, at most `wait_s` seconds. True when it is."""
+    deadline = time.monotonic() + wait_s
+    while runs(pid, marker):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@dataclass
+class BrokerProcess:
+    """One broker: its directory, its ports and, while it runs, its process."""
+
+    id: int
+    directory: Path
+    port: int
+    internal_port: int
+    zookeeper: str
+    settings: dict[str, str] = field(default_factory=dict)
+    pid: int | None = None
+    child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "server.properties"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "broker.log"
+
+    @property
+    def alive(self) -> bool:
+        if self.child is not None:
+            return self.child.poll() is None
+        return self.pid is not None and runs(self.pid, str(self.config))
+
+    def write_config(self) -> None:
+        """Write `server.properties`; settings of the caller win over these."""
+        lines = {
+            "broker.id": str(self.id),
+            "listeners": f"CLIENT://127.0.0.1:{self.port},INTERNAL://127.0.0.1:{self.internal_port}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+            "log.dirs": str(self.directory / "data"),
+            "zookeeper.connect": self.zookeeper,
+            **self.settings,
+        }
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+
+    def start(self) -> None:
+        """Start the process; it is ready when it answers, which the caller waits for."""
+        assert not self.alive, f"broker {self.id} runs already"
+        self.write_config()
+        with self.log.open("ab") as log:
+            self.child = subprocess.Popen(
+                [sys.executable, "-m", "strandline.cli.main", "broker", "--config", str(self.config)],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=self.directory,
+            )
+        self.pid = self.child.pid
+
+    def signal(self, sign: signal.Signals) -> None:
+        if self.alive and self.pid is not None:
+            os.kill(self.pid, sign)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.wait(10)
+
+    def stop(self, wait_s: float = 45) -> None:
+        """SIGTERM: a controlled shutdown. Killed when it takes longer than `wait_s` seconds."""
+        self.signal(signal.SIGTERM)
+        if not self.wait(wait_s):
+            self.kill()
+
+    def pause(self) -> None:
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def wait(self, wait_s: float) -> bool:
+        """Wait until the process has ended. True when it has."""
+        if self.child is not None:
+            try:
+                self.child.wait(wait_s)
+            except subprocess.TimeoutExpired:
+                return False
+            return True
+        return self.pid is None or wait_gone(self.pid, str(self.config), wait_s)

@@ -1,0 +1,228 @@
+"""`strandline produce` and `consume`: records from and to the terminal or files."""
+
+import asyncio
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgpack
+import typer
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from ..client.consumer import Consumer
+from ..client.producer import Producer
+from ..client.shapes import ConsumerRecord, Receipt
+from ..protocol.kinds import TopicPartition
+from .console import DEFAULT_BOOTSTRAP, Bootstrap, Failure, WrongUsage, clear_errors, err
+
+IN_FLIGHT_MAX = 10_000
+END_WAIT_MS = 500
+
+
+class Format(StrEnum):
+    """How a line stands for a value."""
+
+    text = "text"
+    json = "json"
+    msgpack = "msgpack"
+
+
+def produce(
+    topic: str,
+    files: Annotated[list[Path] | None, typer.Argument(help="files to read; standard input if none")] = None,
+    key: Annotated[str | None, typer.Option(help="the key of every record")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(help="what stands between key and value in a line")
+    ] = None,
+    format: Annotated[
+        Format, typer.Option(help="text: the line itself; json, msgpack: the line is JSON")
+    ] = Format.text,
+    acks: Annotated[str, typer.Option(help="all, 1 or 0")] = "all",
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Send each line as a record, and say how many were acknowledged."""
+    with clear_errors():
+        if acks not in ("all", "-1", "0", "1"):
+            raise WrongUsage(f"--acks {acks}: expected all, 1 or 0")
+        for path in files or []:
+            if not path.is_file():
+                raise WrongUsage(f"{path} is not a file that can be read")
+        records = (
+            (name, _encoded(value, format, number))
+            for number, line in enumerate(_lines(files), 1)
+            for name, value in [_key_and_value(line, key, key_separator)]
+        )
+        sent = asyncio.run(_send(bootstrap, topic, acks, records))
+        err.print(f"{sent} records acknowledged")
+
+
+async def _send(bootstrap: str, topic: str, acks: str, records: Iterator[tuple[str | None, bytes]]) -> int:
+    acknowledged = 0
+    columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,}"), TimeElapsedColumn())
+    async with Producer(
+        bootstrap, acks=acks, linger_ms=5, enable_idempotence=acks in ("all", "-1")
+    ) as producer:
+        with Progress(*columns, console=err, transient=True) as progress:
+            task = progress.add_task(f"producing to {topic}", total=None)
+            waiting: list[asyncio.Future[Receipt]] = []
+            for name, value in records:
+                await producer.room()
+                waiting.append(producer.send(topic, value, key=name))
+                if len(waiting) == IN_FLIGHT_MAX:
+                    acknowledged += len(await asyncio.gather(*waiting))
+                    waiting = []
+                    progress.update(task, completed=acknowledged)
+            acknowledged += len(await asyncio.gather(*waiting))
+    return acknowledged
+
+
+def consume(
+    topic: str,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="start at the first record")
+    ] = False,
+    offset: Annotated[int | None, typer.Option(help="start at this offset (with --partition)")] = None,
+    partition: Annotated[int | None, typer.Option(help="read this partition alone")] = None,
+    group: Annotated[str | None, typer.Option(help="read as a member of this consumer group")] = None,
+    max_messages: Annotated[
+        int | None, typer.Option("--max-messages", "-n", help="stop after so many")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="wait for more; without it, stop at the end of now")
+    ] = False,
+    format: Annotated[Format, typer.Option(help="how values are read")] = Format.text,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="one object a record, with offset, key, time")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Print records; those committed now, or all that come (--follow)."""
+    with clear_errors():
+        if offset is not None and partition is None:
+            raise WrongUsage("--offset needs --partition: offsets count within one partition")
+        if group is not None and partition is not None:
+            raise WrongUsage("--group shares all partitions out: leave --partition away")
+        reading = _Reading(topic, partition, offset, from_beginning, group, max_messages, follow)
+        shown = asyncio.run(reading.run(bootstrap, lambda record: _print(record, format, as_json)))
+        err.print(f"{shown} records")
+
+
+class _Reading:
+    """What `consume` was asked for."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int | None,
+        offset: int | None,
+        from_beginning: bool,
+        group: str | None,
+        most: int | None,
+        follow: bool,
+    ) -> None:
+        self.topic, self.partition, self.offset, self.group = topic, partition, offset, group
+        self.most, self.follow = most if most is not None else sys.maxsize, follow
+        self.reset = "earliest" if from_beginning or not follow else "latest"
+
+    async def run(self, bootstrap: str, show: Any) -> int:
+        """Read and show; how many."""
+        options: dict[str, Any] = {"auto_offset_reset": self.reset, "allow_auto_create_topics": False}
+        if self.group:
+            options |= {"group": self.group, "topics": [self.topic]}
+        shown = 0
+        async with Consumer(bootstrap, **options) as consumer:
+            ends = await self._ends(consumer)
+            if self.group is None:
+                consumer.assign(list(ends))
+                if self.offset is not None:
+                    consumer.seek(next(iter(ends)), self.offset)
+            while shown < self.most:
+                records = await consumer.poll(END_WAIT_MS, max_records=min(500, self.most - shown))
+                for record in records:
+                    show(record)
+                shown += len(records)
+                if not records and not self.follow and await self._at_end(consumer, ends):
+                    break
+        return shown
+
+    async def _ends(self, consumer: Consumer) -> dict[TopicPartition, int]:
+        numbers = await consumer.partitions_for(self.topic)
+        if self.partition is not None and self.partition not in numbers:
+            raise Failure(f"{self.topic} has the partitions {_span(numbers)}, not {self.partition}")
+        wanted = numbers if self.partition is None else [self.partition]
+        return await consumer.end_offsets([TopicPartition(self.topic, number) for number in wanted])
+
+    async def _at_end(self, consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+        mine = consumer.assignment()
+        if not mine:
+            return False  # the group is still sharing the partitions out
+        for partition in mine:
+            if await consumer.position(partition) < ends.get(partition, 0):
+                return False
+        return True
+
+
+def _span(numbers: list[int]) -> str:
+    return f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+
+
+def _lines(files: list[Path] | None) -> Iterator[str]:
+    if not files:
+        yield from (line.rstrip("\r\n") for line in sys.stdin)
+        return
+    for path in files:
+        with path.open(encoding="utf-8") as file:
+            yield from (line.rstrip("\r\n") for line in file)
+
+
+def _key_and_value(line: str, key: str | None, separator: str | None) -> tuple[str | None, str]:
+    if separator and separator in line:
+        name, value = line.split(separator, 1)
+        return name, value
+    return key, line
+
+
+def _encoded(line: str, format: Format, number: int) -> bytes:
+    if format is Format.text:
+        return line.encode()
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise WrongUsage(f"line {number} is not JSON: {error}") from None
+    if format is Format.json:
+        return json.dumps(value, separators=(",", ":")).encode()
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+def _print(record: ConsumerRecord, format: Format, as_json: bool) -> None:
+    value = record.value
+    shown = msgpack.unpackb(value) if format is Format.msgpack and value is not None else _text(value)
+    if not as_json:
+        sys.stdout.write(f"{shown if isinstance(shown, str) else json.dumps(shown, default=_text)}\n")
+        return
+    if format is Format.json and value is not None:
+        shown = json.loads(value)
+    row = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _text(record.key),
+        "value": shown,
+        "headers": [[name, _text(content)] for name, content in record.headers],
+    }
+    sys.stdout.write(json.dumps(row, default=_text) + "\n")
+
+
+def _text(data: Any) -> str | None:
+    """Bytes as text; what is no UTF-8 as base64."""
+    if data is None or isinstance(data, str):
+        return data
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(bytes(data)).decode()

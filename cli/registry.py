@@ -1,0 +1,98 @@
+"""`strandline zookeeper`: run one in the foreground, or look at what is kept in it."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..controller.registry import NoNode, RegistryUnreachable, Stat
+from ..controller.zookeeper import KazooRegistry
+from .console import AsJson, Failure, WrongUsage, clear_errors, out, print_json
+from .ports import is_free
+from .zookeeper import EnvironmentProblem, command
+
+app = typer.Typer(
+    invoke_without_command=True, help="The ZooKeeper inside the pyspark wheel: run it, or look into it."
+)
+
+Address = Annotated[str, typer.Option("--zookeeper", "-z", help="host:port[/chroot]")]
+
+
+@app.callback()
+def run(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="the port it serves")] = 2181,
+    dir: Annotated[Path, typer.Option("--dir", "-d", help="where it keeps its data")] = Path(
+        "/tmp/strandline-zookeeper"
+    ),
+) -> None:
+    """Without a command: run ZooKeeper in the foreground until it is interrupted."""
+    if context.invoked_subcommand is not None:
+        return
+    with clear_errors():
+        if not is_free(port):
+            raise EnvironmentProblem(f"port {port} is in use: stop what listens there, or choose --port")
+        line = command(dir, port)
+        out.print(f"ZooKeeper serves 127.0.0.1:{port}; its data is in {dir}")
+        os.execvp(line[0], line)
+
+
+@app.command()
+def get(path: str, zookeeper: Address = "localhost:2181", as_json: AsJson = False) -> None:
+    """Print a znode: its data (JSON laid out), version and owner."""
+    with clear_errors():
+        data, stat = asyncio.run(_read(zookeeper, path, "get"))
+        text = data.decode(errors="replace")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text or None
+        if as_json:
+            owned = f"0x{stat.owner:x}" if stat.owner else None
+            print_json({"path": path, "data": value, "version": stat.version, "owner": owned})
+            return
+        if isinstance(value, dict):
+            out.print_json(text)
+        elif text:
+            out.print(text, markup=False, soft_wrap=True)
+        owner = f"session 0x{stat.owner:x}" if stat.owner else "nobody (persistent)"
+        out.print(f"version {stat.version}, created in transaction 0x{stat.czxid:x}, owned by {owner}")
+
+
+@app.command()
+def ls(
+    path: str = "/",
+    zookeeper: Address = "localhost:2181",
+    as_json: AsJson = False,
+) -> None:
+    """List the children of a znode."""
+    with clear_errors():
+        names = asyncio.run(_read(zookeeper, path, "ls"))
+        if as_json:
+            print_json(names)
+        elif names:
+            out.print("\n".join(names), markup=False)
+
+
+async def _read(address: str, path: str, what: str) -> Any:
+    if not path.startswith("/"):
+        raise WrongUsage(f"{path}: the path of a znode begins with /, as in /brokers/ids")
+    registry = KazooRegistry(address, 6000, connect_timeout_s=5)
+    try:
+        await registry.start()
+    except RegistryUnreachable:
+        raise EnvironmentProblem(
+            f"no ZooKeeper answers at {address}: start one, or name it with --zookeeper"
+        ) from None
+    try:
+        if what == "get":
+            found: tuple[bytes, Stat] = await registry.get(path)
+            return found
+        return await registry.children(path)
+    except NoNode:
+        raise Failure(f"{path} does not exist") from None
+    finally:
+        await registry.close()

@@ -1,0 +1,75 @@
+"""`strandline broker`: one broker in the foreground. SIGTERM and SIGINT are a controlled shutdown.
+
+It reads its own arguments, so that a broker starts without what only people at a terminal need.
+Exit status: 0 stopped; 1 environment (port, lock, ZooKeeper, disk) or broken invariant; 2 configuration.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from ..broker.config_file import Loaded, load
+from ..broker.node import StartFailed, serve
+from ..broker.trouble import ConfigError
+from .logs import to_stderr
+from .watchdog import Watchdog
+
+HELP = "Run one broker in the foreground."
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a broker until it is told to stop; the exit status."""
+    parser = argparse.ArgumentParser("strandline broker", description=HELP)
+    parser.add_argument("--config", metavar="FILE", type=Path, help="server.properties, with Kafka's names")
+    parser.add_argument(
+        "--override", metavar="NAME=VALUE", action="append", default=[], help="wins over file and environment"
+    )
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    options = parser.parse_args(list(arguments))
+    try:
+        loaded = _load(options.config, options.override)
+    except ConfigError as error:
+        for sentence in error.sentences:
+            _say(sentence)
+        return 2
+    to_stderr(options.log_level)
+    for warning in loaded.warnings:
+        _say(f"warning: {warning}")
+    try:
+        uvloop.run(_run(loaded))
+    except StartFailed as error:
+        _say(str(error))
+        return 1
+    except AssertionError as error:
+        _say(f"stopped, because something that cannot be true was: {error}")
+        return 1
+    return 0
+
+
+def _load(path: Path | None, overrides: list[str]) -> Loaded:
+    text = ""
+    if path is not None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--config {path} cannot be read: {error}") from None
+    return load(text, os.environ, overrides, path=str(path))
+
+
+async def _run(loaded: Loaded) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, stop.set)
+    session_s = loaded.config.zookeeper.session_timeout_ms / 1000
+    with Watchdog(loop, limit_s=2 * session_s):
+        await serve(loaded.config, stop)
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"strandline: {sentence}\n")

@@ -1,0 +1,133 @@
+"""`strandline status` and `health`: the live picture of a cluster, and whether it can be used."""
+
+import threading
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from ..client.descriptions import NewTopic
+from ..client.sync import Admin
+from ..protocol.errors import ApiError
+from ..protocol.kinds import TopicPartition
+from .console import (
+    DEFAULT_BOOTSTRAP,
+    PATIENCE,
+    AsJson,
+    Bootstrap,
+    Failure,
+    clear_errors,
+    out,
+    print_json,
+    tell,
+)
+
+LATEST = -1
+HEALTH_TOPIC = "strandline-health-check"
+
+
+def status(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    watch: Annotated[bool, typer.Option("--watch", help="go on showing it, once a second")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="internal topics too")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Brokers, leaders, in-sync replicas, high watermarks; what is under-replicated."""
+    with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
+        if as_json:
+            print_json(picture(admin, internal))
+        elif not watch:
+            out.print(_drawn(picture(admin, internal)))
+        else:
+            with Live(_drawn(picture(admin, internal)), console=out, screen=True) as live:
+                while not threading.Event().wait(1.0):
+                    live.update(_drawn(picture(admin, internal)))
+
+
+def health(bootstrap: Bootstrap = "localhost:9092", as_json: AsJson = False) -> None:
+    """Exit status 0 if topics can be created and written through this broker, else 1 with the reason."""
+    with clear_errors(), Admin(bootstrap, request_timeout_ms=5000, default_api_timeout_ms=5000) as admin:
+        cluster = admin.describe_cluster()
+        if cluster.controller_id < 0:
+            raise Failure("no controller is elected: topics cannot be created")
+        admin.create_topics([NewTopic(HEALTH_TOPIC, 1, 1)], validate_only=True)
+        count = len(cluster.brokers)
+        told = {"brokers": count, "controller": cluster.controller_id}
+        tell(f"healthy: {count} brokers, controller {cluster.controller_id}", told, as_json)
+
+
+def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
+    """The cluster as plain values: brokers, partitions, and which of them are in trouble."""
+    cluster = admin.describe_cluster()
+    topics = [topic for topic in admin.describe_topics() if internal or not topic.is_internal]
+    minimum = {topic.name: _min_isr(admin, topic.name) for topic in topics}
+    led = [TopicPartition(t.name, p.partition) for t in topics for p in t.partitions if p.leader >= 0]
+    marks = admin.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
+    partitions = []
+    for topic in topics:
+        for one in topic.partitions:
+            mark = marks.get(TopicPartition(topic.name, one.partition))
+            partitions.append(
+                {
+                    "topic": topic.name,
+                    "partition": one.partition,
+                    "leader": one.leader,
+                    "leader_epoch": one.leader_epoch,
+                    "replicas": list(one.replicas),
+                    "isr": list(one.isr),
+                    "high_watermark": mark.offset if mark else None,
+                    "under_replicated": len(one.isr) < len(one.replicas),
+                    "under_min_isr": len(one.isr) < min(minimum[topic.name], len(one.replicas)),
+                    "offline": one.leader < 0,
+                }
+            )
+    return {
+        "cluster_id": cluster.cluster_id,
+        "controller": cluster.controller_id,
+        "brokers": [broker._asdict() for broker in cluster.brokers],
+        "under_replicated": sum(p["under_replicated"] for p in partitions),
+        "under_min_isr": sum(p["under_min_isr"] for p in partitions),
+        "offline": sum(p["offline"] for p in partitions),
+        "partitions": partitions,
+    }
+
+
+def _min_isr(admin: Admin, topic: str) -> int:
+    try:
+        entries = admin.describe_configs(topic=topic)
+    except ApiError:
+        return 1  # it was deleted in the meantime
+    return next((int(e.value) for e in entries if e.name == "min.insync.replicas" and e.value), 1)
+
+
+def _drawn(seen: dict[str, Any]) -> RenderableType:
+    brokers = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("broker", "address", "leads", "follows"):
+        brokers.add_column(name)
+    for broker in seen["brokers"]:
+        id = broker["node_id"]
+        leads = sum(p["leader"] == id for p in seen["partitions"])
+        follows = sum(id in p["replicas"] for p in seen["partitions"]) - leads
+        mark = " (controller)" if id == seen["controller"] else ""
+        brokers.add_row(f"{id}{mark}", f"{broker['host']}:{broker['port']}", str(leads), str(follows))
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("topic", "partition", "leader", "epoch", "replicas", "isr", "high watermark", ""):
+        table.add_column(name, justify="right" if name in ("partition", "leader", "epoch") else "left")
+    for one in seen["partitions"]:
+        replicas, isr = (",".join(map(str, one[name])) for name in ("replicas", "isr"))
+        watermark = "-" if one["high_watermark"] is None else f"{one['high_watermark']:,}"
+        row = (one["topic"], one["partition"], one["leader"], one["leader_epoch"], replicas, isr, watermark)
+        table.add_row(*map(str, row), _trouble(one))
+    counts = ("under_replicated", "under_min_isr", "offline")
+    line = ", ".join(f"{name.replace('_', ' ')} {seen[name]}" for name in counts)
+    return Group(brokers, "", table, "", line)
+
+
+def _trouble(partition: dict[str, Any]) -> str:
+    if partition["offline"]:
+        return "[bold red]offline[/]"
+    if partition["under_min_isr"]:
+        return "[red]under min ISR[/]"
+    return "[yellow]under-replicated[/]" if partition["under_replicated"] else ""

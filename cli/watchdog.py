@@ -1,0 +1,60 @@
+"""Ends a process whose event loop hangs.
+
+ZooKeeper's session is kept by a thread of its own: a broker whose loop stands still would look alive
+for ever. So a thread here watches the loop's ticks; past the limit the process ends, its session with it.
+A process that was stopped (SIGSTOP) is no hanging one: the watchdog measures by its own ticks.
+"""
+
+import asyncio
+import faulthandler
+import os
+import sys
+import threading
+from typing import Self
+
+INTERVAL_S = 0.5
+STALL_S = 1.0
+
+
+class Watchdog:
+    """Watches `loop` from a thread while the context lasts."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit_s: float) -> None:
+        self._loop, self._limit_s = loop, limit_s
+        self._ticks = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _tick(self) -> None:
+        self._ticks += 1
+
+    def _watch(self) -> None:
+        seen, silent_s, told = -1, 0.0, False
+        while not self._stopped.wait(INTERVAL_S):
+            if self._ticks != seen:
+                seen, silent_s, told = self._ticks, 0.0, False
+                self._ask()
+                continue
+            silent_s += INTERVAL_S
+            if silent_s > STALL_S and not told:
+                told = True
+                sys.stderr.write(f'{{"event": "loop_stalled", "seconds": {silent_s}}}\n')
+                faulthandler.dump_traceback()
+            if silent_s > self._limit_s:
+                sys.stderr.write('{"event": "loop_hangs", "remedy": "the process ends; start it again"}\n')
+                sys.stderr.flush()
+                os._exit(1)
+
+    def _ask(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._tick)
+        except RuntimeError:
+            self._stopped.set()  # the loop has closed

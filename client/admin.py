@@ -1,0 +1,311 @@
+"""Admin: topics, partitions, the cluster, offsets, groups.
+
+Each call is tried again until its deadline where that can help. A creation whose first answer was lost
+and that then finds its topic there counts as done; so does a deletion that finds nothing.
+Left to others: the shapes that come and go (descriptions.py), offsets (offsets.py, commits.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from random import Random
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..protocol.errors import ApiError, ErrorCode, error_for
+from ..protocol.kinds import TopicPartition
+from ..protocol.messages.cluster import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from ..protocol.messages.group_admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from .cluster import Cluster
+from .commits import ask_coordinator, check, commit_offsets, fetch_committed
+from .config import ClientConfig, configure
+from .descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    TopicDescription,
+    describe_group,
+    describe_topic,
+)
+from .offsets import list_offsets
+from .shapes import CommittedOffset, OffsetAndTimestamp
+
+TOPIC, BROKER = 2, 4  # kinds of resources that have settings
+
+
+T = TypeVar("T")
+
+
+class Admin:
+    """The administrator's work. Use as `async with Admin("host:9092") as admin`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        random: Random | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = configure(ClientConfig, bootstrap_servers, options)
+        self._cluster = Cluster(self.config, random)
+
+    async def start(self) -> Self:
+        """Connect; raises NetworkException when no server answers."""
+        await self._cluster.start()
+        return self
+
+    async def close(self) -> None:
+        """Disconnect. May be called twice."""
+        await self._cluster.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- topics
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic | str], *, timeout_ms: int | None = None, validate_only: bool = False
+    ) -> None:
+        """Create all of them; raises the first refusal after every one was tried."""
+        wanted = [_creatable(NewTopic(one) if isinstance(one, str) else one) for one in topics]
+        request = CreateTopicsRequest(
+            topics=wanted, timeout_ms=self._patience(timeout_ms), validate_only=validate_only
+        )
+        await self._change(request, lambda answer: answer.topics, timeout_ms, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        *,
+        configs: Mapping[str, str | None] | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Create one topic."""
+        topic = NewTopic(name, partitions, replication_factor, configs or {})
+        await self.create_topics([topic], timeout_ms=timeout_ms)
+
+    async def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> None:
+        """Delete all of them; raises the first refusal after every one was tried."""
+        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=self._patience(timeout_ms))
+        await self._change(
+            request, lambda answer: answer.responses, timeout_ms, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+
+    async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
+        """Let each topic have so many partitions in all."""
+        wanted = [CreatePartitionsTopic(name=name, count=count) for name, count in counts.items()]
+        request = CreatePartitionsRequest(topics=wanted, timeout_ms=self._patience(timeout_ms))
+        await self._change(request, lambda answer: answer.results, timeout_ms, None)
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics."""
+        told = await self._metadata(None)
+        return sorted(one.name or "" for one in told.topics if internal or not one.is_internal)
+
+    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Partitions, leaders, replicas; of all topics when `names` is None. Raises for a missing one."""
+        told = await self._metadata(None if names is None else list(names))
+        for one in told.topics:
+            if one.error_code:
+                raise error_for(one.error_code, one.name)
+        return [describe_topic(one) for one in sorted(told.topics, key=lambda each: each.name or "")]
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Brokers and controller."""
+        told = await self._metadata([])
+        brokers = tuple(BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in told.brokers)
+        return ClusterDescription(told.cluster_id, told.controller_id, brokers)
+
+    async def describe_configs(
+        self, *, topic: str | None = None, broker: int | None = None
+    ) -> list[ConfigEntry]:
+        """The settings of a topic or of a broker."""
+        if (topic is None) == (broker is None):
+            raise ValueError("either a topic or a broker has settings")
+        name = topic if topic is not None else str(broker)
+        resource = DescribeConfigsResource(
+            resource_type=BROKER if topic is None else TOPIC, resource_name=name
+        )
+        request = DescribeConfigsRequest(resources=[resource])
+        deadline = self._cluster.deadline()
+
+        async def attempt() -> list[ConfigEntry]:
+            told: DescribeConfigsResponse
+            if broker is not None:
+                told = await self._cluster.request(broker, request, deadline)
+            else:
+                told = await self._cluster.ask_any(request, deadline)
+            for result in told.results:
+                if result.error_code:
+                    raise error_for(result.error_code, result.error_message)
+            return [
+                ConfigEntry(one.name, one.value, one.read_only, one.config_source, one.is_sensitive)
+                for result in told.results
+                for one in result.configs
+            ]
+
+        return await self._cluster.persist(attempt, deadline)
+
+    async def list_offsets(
+        self, times: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The first offset at or after a time; -1 asks for the end, -2 for the beginning."""
+        isolation = int(isolation_level == "read_committed")
+        return await list_offsets(self._cluster, times, isolation, self._cluster.deadline())
+
+    # -- groups
+
+    async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """The groups of all brokers."""
+        request = ListGroupsRequest(states_filter=list(states))
+        deadline = self._cluster.deadline()
+        await self._metadata([])
+
+        async def ask(node: int) -> list[GroupListing]:
+            async def attempt() -> list[GroupListing]:
+                told: ListGroupsResponse = await self._cluster.request(node, request, deadline)
+                if told.error_code:
+                    raise error_for(told.error_code)
+                return [GroupListing(one.group_id, one.protocol_type, one.group_state) for one in told.groups]
+
+            return await self._cluster.persist(attempt, deadline)
+
+        answers = await asyncio.gather(*(ask(node) for node in sorted(self._cluster.view.brokers)))
+        return sorted({one for answer in answers for one in answer})
+
+    async def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
+        """State and members."""
+
+        async def describe(group: str) -> GroupDescription:
+            request = DescribeGroupsRequest(groups=[group])
+
+            async def attempt(deadline: float) -> GroupDescription:
+                told: DescribeGroupsResponse = await ask_coordinator(self._cluster, group, request, deadline)
+                check(self._cluster, group, told.groups[0].error_code, group)
+                return describe_group(told.groups[0])
+
+            return await self._at_coordinator(attempt)
+
+        return list(await asyncio.gather(*(describe(group) for group in groups)))
+
+    async def delete_groups(self, groups: Iterable[str]) -> None:
+        """Delete groups without members, and their offsets."""
+
+        async def delete(group: str) -> None:
+            request = DeleteGroupsRequest(groups_names=[group])
+
+            async def attempt(deadline: float) -> None:
+                told: DeleteGroupsResponse = await ask_coordinator(self._cluster, group, request, deadline)
+                check(self._cluster, group, told.results[0].error_code, group)
+
+            await self._at_coordinator(attempt)
+
+        await asyncio.gather(*(delete(group) for group in groups))
+
+    async def list_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What a group committed."""
+        return await fetch_committed(self._cluster, group, partitions, self._cluster.deadline())
+
+    async def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
+    ) -> None:
+        """Commit in the name of a group that has no members at the moment."""
+        whole = {
+            partition: one if isinstance(one, CommittedOffset) else CommittedOffset(one)
+            for partition, one in offsets.items()
+        }
+        await commit_offsets(self._cluster, group, whole, self._cluster.deadline())
+
+    # -- inside
+
+    def _patience(self, timeout_ms: int | None) -> int:
+        return self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+
+    async def _metadata(self, names: list[str] | None) -> MetadataResponse:
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        deadline = self._cluster.deadline()
+        told: MetadataResponse = await self._cluster.persist(
+            lambda: self._cluster.ask_any(request, deadline), deadline
+        )
+        return told
+
+    async def _at_coordinator(self, attempt: Callable[[float], Awaitable[T]]) -> T:
+        deadline = self._cluster.deadline()
+        return await self._cluster.persist(lambda: attempt(deadline), deadline)
+
+    async def _change(
+        self,
+        request: Any,
+        results: Callable[[Any], Iterable[Any]],
+        timeout_ms: int | None,
+        done_already: ErrorCode | None,
+    ) -> None:
+        """Ask the controller; `done_already` is the refusal that a lost first answer explains."""
+        deadline = self._cluster.deadline(timeout_ms)
+        is_uncertain = False
+
+        async def attempt() -> None:
+            nonlocal is_uncertain
+            controller = self._cluster.view.controller_id
+            try:
+                if controller in self._cluster.view.brokers:
+                    answer = await self._cluster.request(controller, request, deadline)
+                else:
+                    answer = await self._cluster.ask_any(request, deadline)
+            except (OSError, ApiError):
+                is_uncertain = True
+                raise
+            refusals = [one for one in results(answer) if one.error_code]
+            if is_uncertain:
+                refusals = [one for one in refusals if one.error_code != done_already]
+            is_uncertain |= any(one.error_code == ErrorCode.REQUEST_TIMED_OUT for one in refusals)
+            if refusals:
+                raise error_for(refusals[0].error_code, refusals[0].error_message or refusals[0].name)
+
+        await self._cluster.persist(attempt, deadline)
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=-1 if topic.assignments else topic.partitions,
+        replication_factor=-1 if topic.assignments else topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+            for index, brokers in topic.assignments.items()
+        ],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+    )

@@ -1,0 +1,288 @@
+"""What a consumer has asked for and holds: one fetch in flight per leader, a bounded store.
+
+Partitions without a position get one first: from a seek by time, the group's commit, or `auto_offset_reset`.
+Left to others: which partitions (group.py, consumer.py), offsets and their moves (positions.py).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from ..protocol.errors import ApiError, ErrorCode, OffsetOutOfRange, error_for
+from ..protocol.kinds import TopicPartition
+from ..protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ..protocol.primitives import Buffer, Slices
+from .cluster import DATA, Cluster
+from .commits import fetch_committed
+from .config import ConsumerConfig
+from .connection import Connection, ConnectionLost
+from .log import get_logger
+from .offsets import EARLIEST, LATEST, list_offsets
+from .positions import Chunk, Place, end_of, visible
+from .tasks import Tasks
+
+log = get_logger(__name__)
+
+BLOCKED_SECONDS = 0.05  # until another look at partitions without leader or connection
+IDLE_SECONDS_MAX = 1.0
+HURRIED_WAIT_MS = 50  # a fetch that leaves out full partitions comes back soon, for they may have room again
+
+RESETS: dict[str, int] = {"latest": LATEST, "earliest": EARLIEST}
+
+# What a fetch may meet when leaders move: look for the leader, then ask again.
+LEADER_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+class Fetcher:
+    """Keeps `places` supplied. `arrived` is set whenever there may be something for the caller."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._tasks = Tasks("fetcher")
+        self._wake = asyncio.Event()
+        self._asked: set[int] = set()
+        self.places: dict[TopicPartition, Place] = {}
+        self.arrived = asyncio.Event()
+        self.trouble: ApiError | None = None
+        self.on_settled: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        self._cluster.on_change.append(self._leaders_changed)
+        self._tasks.spawn(self._run(), "pump")
+
+    async def stop(self) -> None:
+        """Fetch no more."""
+        await self._tasks.stop()
+
+    def wake(self) -> None:
+        """Something changed: a position, a pause, room."""
+        self._wake.set()
+
+    def assign(self, places: dict[TopicPartition, Place]) -> None:
+        """These and no others."""
+        self.places = places
+        self._cluster.track({partition.topic for partition in places})
+        self.wake()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            now = loop.time()
+            blocked = self._pump(now)
+            timer = loop.call_later(BLOCKED_SECONDS if blocked else IDLE_SECONDS_MAX, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    def _pump(self, now: float) -> bool:
+        """Ask every leader that is not being asked; True when some partition could not be asked for."""
+        self._settle_positions()
+        by_leader: dict[int, list[Place]] = {}
+        crowded: set[int] = set()
+        blocked = False
+        held = sum(place.nbytes for place in self.places.values())
+        for place in self.places.values():
+            if place.position is None or place.is_paused:
+                continue
+            leader = self._cluster.leader(place.partition)
+            if leader is None or place.not_before > now:
+                blocked = True
+            elif place.is_full or (held >= self._config.fetch_max_bytes and place.chunks):
+                crowded.add(leader.leader)
+            else:
+                by_leader.setdefault(leader.leader, []).append(place)
+        for node, places in by_leader.items():
+            if node in self._asked:
+                continue
+            connection = self._cluster.ready(node, DATA)
+            if connection is None:
+                blocked = True
+            else:
+                self._ask(node, connection, places, node in crowded)
+        return blocked
+
+    def _ask(self, node: int, connection: Connection, places: list[Place], is_hurried: bool) -> None:
+        config = self._config
+        topics: dict[str, list[FetchPartition]] = {}
+        asked: dict[TopicPartition, tuple[Place, int, int]] = {}
+        for place in places:
+            epoch = self._cluster.view.epoch(place.partition)
+            asked[place.partition] = (place, place.age, epoch)
+            part = FetchPartition(
+                partition=place.partition.partition,
+                current_leader_epoch=epoch,
+                fetch_offset=place.fetch_at,
+                partition_max_bytes=config.max_partition_fetch_bytes,
+            )
+            topics.setdefault(place.partition.topic, []).append(part)
+        wait_ms = min(config.fetch_max_wait_ms, HURRIED_WAIT_MS) if is_hurried else config.fetch_max_wait_ms
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation_level=config.isolation,
+            topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+            rack_id=config.client_rack,
+        )
+        deadline = self._cluster.now() + (wait_ms + config.request_timeout_ms) / 1000
+        try:
+            future = connection.submit(request, deadline=deadline)
+        except ConnectionLost:
+            return
+        except ApiError as trouble:
+            self._raise(trouble)
+            return
+        self._asked.add(node)
+        future.add_done_callback(lambda done: self._answered(node, asked, done))
+
+    def _answered(
+        self,
+        node: int,
+        asked: dict[TopicPartition, tuple[Place, int, int]],
+        done: "asyncio.Future[FetchResponse]",
+    ) -> None:
+        self._asked.discard(node)
+        self.wake()
+        failure = ConnectionLost("cancelled") if done.cancelled() else done.exception()
+        if failure is not None:
+            for partition, (_, _, epoch) in asked.items():
+                self._cluster.doubt(partition, node, epoch)
+            return
+        response = done.result()
+        addresses = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
+        for topic in response.responses:
+            for data in topic.partitions:
+                partition = TopicPartition(topic.topic, data.partition_index)
+                if partition not in asked:
+                    continue
+                place, age, epoch = asked[partition]
+                hint = data.current_leader
+                if hint is not None and hint.leader_id >= 0:
+                    address = addresses.get(hint.leader_id)
+                    self._cluster.moved(partition, hint.leader_id, hint.leader_epoch, address)
+                if self.places.get(partition) is place and place.age == age:
+                    self._take(node, place, data, epoch)
+
+    def _take(self, node: int, place: Place, data: PartitionData, epoch: int) -> None:
+        code = data.error_code
+        if code == 0:
+            place.failures = 0
+            place.high_watermark = data.high_watermark
+            records = data.records
+            if isinstance(records, Slices):
+                records = bytes(records)
+            if records:
+                self._keep(place, records, data)
+            return
+        place.failures += 1
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._reset(place)
+            return
+        trouble = error_for(code, str(place.partition))
+        if code in LEADER_ERRORS:
+            self._cluster.doubt(place.partition, node, epoch)
+        elif not trouble.retriable or code == ErrorCode.CORRUPT_MESSAGE:
+            self._raise(trouble)
+        known = self._cluster.view.leader(place.partition)
+        superseded = known is not None and known.leader_epoch > epoch
+        pause = 0.0 if superseded else self._cluster.pause(place.failures - 1)
+        place.not_before = self._cluster.now() + pause
+
+    def _keep(self, place: Place, records: Buffer, data: PartitionData) -> None:
+        end = end_of(records, place.fetch_at)
+        if end == place.fetch_at:
+            self._raise(error_for(ErrorCode.RECORD_LIST_TOO_LARGE, f"{place.partition}: no whole batch came"))
+            return
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+        seen = visible(records, aborted if self._config.isolation else [])
+        place.fetched(Chunk(seen, place.fetch_at, end))
+        self.arrived.set()
+
+    def _reset(self, place: Place) -> None:
+        policy = self._config.auto_offset_reset
+        log.info("offset_out_of_range", partition=str(place.partition), offset=place.fetch_at, reset=policy)
+        if policy == "none":
+            self._raise(OffsetOutOfRange(f"{place.partition}: offset {place.fetch_at}"))
+            place.not_before = self._cluster.now() + self._cluster.pause(place.failures - 1)
+        else:
+            place.look_up(RESETS[policy])
+
+    def _raise(self, trouble: ApiError) -> None:
+        """The next poll raises it."""
+        self.trouble = self.trouble or trouble
+        self.arrived.set()
+
+    def _leaders_changed(self) -> None:
+        for place in self.places.values():
+            place.not_before = 0.0
+        self.wake()
+
+    # -- positions
+
+    def _settle_positions(self) -> None:
+        lost = [one for one in self.places.values() if one.position is None and not one.is_settling]
+        if not lost:
+            return
+        for place in lost:
+            place.is_settling = True
+        self._tasks.spawn(self._settle(lost), "positions")
+
+    async def _settle(self, lost: list[Place]) -> None:
+        ages = {place.partition: place.age for place in lost}
+        try:
+            found = await self._find_positions(lost)
+        except ApiError as trouble:
+            found = {}
+            log.info("positions_not_found", reason=str(trouble))
+            if not trouble.retriable:
+                self._raise(trouble)
+            await asyncio.sleep(self._cluster.pause(0))
+        finally:
+            for place in lost:
+                place.is_settling = False
+        for place in lost:
+            offset = found.get(place.partition)
+            if offset is not None and place.position is None and place.age == ages[place.partition]:
+                place.seek(offset)
+        self.wake()
+        self.on_settled()
+
+    async def _find_positions(self, lost: list[Place]) -> dict[TopicPartition, int]:
+        config, deadline = self._config, self._cluster.deadline()
+        found: dict[TopicPartition, int] = {}
+        times = {place.partition: place.reset_to for place in lost}
+        unknown = [partition for partition, time in times.items() if time is None]
+        if config.group is not None and unknown:
+            committed = await fetch_committed(self._cluster, config.group, unknown, deadline)
+            found = {partition: one.offset for partition, one in committed.items()}
+        wanted: dict[TopicPartition, int] = {}
+        for partition, time in times.items():
+            if partition in found:
+                continue
+            if time is None and config.auto_offset_reset == "none":
+                self._raise(
+                    OffsetOutOfRange(f"{partition} has no committed offset, auto_offset_reset is none")
+                )
+                continue
+            wanted[partition] = RESETS[config.auto_offset_reset] if time is None else time
+        if wanted:
+            listed = await list_offsets(self._cluster, wanted, config.isolation, deadline)
+            late = {partition: LATEST for partition, one in listed.items() if one.offset < 0}
+            if late:
+                listed |= await list_offsets(self._cluster, late, config.isolation, deadline)
+            found |= {partition: one.offset for partition, one in listed.items()}
+        return found

@@ -1,0 +1,277 @@
+"""Membership of a consumer group: join, sync, heartbeat, leave; and again whenever the group changes.
+
+One task lives through generations. Between two of them it tells its owner what is taken away (so that
+offsets can be committed while that is still allowed) and what is given. Eager strategies take all away
+before joining; the cooperative one only what really moves, and then joins once more.
+Left to others: who gets what (assignors.py), positions and commits (consumer.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from ..protocol.errors import ApiError, ErrorCode
+from ..protocol.kinds import TopicPartition
+from ..protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from .assignors import ASSIGNORS, COOPERATIVE
+from .cluster import GROUP, Cluster
+from .commits import Seat, ask_coordinator, check
+from .config import ConsumerConfig
+from .group_protocol import decode_assignment, decode_subscription, encode_assignment, encode_subscription
+from .log import get_logger
+from .tasks import Tasks
+
+log = get_logger(__name__)
+
+PROTOCOL_TYPE = "consumer"
+JOIN_SLACK_SECONDS = 5.0
+LEAVE_SECONDS_MAX = 2.0
+
+Change = Callable[[set[TopicPartition]], Awaitable[None]]
+
+# A refusal after which the member is unknown to the group and joins under a new id.
+FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+REJOIN = FORGOTTEN | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
+
+
+class Membership:
+    """One member's life. `on_lost` is told when partitions went away without a chance to commit."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        topics: Callable[[], list[str]],
+        on_revoked: Change,
+        on_lost: Change,
+        on_assigned: Change,
+        on_fatal: Callable[[ApiError], None],
+    ) -> None:
+        assert config.group is not None, "a member has a group"
+        self._cluster = cluster
+        self._config = config
+        self._group = config.group
+        self._topics = topics
+        self._on_revoked, self._on_lost, self._on_assigned = on_revoked, on_lost, on_assigned
+        self._on_fatal = on_fatal
+        self._tasks = Tasks("group")
+        self._cooperative = all(name in COOPERATIVE for name in config.partition_assignment_strategy)
+        self._rejoin = asyncio.Event()
+        self._polled = asyncio.Event()
+        self._last_poll = 0.0
+        self._joined_topics: list[str] = []
+        self._snapshot: dict[str, int] = {}
+        self.owned: set[TopicPartition] = set()
+        self.seat = Seat(instance_id=config.group_instance_id)
+        self.is_settled = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to join."""
+        self.polled()
+        self._cluster.on_change.append(self.topics_changed)
+        self._tasks.spawn(self._live(), "member")
+
+    async def stop(self) -> None:
+        """End the membership; others take over at once, unless this is a static member."""
+        await self._tasks.stop()
+        if self.owned:
+            owned, self.owned = self.owned, set()
+            await self._on_revoked(owned)
+        await self._leave()
+
+    def polled(self) -> None:
+        """The caller is alive and takes records."""
+        self._last_poll = self._cluster.now()
+        self._polled.set()
+
+    def topics_changed(self) -> None:
+        """The subscription or the cluster's topics may have changed: join again if so."""
+        topics = self._topics()
+        if self.is_settled.is_set() and (
+            topics != self._joined_topics or self._count(topics) != self._snapshot
+        ):
+            self._rejoin.set()
+
+    def _count(self, topics: Iterable[str]) -> dict[str, int]:
+        view = self._cluster.view.topics
+        return {name: len(view[name].partitions) for name in topics if name in view and view[name].partitions}
+
+    async def _live(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._take_part()
+                attempt = 0
+            except (OSError, ApiError) as trouble:
+                self.is_settled.clear()
+                code = trouble.code if isinstance(trouble, ApiError) else ErrorCode.NETWORK_EXCEPTION
+                log.info("group_trouble", group=self._group, reason=str(trouble))
+                if code in FORGOTTEN:
+                    await self._lose(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+                elif isinstance(trouble, ApiError) and not trouble.retriable and code not in REJOIN:
+                    self._on_fatal(trouble)
+                    return
+                if code not in REJOIN:
+                    await asyncio.sleep(self._cluster.pause(attempt))
+                    attempt += 1
+
+    async def _take_part(self) -> None:
+        """One generation: join, sync, then heartbeats until the group changes."""
+        self._rejoin.clear()
+        if not self._cooperative and self.owned:
+            owned, self.owned = self.owned, set()
+            await self._on_revoked(owned)
+        topics = self._topics()
+        joined = await self._join(topics)
+        self.seat = Seat(joined.generation_id, joined.member_id, self._config.group_instance_id)
+        given = await self._sync(joined)
+        taken = self.owned - given
+        if taken:
+            self.owned -= taken
+            await self._on_revoked(taken)
+        fresh = given - self.owned
+        self.owned = given
+        await self._on_assigned(fresh)
+        self._joined_topics, self._snapshot = topics, self._count(topics)
+        log.info("group_joined", group=self._group, generation=joined.generation_id, partitions=len(given))
+        self.is_settled.set()
+        if taken and self._cooperative:
+            self._rejoin.set()
+        self.topics_changed()
+        await self._heartbeats()
+        self.is_settled.clear()
+
+    async def _join(self, topics: list[str]) -> JoinGroupResponse:
+        config = self._config
+        said = encode_subscription(topics, self.owned, self.seat.generation)
+        deadline = self._cluster.now() + config.max_poll_interval_ms / 1000 + JOIN_SLACK_SECONDS
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            member_id=self.seat.member_id,
+            group_instance_id=config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=said)
+                for name in config.partition_assignment_strategy
+            ],
+        )
+        answer: JoinGroupResponse = await self._ask(request, deadline)
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.seat = self.seat._replace(member_id=answer.member_id)
+        check(self._cluster, self._group, answer.error_code, self._group)
+        return answer
+
+    async def _sync(self, joined: JoinGroupResponse) -> set[TopicPartition]:
+        assignments: list[SyncGroupRequestAssignment] = []
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            assignments = await self._assign(joined)
+        request = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=joined.protocol_type or PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+        deadline = self._cluster.now() + self._config.max_poll_interval_ms / 1000 + JOIN_SLACK_SECONDS
+        answer: SyncGroupResponse = await self._ask(request, deadline)
+        check(self._cluster, self._group, answer.error_code, self._group)
+        return set(decode_assignment(answer.assignment))
+
+    async def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        """The leader's part: decide for all members."""
+        members = [
+            decode_subscription(one.member_id, one.group_instance_id, one.metadata) for one in joined.members
+        ]
+        topics = sorted({topic for member in members for topic in member.topics})
+        if self._cluster.track(topics):
+            await self._cluster.refreshed(self._cluster.deadline())
+        given = ASSIGNORS[joined.protocol_name or ""](members, self._count(topics))
+        return [
+            SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
+            for member_id, partitions in given.items()
+        ]
+
+    async def _heartbeats(self) -> None:
+        """Until the coordinator or this side wants a new generation."""
+        beat = self._config.heartbeat_interval_ms / 1000
+        allowed = self._config.max_poll_interval_ms / 1000
+        while not self._rejoin.is_set():
+            try:
+                async with asyncio.timeout(beat):
+                    await self._rejoin.wait()
+                return
+            except TimeoutError:
+                pass
+            if self._cluster.now() - self._last_poll > allowed:
+                await self._step_aside()
+                return
+            await self._heartbeat()
+
+    async def _heartbeat(self) -> None:
+        request = HeartbeatRequest(
+            group_id=self._group,
+            generation_id=self.seat.generation,
+            member_id=self.seat.member_id,
+            group_instance_id=self._config.group_instance_id,
+        )
+        give_up = self._cluster.now() + self._config.session_timeout_ms / 1000
+        attempt = 0
+        while True:
+            try:
+                answer = await self._ask(
+                    request, self._cluster.now() + self._config.heartbeat_interval_ms / 1000 * 2
+                )
+                check(self._cluster, self._group, answer.error_code, self._group)
+                return
+            except (OSError, ApiError) as trouble:
+                retriable = trouble.retriable if isinstance(trouble, ApiError) else True
+                if not retriable or self._cluster.now() >= give_up:
+                    raise
+                await asyncio.sleep(self._cluster.pause(attempt))
+                attempt += 1
+
+    async def _step_aside(self) -> None:
+        """The caller has not polled for too long: let others work, come back when it does."""
+        log.warning(
+            "poll_too_late", group=self._group, max_poll_interval_ms=self._config.max_poll_interval_ms
+        )
+        self.is_settled.clear()
+        await self._leave()
+        await self._lose(keep_id=False)
+        self._polled.clear()
+        await self._polled.wait()
+
+    async def _lose(self, *, keep_id: bool) -> None:
+        self.seat = Seat(member_id=self.seat.member_id if keep_id else "", instance_id=self.seat.instance_id)
+        if self.owned:
+            owned, self.owned = self.owned, set()
+            await self._on_lost(owned)
+
+    async def _leave(self) -> None:
+        member_id = self.seat.member_id
+        if not member_id or self._config.group_instance_id is not None:
+            return
+        members = [MemberIdentity(member_id=member_id)]
+        request = LeaveGroupRequest(group_id=self._group, member_id=member_id, members=members)
+        try:
+            await self._ask(request, self._cluster.now() + LEAVE_SECONDS_MAX)
+        except (OSError, ApiError) as trouble:
+            log.info("leave_failed", group=self._group, reason=str(trouble))
+
+    async def _ask(self, request: Any, deadline: float) -> Any:
+        """Ask the coordinator on the group's own channel, where a join may wait for minutes."""
+        return await ask_coordinator(self._cluster, self._group, request, deadline, GROUP)

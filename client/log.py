@@ -1,0 +1,47 @@
+"""The client's logger: structlog where the program configured it, the standard library's otherwise.
+
+An unconfigured structlog prints everything to standard output, which belongs to the caller's program.
+"""
+
+import logging
+from typing import Any
+
+import structlog
+
+
+class Log:
+    """Logs facts with fields; decides at each call where they go."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._plain = logging.getLogger(name)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """For whoever looks for a fault."""
+        self._write(logging.DEBUG, event, None, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """A decision that was taken."""
+        self._write(logging.INFO, event, None, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Something that the caller may want to change."""
+        self._write(logging.WARNING, event, None, fields)
+
+    def error(self, event: str, exc_info: BaseException | None = None, **fields: Any) -> None:
+        """A failure that nobody foresaw."""
+        self._write(logging.ERROR, event, exc_info, fields)
+
+    def _write(self, level: int, event: str, failure: BaseException | None, fields: dict[str, Any]) -> None:
+        if structlog.is_configured():
+            if failure is not None:
+                fields["exc_info"] = failure
+            structlog.get_logger(self._name).log(level, event, **fields)
+        elif self._plain.isEnabledFor(level):
+            text = " ".join((event, *(f"{name}={value}" for name, value in fields.items())))
+            self._plain.log(level, "%s", text, exc_info=failure)
+
+
+def get_logger(name: str) -> Log:
+    """The logger of a module."""
+    return Log(name)

@@ -1,0 +1,60 @@
+"""Which partition a record goes to: by hash of its key as in Kafka, or sticky when it has none.
+
+The same key goes to the same partition as from a Java client (murmur2, seed 0x9747b28c). Records without
+a key stay with one partition until a batch is full, then move on, so that batches fill.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from random import Random
+from struct import Struct
+
+SEED = 0x9747B28C
+M = 0x5BD1E995
+MASK = 0xFFFFFFFF
+_WORD = Struct("<I")
+
+
+@lru_cache(maxsize=4096)
+def murmur2(data: bytes) -> int:
+    """Kafka's murmur2 as an unsigned 32-bit integer."""
+    length = len(data)
+    h = SEED ^ length
+    end = length & ~3
+    for (k,) in _WORD.iter_unpack(data[:end]):
+        k = k * M & MASK
+        k = (k ^ (k >> 24)) * M & MASK
+        h = (h * M & MASK) ^ k
+    if tail := data[end:]:
+        h = (h ^ int.from_bytes(tail, "little")) * M & MASK
+    h = (h ^ (h >> 13)) * M & MASK
+    return h ^ (h >> 15)
+
+
+def partition_for_key(key: bytes, partitions: int) -> int:
+    """As Kafka's default partitioner does it: over all partitions, led or not."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+class Sticky:
+    """Chooses the partition of records without a key, per topic."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._chosen: dict[str, int] = {}
+
+    def choose(self, topic: str, led: Sequence[int], partitions: int) -> int:
+        """The partition to fill now: preferably one of those that have a leader (`led`)."""
+        chosen = self._chosen.get(topic)
+        if chosen is None or chosen >= partitions:
+            chosen = self._chosen[topic] = self._pick(led or range(partitions), None)
+        return chosen
+
+    def move_on(self, topic: str, led: Sequence[int], filled: int) -> None:
+        """A batch for `filled` was closed: go to another partition if it is the one being filled."""
+        if led and self._chosen.get(topic) == filled:
+            self._chosen[topic] = self._pick(led, filled)
+
+    def _pick(self, among: Sequence[int], besides: int | None) -> int:
+        others = [partition for partition in among if partition != besides] or list(among)
+        return others[self._random.randrange(len(others))]

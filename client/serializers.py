@@ -1,0 +1,96 @@
+"""Values to bytes and back: bytes, str, json, msgpack, or any function of the caller's.
+
+A tombstone (None) stays None in both directions. The name `str` takes bytes as they are, so that keys of
+either kind need no option.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+Serializer = Callable[[Any], bytes | None]
+Deserializer = Callable[[bytes], Any]
+
+
+def bytes_out(value: Any) -> bytes | None:
+    """Bytes as they are; anything else is a mistake of the caller."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(
+        f"expected bytes, got {type(value).__name__}; choose serializer='str', 'json' or 'msgpack'"
+    )
+
+
+def str_out(value: Any) -> bytes | None:
+    """Text as UTF-8; bytes pass."""
+    return value.encode() if isinstance(value, str) else bytes_out(value)
+
+
+def json_out(value: Any) -> bytes | None:
+    """Compact JSON."""
+    return None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def msgpack_out(value: Any) -> bytes | None:
+    """MessagePack, imported when first used."""
+    import msgpack
+
+    return None if value is None else bytes(msgpack.packb(value))
+
+
+def bytes_in(data: bytes) -> Any:
+    """Bytes as they are."""
+    return data
+
+
+def str_in(data: bytes) -> Any:
+    """UTF-8 text."""
+    return data.decode()
+
+
+def json_in(data: bytes) -> Any:
+    """A JSON document."""
+    return json.loads(data)
+
+
+def msgpack_in(data: bytes) -> Any:
+    """A MessagePack value."""
+    import msgpack
+
+    return msgpack.unpackb(data)
+
+
+SERIALIZERS: dict[str, Serializer] = {
+    "bytes": bytes_out,
+    "str": str_out,
+    "json": json_out,
+    "msgpack": msgpack_out,
+}
+DESERIALIZERS: dict[str, Deserializer] = {
+    "bytes": bytes_in,
+    "str": str_in,
+    "json": json_in,
+    "msgpack": msgpack_in,
+}
+
+
+def serializer_for(choice: str | Serializer) -> Serializer:
+    """A serializer by name, or the function itself."""
+    if callable(choice):
+        return choice
+    if choice not in SERIALIZERS:
+        raise ValueError(f"no serializer {choice!r}; there are {', '.join(SERIALIZERS)}, or give a function")
+    return SERIALIZERS[choice]
+
+
+def deserializer_for(choice: str | Deserializer) -> Deserializer:
+    """A deserializer by name, or the function itself."""
+    if callable(choice):
+        return choice
+    if choice not in DESERIALIZERS:
+        raise ValueError(
+            f"no deserializer {choice!r}; there are {', '.join(DESERIALIZERS)}, or give a function"
+        )
+    return DESERIALIZERS[choice]

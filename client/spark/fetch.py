@@ -1,0 +1,188 @@
+"""Reads one span of one partition, whatever happens to its leader meanwhile.
+
+The next offset is the only state: it comes from batch headers, so gaps left by compaction and control
+batches move it too, and a repeated request can neither skip nor repeat a record. One request is in flight
+while the previous answer is decoded. Trouble is answered by a new look at the metadata and another try, for
+as long as there was progress within the stall time. Left to others: decoding (protocol/columns.py).
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple, cast
+
+import structlog
+
+from ...protocol.batches import headers
+from ...protocol.errors import ApiError, OffsetOutOfRange, UnknownTopicOrPartition, error_for
+from ...protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ...protocol.primitives import Buffer
+from .client import BACKOFF_FIRST, BACKOFF_MAX, Cluster, Wire, passing
+from .options import EARLIEST, LATEST
+from .plan import DataLoss, Span
+from .transactions import without_aborted
+
+log = structlog.get_logger(__name__)
+
+
+class Stalled(TimeoutError):
+    """No record came for the whole stall time; Spark repeats the task."""
+
+
+class NotYet(ConnectionError):
+    """The leader does not have yet what was committed when the read was planned, or leads no more."""
+
+
+class Run(NamedTuple):
+    """Whole batches; only records from `start` on were not seen before."""
+
+    records: Buffer
+    start: int
+
+
+class SpanReader:
+    """The fetch loop over one span. Made for one pass: `for run in reader`, closed or exhausted."""
+
+    def __init__(self, cluster: Cluster, span: Span, stall_seconds: float, fail_on_data_loss: bool) -> None:
+        self.position = span.start
+        self._cluster = cluster
+        self._span = span
+        self._stall_seconds = stall_seconds
+        self._fail_on_data_loss = fail_on_data_loss
+        self._asked: Wire | None = None  # with one answer outstanding
+        self._backoff = BACKOFF_FIRST
+        self._doubts = 0  # answers in a row that deny the position
+        self._deadline = cluster.now() + stall_seconds
+
+    def __iter__(self) -> Iterator[Run]:
+        try:
+            while self.position < self._span.end:
+                try:
+                    run = self._next()
+                except (OSError, ApiError) as trouble:
+                    self._recover(trouble)
+                    continue
+                if run is not None:
+                    yield run
+        finally:
+            self._drop()
+
+    def _next(self) -> Run | None:
+        wire = self._asked or self._ask(None)
+        response = wire.receive()
+        try:
+            data = self._data_of(response)
+        except ApiError as trouble:
+            self._give_back(wire)
+            if isinstance(trouble, OffsetOutOfRange):
+                return self._lost(trouble)
+            raise
+        start = self.position
+        records = cast(Buffer, data.records or b"")  # decoded, so in one piece
+        self.position = max(start, max((header.next_offset for _, header in headers(records)), default=start))
+        if self.position == start:
+            self._give_back(wire)
+            raise NotYet(f"the high watermark is {data.high_watermark}")
+        self._progressed()
+        self._ask_ahead(wire)
+        return Run(without_aborted(records, data.aborted_transactions or ()), start)
+
+    def _ask_ahead(self, wire: Wire) -> None:
+        """What was just received must not be lost with the connection: trouble waits for the next turn."""
+        if self.position >= self._span.end:
+            self._give_back(wire)
+            return
+        try:
+            self._ask(wire)
+        except (OSError, ApiError):
+            self._drop()
+
+    def _ask(self, wire: Wire | None) -> Wire:
+        """Send the request for what follows the position."""
+        partition, options = self._span.partition, self._cluster.options
+        leader = self._cluster.leader(partition)
+        if wire is None:
+            wire = self._cluster.take(leader.address)
+        self._asked = wire
+        wanted = FetchPartition(
+            partition=partition.partition,
+            current_leader_epoch=leader.epoch,
+            fetch_offset=self.position,
+            partition_max_bytes=options.fetch_bytes,
+        )
+        wire.send(
+            FetchRequest(
+                max_wait_ms=options.fetch_wait_ms,
+                min_bytes=options.fetch_min_bytes,
+                max_bytes=options.fetch_bytes,
+                isolation_level=options.isolation,
+                topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
+            )
+        )
+        return wire
+
+    def _data_of(self, response: FetchResponse) -> PartitionData:
+        if response.error_code:
+            raise error_for(response.error_code)
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.error_code:
+                    raise error_for(data.error_code)
+                return data
+        raise UnknownTopicOrPartition(f"{self._span.partition} is missing in the answer")
+
+    def _recover(self, trouble: OSError | ApiError) -> None:
+        """Forget the connection, wait a little, look for the leader anew; or give up."""
+        self._drop()
+        if isinstance(trouble, ApiError):
+            passing(trouble)
+        if self._cluster.now() > self._deadline:
+            raise self._stalled(str(trouble)) from trouble
+        self._cluster.sleep(self._backoff)
+        self._backoff = min(2 * self._backoff, BACKOFF_MAX)
+        with suppress(OSError):
+            self._cluster.refresh([self._span.partition.topic])
+
+    def _lost(self, trouble: OffsetOutOfRange) -> Run | None:
+        """The leader has no record at the position. It may only lag behind; then it is asked again."""
+        tp, end = self._span.partition, self._span.end
+        earliest = self._cluster.list_offsets({tp: EARLIEST})[tp].offset
+        latest = self._cluster.list_offsets({tp: LATEST})[tp].offset
+        if earliest <= self.position:
+            self._doubts += 1
+            if self._doubts <= self._cluster.options.retries:
+                raise NotYet(str(trouble))
+        resume = min(earliest, end) if earliest > self.position else end
+        lost = f"{tp}: records [{self.position}, {resume}) are gone, the log holds [{earliest}, {latest})"
+        if self._fail_on_data_loss:
+            raise DataLoss(f"{lost}; failOnDataLoss=false reads what is left")
+        log.warning("records_lost", partition=str(tp), start=self.position, end=resume)
+        self.position = resume
+        self._progressed()
+        return None
+
+    def _progressed(self) -> None:
+        self._backoff = BACKOFF_FIRST
+        self._doubts = 0
+        self._deadline = self._cluster.now() + self._stall_seconds
+
+    def _stalled(self, reason: str) -> Stalled:
+        return Stalled(
+            f"{self._span.partition}: no progress at offset {self.position} of {self._span.end} "
+            f"for {self._stall_seconds:g} s: {reason}"
+        )
+
+    def _give_back(self, wire: Wire) -> None:
+        self._asked = None
+        self._cluster.give(wire)
+
+    def _drop(self) -> None:
+        """A connection with an answer outstanding is of no use to others."""
+        if self._asked is not None:
+            self._asked.close()
+            self._asked = None

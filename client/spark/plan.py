@@ -1,0 +1,170 @@
+"""From options and what brokers say about their logs to the ranges that tasks read. Pure.
+
+The snapshot is taken once: a range's end is the high watermark at planning, so a task that Spark repeats
+reads the same records. Splitting follows Spark's own Kafka source, record for record.
+Left to others: asking brokers (client.py, snapshot.py), reading a range (fetch.py).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ...protocol.kinds import TopicPartition
+from .options import EARLIEST, LATEST, Bound, Everywhere, Offsets, SourceOptions, Times, Topics
+
+
+class DataLoss(RuntimeError):
+    """Records that were asked for are gone; `failOnDataLoss=false` reads what is left."""
+
+
+class PlanError(ValueError):
+    """The options do not fit the topics that are there."""
+
+
+class Span(NamedTuple):
+    """Records of one partition with `start <= offset < end`: the work of one task."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+    leader_epoch: int = -1  # when planned
+
+    @property
+    def size(self) -> int:
+        """Offsets, which is what can be known without reading; compaction leaves fewer records."""
+        return max(0, self.end - self.start)
+
+
+class Log(NamedTuple):
+    """What a leader says of one partition, and where the bounds given as times lie; -1 when nowhere."""
+
+    earliest: int
+    latest: int
+    leader_epoch: int = -1
+    start_by_time: int = -1
+    end_by_time: int = -1
+
+
+def select(topics: Topics, there: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+    """The partitions to read, of those that are there; what was named and is missing is an error."""
+    if topics.pattern is not None:
+        names: Iterable[str] = (name for name in there if topics.pattern.fullmatch(name))
+    else:
+        names = topics.names
+    chosen = topics.partitions or [
+        TopicPartition(name, number) for name in names for number in there.get(name, (-1,))
+    ]
+    missing = [tp for tp in chosen if tp.partition not in there.get(tp.topic, ())]
+    if missing:
+        raise PlanError(f"no such topic or partition: {', '.join(_name(tp) for tp in missing)}")
+    return sorted(chosen)
+
+
+def times(bound: Bound, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The times in ms to look up, where the bound is given by time."""
+    if not isinstance(bound, Times):
+        return {}
+    if bound.everywhere is not None:
+        return dict.fromkeys(partitions, bound.everywhere)
+    return {tp: bound.by_partition[tp] for tp in partitions if tp in bound.by_partition}
+
+
+def resolve(options: SourceOptions, logs: Mapping[TopicPartition, Log]) -> list[Span]:
+    """One span for each partition that has something to read, its bounds fixed."""
+    _check_named("start", options.start, logs)
+    _check_named("end", options.end, logs)
+    spans: list[Span] = []
+    for partition, log in sorted(logs.items()):
+        start, end = _start(options, partition, log), _end(options, partition, log)
+        if start > end and _explicit(options.start, partition) and _explicit(options.end, partition):
+            raise PlanError(f"{partition}: the starting offset {start} is behind the ending offset {end}")
+        if start < end:
+            spans.append(Span(partition, start, end, log.leader_epoch))
+    return spans
+
+
+def split(spans: Sequence[Span], partitions_min: int | None, records_max: int | None = None) -> list[Span]:
+    """Cut large spans so that there are about `partitions_min` of them and none has over `records_max`."""
+    parts = [span for span in spans if span.size]
+    if records_max is not None:
+        parts = [part for span in parts for part in _divide(span, -(-span.size // records_max))]
+    if partitions_min is None or len(parts) >= partitions_min:
+        return parts
+    total = sum(span.size for span in parts)
+    small = {span for span in parts if _share(span.size, total, partitions_min) == 1}
+    total -= sum(span.size for span in small)
+    left = max(partitions_min - len(small), 1)
+    return [
+        part
+        for span in parts
+        for part in ([span] if span in small else _divide(span, _share(span.size, total, left)))
+    ]
+
+
+def _share(size: int, total: int, parts: int) -> int:
+    """Rounded half up, as Java does."""
+    return max(int(size / total * parts + 0.5), 1)
+
+
+def _divide(span: Span, parts: int) -> list[Span]:
+    found: list[Span] = []
+    start = span.start
+    for left in range(parts, 0, -1):
+        end = start + (span.end - start) // left
+        if end > start:
+            found.append(span._replace(start=start, end=end))
+        start = end
+    return found
+
+
+def _start(options: SourceOptions, partition: TopicPartition, log: Log) -> int:
+    match options.start:
+        case Times():
+            if log.start_by_time >= 0:
+                return max(log.start_by_time, log.earliest)
+            if not options.unmatched_start_is_latest:
+                raise PlanError(
+                    f"{partition}: no record is as new as the starting timestamp; "
+                    "startingOffsetsByTimestampStrategy=latest reads none instead"
+                )
+            return log.latest
+        case Offsets(by_partition) if by_partition[partition] != EARLIEST:
+            return _inside("starting", options, partition, by_partition[partition], log)
+    return log.earliest
+
+
+def _end(options: SourceOptions, partition: TopicPartition, log: Log) -> int:
+    match options.end:
+        case Times():
+            return log.end_by_time if log.end_by_time >= 0 else log.latest
+        case Offsets(by_partition) if by_partition[partition] != LATEST:
+            return _inside("ending", options, partition, by_partition[partition], log)
+    return log.latest
+
+
+def _inside(side: str, options: SourceOptions, partition: TopicPartition, offset: int, log: Log) -> int:
+    if log.earliest <= offset <= log.latest:
+        return offset
+    if options.fail_on_data_loss:
+        raise DataLoss(
+            f"{partition}: the {side} offset {offset} is not in the log, which holds "
+            f"[{log.earliest}, {log.latest}); failOnDataLoss=false reads what is there"
+        )
+    return min(max(offset, log.earliest), log.latest)
+
+
+def _explicit(bound: Bound, partition: TopicPartition) -> bool:
+    return isinstance(bound, Offsets) and bound.by_partition[partition] >= 0
+
+
+def _check_named(side: str, bound: Bound, logs: Iterable[TopicPartition]) -> None:
+    """Bounds by partition name all partitions and no others."""
+    if isinstance(bound, Everywhere) or (isinstance(bound, Times) and bound.everywhere is not None):
+        return
+    odd = set(bound.by_partition).symmetric_difference(logs)
+    if odd:
+        names = ", ".join(_name(tp) for tp in sorted(odd))
+        raise PlanError(f"the {side}ing bounds must name exactly the partitions that are read; see {names}")
+
+
+def _name(tp: TopicPartition) -> str:
+    return tp.topic if tp.partition < 0 else str(tp)

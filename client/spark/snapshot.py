@@ -1,0 +1,42 @@
+"""Asks the cluster, once, where the partitions of a read begin and end.
+
+One Metadata request, then one ListOffsets per leader and question: earliest, latest (the high watermark, or
+the last stable offset for committed readers), and times if there are any.
+Left to others: what follows from the answers (plan.py).
+"""
+
+from . import plan
+from .client import Cluster
+from .options import EARLIEST, LATEST, SourceOptions, Topics
+
+
+def take(cluster: Cluster, options: SourceOptions) -> list[plan.Span]:
+    """The spans to read, fixed: later records are not in them."""
+    partitions = plan.select(options.topics, _topics(cluster, options.topics))
+    earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
+    start_times = cluster.list_offsets(plan.times(options.start, partitions))
+    end_times = cluster.list_offsets(plan.times(options.end, partitions))
+    logs = {
+        tp: plan.Log(
+            earliest=earliest[tp].offset,
+            latest=latest[tp].offset,
+            leader_epoch=latest[tp].epoch,
+            start_by_time=start_times[tp].offset if tp in start_times else -1,
+            end_by_time=end_times[tp].offset if tp in end_times else -1,
+        )
+        for tp in partitions
+    }
+    return plan.split(plan.resolve(options, logs), options.partitions_min, options.partition_records_max)
+
+
+def _topics(cluster: Cluster, topics: Topics) -> dict[str, list[int]]:
+    """A topic just made may not be known to every broker yet: missing ones are asked for again."""
+    named = set(topics.names) | {tp.topic for tp in topics.partitions}
+    for attempt in range(cluster.options.retries + 1):
+        if attempt:
+            cluster.sleep(cluster.options.retry_seconds)
+        there = cluster.refresh(sorted(named) if topics.pattern is None else None)
+        if named <= there.keys():
+            break
+    return there

@@ -1,0 +1,29 @@
+"""Takes the batches of aborted transactions out of fetched records, without opening a batch.
+
+Which batches are transactional, whose, and what is a marker stands in their headers, so the vectorised
+decoder needs to know nothing of it. Only readers with `isolation.level=read_committed` are told of aborts.
+"""
+
+from collections.abc import Iterable
+
+from ...protocol.batches import headers
+from ...protocol.messages.fetch import AbortedTransaction
+from ...protocol.primitives import Buffer
+
+
+def without_aborted(records: Buffer, aborted: Iterable[AbortedTransaction]) -> Buffer:
+    """The same records if nothing was aborted; else a copy of the batches that stay."""
+    waiting = sorted(((each.first_offset, each.producer_id) for each in aborted), reverse=True)
+    if not waiting:
+        return records
+    view = memoryview(records)
+    aborting: set[int] = set()
+    kept: list[memoryview] = []
+    for pos, header in headers(records):
+        while waiting and waiting[-1][0] <= header.last_offset:
+            aborting.add(waiting.pop()[1])
+        if header.is_control:
+            aborting.discard(header.producer_id)
+        elif not header.is_transactional or header.producer_id not in aborting:
+            kept.append(view[pos : pos + header.size])
+    return b"".join(kept)

@@ -1,0 +1,189 @@
+"""What a consumer reads: partitions by name, all of some topics, or what its group gives it.
+
+Keeps the fetcher's places in step with the group: offsets are committed before partitions are given away,
+and a partition that comes back in the very next generation goes on where it stood.
+Left to others: membership (group.py), fetching (fetcher.py), the face (consumer.py).
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..protocol.errors import ApiError
+from ..protocol.kinds import TopicPartition
+from .cluster import Cluster
+from .commits import commit_offsets
+from .config import ConsumerConfig
+from .fetcher import Fetcher
+from .group import Membership
+from .log import get_logger
+from .positions import Place
+from .shapes import CommittedOffset
+
+log = get_logger(__name__)
+
+COMMIT_ON_REVOKE_MS = 5_000
+
+
+class RebalanceListener:
+    """Told of partitions that come and go; override what is wanted, plain or async."""
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
+        """Before these are given to others: the last moment to commit."""
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
+        """These are read from now on."""
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
+        """These were taken away without notice; by default the same as revoked."""
+        return self.on_partitions_revoked(partitions)
+
+
+class Subscription:
+    """The source of a fetcher's places. `dropped` is called with partitions that are no longer read."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        fetcher: Fetcher,
+        dropped: Callable[[set[TopicPartition]], None],
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._fetcher = fetcher
+        self._dropped = dropped
+        self._topics: list[str] = []
+        self._pattern: re.Pattern[str] | None = None
+        self._listener = RebalanceListener()
+        self._parked: dict[TopicPartition, tuple[Place, int]] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._is_assigned = False
+        self.membership: Membership | None = None
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics subscribed to, those of a pattern as far as they are known."""
+        if self._pattern is None:
+            return self._topics
+        view = self._cluster.view.topics
+        return sorted(name for name, one in view.items() if not one.is_internal and self._pattern.match(name))
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was subscribed or assigned."""
+        return not (self._topics or self._pattern or self._is_assigned)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others; no group decides."""
+        if self._topics or self._pattern:
+            raise ValueError("assign() and subscribe() exclude each other")
+        self._is_assigned = True
+        self._adopt({TopicPartition(*one) for one in partitions})
+
+    def subscribe(
+        self, topics: Iterable[str], pattern: str | None, listener: RebalanceListener | None
+    ) -> None:
+        """Read these topics: with a group what it gives, without one all of their partitions."""
+        if self._is_assigned:
+            raise ValueError("assign() and subscribe() exclude each other")
+        if isinstance(topics, str):
+            topics = [topics]
+        self._topics = sorted(set(topics))
+        self._pattern = re.compile(pattern) if pattern is not None else None
+        self._listener = listener or self._listener
+        if self._pattern is not None:
+            self._cluster.track_everything()
+        self._cluster.track(self._topics)
+        if self._config.group is None:
+            self._cluster.on_change.append(self._read_all)
+            self._read_all()
+        elif self.membership is None:
+            self.membership = Membership(
+                self._cluster,
+                self._config,
+                lambda: self.topics,
+                self._revoked,
+                self._lost,
+                self._given,
+                self._fatal,
+            )
+            self.membership.start()
+        else:
+            self.membership.topics_changed()
+
+    async def stop(self) -> None:
+        """Leave the group."""
+        if self.membership is not None:
+            await self.membership.stop()
+
+    async def commit_processed(self, timeout_ms: float) -> None:
+        """Commit what the caller is done with, as far as it is not committed yet."""
+        offsets = {
+            partition: CommittedOffset(place.processed)
+            for partition, place in self._fetcher.places.items()
+            if place.processed is not None and self._committed.get(partition) != place.processed
+        }
+        if not offsets or self._config.group is None:
+            return
+        seat = self.membership.seat if self.membership is not None else None
+        deadline = self._cluster.deadline(timeout_ms)
+        await commit_offsets(self._cluster, self._config.group, offsets, deadline, seat)
+        self._committed |= {partition: one.offset for partition, one in offsets.items()}
+
+    # -- partitions come and go
+
+    def _read_all(self) -> None:
+        """Without a group: every partition of the topics, also those that are added later."""
+        view = self._cluster.view.topics
+        names = (name for name in self.topics if name in view)
+        self._adopt({TopicPartition(name, index) for name in names for index in view[name].partitions})
+
+    def _adopt(self, partitions: set[TopicPartition]) -> None:
+        before = self._fetcher.places
+        if partitions == set(before):
+            return
+        self._dropped(set(before) - partitions)
+        self._fetcher.assign({one: before.get(one) or Place(one) for one in sorted(partitions)})
+
+    async def _revoked(self, partitions: set[TopicPartition]) -> None:
+        if self._config.enable_auto_commit:
+            try:
+                await self.commit_processed(COMMIT_ON_REVOKE_MS)
+            except ApiError as trouble:
+                log.warning("commit_failed", group=self._config.group, reason=str(trouble))
+        await _tell(self._listener.on_partitions_revoked, partitions)
+        generation = self.membership.seat.generation if self.membership is not None else -1
+        for one in partitions:
+            place = self._fetcher.places.get(one)
+            if place is not None and place.position is not None:
+                place.seek(place.position)
+                self._parked[one] = (place, generation)
+        self._adopt(set(self._fetcher.places) - partitions)
+
+    async def _lost(self, partitions: set[TopicPartition]) -> None:
+        self._parked.clear()
+        self._adopt(set(self._fetcher.places) - partitions)
+        await _tell(self._listener.on_partitions_lost, partitions)
+
+    async def _given(self, fresh: set[TopicPartition]) -> None:
+        generation = self.membership.seat.generation if self.membership is not None else -1
+        places = dict(self._fetcher.places)
+        for one in sorted(fresh):
+            place, left_at = self._parked.get(one, (Place(one), generation - 1))
+            places[one] = place if left_at == generation - 1 else Place(one)
+            self._committed.pop(one, None)
+        self._parked.clear()
+        self._fetcher.assign(places)
+        await _tell(self._listener.on_partitions_assigned, fresh)
+
+    def _fatal(self, trouble: ApiError) -> None:
+        self._fetcher.trouble = trouble
+        self._fetcher.arrived.set()
+
+
+async def _tell(callback: Callable[[list[TopicPartition]], Any], partitions: set[TopicPartition]) -> None:
+    result = callback(sorted(partitions))
+    if inspect.isawaitable(result):
+        await result

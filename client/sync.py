@@ -1,0 +1,376 @@
+"""The blocking faces: Producer, Consumer, Admin with the same names, for code without asyncio.
+
+Every object runs a private event loop in one thread of its own, ended by `close()` (or the end of `with`).
+A call hands its work to that loop and waits; an interrupt (Ctrl-C) cancels the work and is raised where the
+caller waits. Left to others: everything that is done (producer.py, consumer.py, admin.py).
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..protocol.kinds import TopicPartition
+from ..protocol.records import Header
+from . import admin, consumer, producer
+from .descriptions import (
+    ClusterDescription,
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    TopicDescription,
+)
+from .handout import Batch
+from .shapes import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt
+from .subscription import RebalanceListener
+
+__all__ = ["Admin", "Consumer", "Producer"]
+
+T = TypeVar("T")
+
+POLL_FOREVER_MS = 1 << 40
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made."""
+        return self._thread.is_alive()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` on the loop and wait for it. An interrupt cancels it."""
+        if not self._thread.is_alive():
+            raise RuntimeError("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                future.cancel()
+            raise
+
+    def call(self, action: Callable[[], T]) -> T:
+        """Run a plain function on the loop and wait for it."""
+
+        async def work() -> T:
+            return action()
+
+        return self.run(work)
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()
+
+
+class _Face:
+    """What the three faces share: the thread, start and close."""
+
+    _thread: LoopThread
+    _inner: Any
+
+    def _begin(self, name: str, build: Callable[[], Any]) -> None:
+        """Build and start the asyncio client inside its loop; on failure nothing is left behind."""
+        self._thread = LoopThread(name)
+
+        async def start() -> Any:
+            return await build().start()
+
+        try:
+            self._inner = self._thread.run(start)
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def close(self, **options: Any) -> None:
+        """Finish and end the thread. May be called twice."""
+        if not self._thread.is_open:
+            return
+        try:
+            self._thread.run(lambda: self._inner.close(**options))
+        finally:
+            self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+
+class Producer(_Face):
+    """The blocking producer; connects at once. `send` returns a `concurrent.futures.Future`."""
+
+    _inner: producer.Producer
+
+    def __init__(self, bootstrap_servers: str | Iterable[str] = "localhost:9092", **options: Any) -> None:
+        self._begin("strandline-producer", lambda: producer.Producer(bootstrap_servers, **options))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(flush=kind is None or issubclass(kind, Exception))
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> "Future[Receipt]":
+        """Queue a record, waiting for room if there is none; `.result()` of the future is the receipt."""
+        result: Future[Receipt] = Future()
+
+        def deliver(done: "asyncio.Future[Receipt]") -> None:
+            if done.cancelled():
+                result.cancel()
+            elif (failure := done.exception()) is not None:
+                result.set_exception(failure)
+            else:
+                result.set_result(done.result())
+
+        async def queue() -> None:
+            await self._inner.room(topic)
+            future = self._inner.send(
+                topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+            )
+            future.add_done_callback(deliver)
+
+        self._thread.run(queue)
+        return result
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        partition: int | None = None,
+    ) -> list[Receipt]:
+        """Send all and wait for all; by far the fastest way for a blocking caller."""
+        return self._thread.run(lambda: self._inner.send_many(topic, values, keys=keys, partition=partition))
+
+    def flush(self) -> None:
+        """Wait until all that was queued is acknowledged or given up."""
+        self._thread.run(self._inner.flush)
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        return self._thread.run(lambda: self._inner.partitions_for(topic))
+
+
+class Consumer(_Face):
+    """The blocking consumer; connects at once. `for record in consumer` goes on for ever."""
+
+    _inner: consumer.Consumer
+
+    def __init__(self, bootstrap_servers: str | Iterable[str] = "localhost:9092", **options: Any) -> None:
+        self._begin("strandline-consumer", lambda: consumer.Consumer(bootstrap_servers, **options))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(commit=kind is None)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions."""
+        self._thread.call(lambda: self._inner.assign(partitions))
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics; the listener is called in the client's thread."""
+        self._thread.call(lambda: self._inner.subscribe(topics, pattern=pattern, listener=listener))
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions being read now."""
+        return self._thread.call(self._inner.assignment)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these until `resume`."""
+        self._thread.call(lambda: self._inner.pause(*partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with these."""
+        self._thread.call(lambda: self._inner.resume(*partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._thread.call(self._inner.paused)
+
+    def poll(self, timeout_ms: float = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Up to `max_records` records; empty when none came within `timeout_ms`."""
+        return self._thread.run(lambda: self._inner.poll(timeout_ms, max_records))
+
+    def poll_batch(self, timeout_ms: float = 1_000) -> list[Batch]:
+        """Whole fetches, as numpy columns."""
+        return self._thread.run(lambda: self._inner.poll_batch(timeout_ms))
+
+    def records(self) -> Iterator[list[ConsumerRecord]]:
+        """Lists of records, as they come."""
+        while True:
+            if handed := self.poll(POLL_FOREVER_MS):
+                yield handed
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        return self._thread.run(self._inner.__anext__)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`."""
+        self._thread.call(lambda: self._inner.seek(partition, offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the first record there is."""
+        self._thread.call(lambda: self._inner.seek_to_beginning(*partitions))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on with records that are yet to come."""
+        self._thread.call(lambda: self._inner.seek_to_end(*partitions))
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
+        """Go on at the first record not older than `timestamp_ms`."""
+        self._thread.call(lambda: self._inner.seek_to_timestamp(timestamp_ms, *partitions))
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record."""
+        return self._thread.run(lambda: self._inner.position(partition, timeout_ms))
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """The end of what may be read, as of the last fetch."""
+        return self._thread.call(lambda: self._inner.high_watermark(partition))
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return self._thread.run(lambda: self._inner.beginning_offsets(partitions))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each partition."""
+        return self._thread.run(lambda: self._inner.end_offsets(partitions))
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record not older than the time given for its partition."""
+        return self._thread.run(lambda: self._inner.offsets_for_times(times))
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        return self._thread.run(lambda: self._inner.partitions_for(topic))
+
+    def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
+        """Commit `offsets`, or the position in every partition."""
+        self._thread.run(lambda: self._inner.commit(offsets))
+
+    def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, CommittedOffset | None]:
+        """What the group committed."""
+        return self._thread.run(lambda: self._inner.committed(*partitions))
+
+
+class Admin(_Face):
+    """The blocking administrator; connects at once."""
+
+    _inner: admin.Admin
+
+    def __init__(self, bootstrap_servers: str | Iterable[str] = "localhost:9092", **options: Any) -> None:
+        self._begin("strandline-admin", lambda: admin.Admin(bootstrap_servers, **options))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def create_topics(self, topics: Iterable[NewTopic | str], **options: Any) -> None:
+        """Create all of them."""
+        self._thread.run(lambda: self._inner.create_topics(topics, **options))
+
+    def create_topic(
+        self, name: str, partitions: int = -1, replication_factor: int = -1, **options: Any
+    ) -> None:
+        """Create one topic."""
+        self._thread.run(lambda: self._inner.create_topic(name, partitions, replication_factor, **options))
+
+    def delete_topics(self, names: Iterable[str], **options: Any) -> None:
+        """Delete all of them."""
+        self._thread.run(lambda: self._inner.delete_topics(names, **options))
+
+    def create_partitions(self, counts: Mapping[str, int], **options: Any) -> None:
+        """Let each topic have so many partitions in all."""
+        self._thread.run(lambda: self._inner.create_partitions(counts, **options))
+
+    def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics."""
+        return self._thread.run(lambda: self._inner.list_topics(internal=internal))
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Partitions, leaders, replicas."""
+        return self._thread.run(lambda: self._inner.describe_topics(names))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Brokers and controller."""
+        return self._thread.run(self._inner.describe_cluster)
+
+    def describe_configs(self, **of: Any) -> list[ConfigEntry]:
+        """The settings of a `topic=` or a `broker=`."""
+        return self._thread.run(lambda: self._inner.describe_configs(**of))
+
+    def list_offsets(
+        self, times: Mapping[TopicPartition, int], **options: Any
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The first offset at or after a time; -1 the end, -2 the beginning."""
+        return self._thread.run(lambda: self._inner.list_offsets(times, **options))
+
+    def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """The groups of all brokers."""
+        return self._thread.run(lambda: self._inner.list_groups(states))
+
+    def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
+        """State and members."""
+        return self._thread.run(lambda: self._inner.describe_groups(groups))
+
+    def delete_groups(self, groups: Iterable[str]) -> None:
+        """Delete groups without members."""
+        self._thread.run(lambda: self._inner.delete_groups(groups))
+
+    def list_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What a group committed."""
+        return self._thread.run(lambda: self._inner.list_group_offsets(group, partitions))
+
+    def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
+    ) -> None:
+        """Commit in the name of a group without members."""
+        self._thread.run(lambda: self._inner.alter_group_offsets(group, offsets))

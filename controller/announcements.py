@@ -1,0 +1,96 @@
+"""Whom a decision is told to: roles for brokers with replicas, metadata for everybody. Pure.
+
+A leader whose data is not whole is announced as none, even while ZooKeeper still names it: it must not
+lead a moment longer, or followers would cut their logs to its own. So is one that has started again since
+its election: it would lead on in the same epoch with the watermark of its last checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..protocol.kinds import TopicPartition
+from .elections import is_intact, is_reborn
+from .plans import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, Command, Inform, Instruct, Role, StopReplicas
+from .state import NO_LEADER, ClusterState
+
+
+def role(state: ClusterState, partition: TopicPartition, is_new: bool = False) -> Role:
+    """A partition as it is announced now."""
+    known = state.partitions[partition]
+    named = known.leader in state.brokers
+    if named and (is_reborn(state, known) or not is_intact(state, known.leader, partition, known)):
+        known = replace(known, leader=NO_LEADER)
+    replicas = state.replicas(partition)
+    offline = tuple(r for r in replicas if not state.is_live(r))
+    return Role(partition, state.topics[partition.topic].id, known, replicas, offline, is_new)
+
+
+def inform(state: ClusterState, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> Inform:
+    """Metadata of these partitions, and the list of live brokers."""
+    return Inform(tuple(brokers), tuple(role(state, partition) for partition in partitions))
+
+
+def instruct(
+    state: ClusterState, partitions: Iterable[TopicPartition], new: frozenset[TopicPartition] = frozenset()
+) -> list[Command]:
+    """One request for each live broker that has replicas of these partitions; the new leaders come first."""
+    roles = [role(state, partition, partition in new) for partition in partitions]
+    by_broker: dict[int, list[Role]] = {}
+    for one in roles:
+        for broker in one.replicas:
+            if state.is_live(broker):
+                by_broker.setdefault(broker, []).append(one)
+    leaders = {one.state.leader for one in roles}
+    order = sorted(by_broker, key=lambda broker: (broker not in leaders, broker))
+    return [Instruct(broker, tuple(by_broker[broker])) for broker in order]
+
+
+def introduce(state: ClusterState, brokers: Iterable[int]) -> list[Command]:
+    """All metadata, and all that they host, for brokers that have just come."""
+    everything = existing(state)
+    commands: list[Command] = []
+    for broker in brokers:
+        commands += [inform(state, [broker], everything), host(state, broker)]
+    return commands
+
+
+def host(state: ClusterState, broker: int) -> Instruct:
+    """Everything that a broker hosts: what it has beyond that is a stray.
+
+    While a node cannot be understood we do not know everything, and must not have replicas thrown away.
+    """
+    roles = tuple(role(state, q) for q in existing(state) if broker in state.replicas(q))
+    return Instruct(broker, roles, full=not state.broken)
+
+
+def existing(state: ClusterState) -> list[TopicPartition]:
+    """The partitions that have a state and are not being deleted."""
+    return [q for q in state.all_partitions() if q in state.partitions and q.topic not in state.deletions]
+
+
+def stop_followers(state: ClusterState, partitions: Iterable[TopicPartition]) -> list[Command]:
+    """Brokers that are leaving stop to follow what they do not lead."""
+    stops: dict[int, dict[TopicPartition, int]] = {}
+    for partition in partitions:
+        known = state.partitions[partition]
+        for broker in state.replicas(partition):
+            if state.is_leaving(broker) and state.is_live(broker) and broker != known.leader:
+                stops.setdefault(broker, {})[partition] = known.leader_epoch
+    return [StopReplicas(broker, stops[broker]) for broker in sorted(stops)]
+
+
+def farewell(state: ClusterState, topic: str) -> list[Command]:
+    """The end of a topic: nobody is led to it any more, and its replicas are deleted."""
+    known = [q for q in state.topics[topic].partitions if q in state.partitions]
+    gone = [
+        replace(one, state=replace(one.state, leader=LEADER_DURING_DELETE, leader_epoch=EPOCH_DURING_DELETE))
+        for one in (role(state, q) for q in known)
+    ]
+    deletes: dict[int, dict[TopicPartition, int]] = {}
+    for partition in state.topics[topic].partitions:
+        for broker in state.replicas(partition):
+            deletes.setdefault(broker, {})[partition] = EPOCH_DURING_DELETE
+    stops = [StopReplicas(broker, deletes[broker], delete=True) for broker in sorted(deletes)]
+    return [Inform(tuple(state.live), tuple(gone)), *stops]

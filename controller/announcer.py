@@ -1,0 +1,236 @@
+"""Tells brokers what was decided: for each one connection and one queue, in order, nothing skipped.
+
+The head of a queue is sent again, with a new sequence number, until the broker has answered it, or has
+gone. The same connections tell who is alive: see `lifeline.py`. A broker that counts as dead loses its
+queue, because it hears everything anew when it answers again.
+Left to others: what is told (`planner.py`), how it looks on the wire (`orders.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import structlog
+
+from ..client.connection import Connection, ConnectionLost
+from ..client.tasks import Tasks
+from ..protocol.errors import ErrorCode
+from ..protocol.kinds import TopicPartition
+from ..protocol.messages.control import StopReplicaResponse
+from . import plans as p
+from .lifeline import Lifeline, Patience
+from .orders import Order, Sender
+from .state import Broker, ClusterState
+
+log = structlog.get_logger(__name__)
+
+QUEUE_MAX = 10_000
+
+Post = Callable[[p.Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What an announcer tells its owner."""
+
+    post: Post
+    fenced: Callable[[str], None]
+
+
+class Announcer:
+    """One channel for each registered start of a broker."""
+
+    def __init__(self, sender: Sender, patience: Patience, reports: Reports) -> None:
+        self._sender = sender
+        self._patience = patience
+        self._reports = reports
+        self._tasks = Tasks("announcer")
+        self._channels: dict[int, _Channel] = {}
+        self._sequences = count(
+            1
+        )  # of all channels: a broker that registers anew in one process goes on counting
+        self._state: ClusterState | None = None
+
+    async def stop(self) -> None:
+        """End every connection; what was not sent is not sent any more."""
+        for channel in self._channels.values():
+            channel.finish()
+        self._channels.clear()
+        await self._tasks.stop()
+
+    def follow(self, state: ClusterState) -> None:
+        """Open and close channels as brokers come and go."""
+        self._state = state
+        for broker in sorted(self._channels.keys() | state.brokers.keys()):
+            channel, known = self._channels.get(broker), state.brokers.get(broker)
+            if channel is not None and channel.broker != known:
+                del self._channels[broker]
+                channel.task.cancel()
+                channel.finish()
+            if known is not None and broker not in self._channels:
+                self._open(state, known)
+
+    def _open(self, state: ClusterState, broker: Broker) -> None:
+        place = self._sender.endpoint(broker)
+        if place is None:
+            log.error("broker_without_listener", broker=broker.id, listener=self._sender.listener)
+            return
+        channel = _Channel(broker, place, self._patience, self._reports, state.is_suspected(broker.id))
+        channel.sequences = self._sequences
+        channel.probe = lambda: self._probe(broker.id)
+        channel.task = self._tasks.spawn(channel.run(), f"broker-{broker.id}")
+        self._channels[broker.id] = channel
+
+    def _probe(self, broker: int) -> Order:
+        """A request that changes nothing, to hear whether it is still the same start of the broker."""
+        assert self._state is not None
+        return self._sender.update_metadata(self._state, p.Inform((broker,), ()))[broker]
+
+    def instruct(self, state: ClusterState, command: p.Instruct) -> None:
+        """Queue a LeaderAndIsr."""
+        self._queue(command.broker, lambda: self._sender.leader_and_isr(state, command))
+
+    def stop_replicas(self, state: ClusterState, command: p.StopReplicas) -> None:
+        """Queue a StopReplica."""
+        self._queue(command.broker, lambda: self._sender.stop_replica(state, command))
+
+    def inform(self, state: ClusterState, command: p.Inform) -> None:
+        """Queue an UpdateMetadata for each addressed broker."""
+        orders = self._sender.update_metadata(state, command)
+        for broker in command.brokers:
+            self._queue(broker, lambda broker=broker: orders[broker])  # type: ignore[misc]
+
+    def _queue(self, broker: int, order: Callable[[], Order]) -> None:
+        channel = self._channels.get(broker)
+        if channel is not None:
+            channel.push(order())
+
+    async def heard(self, brokers: Iterable[int]) -> None:
+        """Wait until these brokers have answered all that is queued for them now."""
+        channels = [self._channels[broker] for broker in brokers if broker in self._channels]
+        for mark, channel in [(channel.pushed, channel) for channel in channels]:
+            await channel.heard(mark)
+
+
+class _Channel:
+    """The queue of one start of one broker."""
+
+    def __init__(
+        self, broker: Broker, place: tuple[str, int], patience: Patience, reports: Reports, dead: bool
+    ) -> None:
+        self.broker = broker
+        self.task: asyncio.Task[Any]
+        self.probe: Callable[[], Order]
+        self.sequences: Iterator[int]
+        self.pushed = 0
+        self._answered = 0
+        self._orders: deque[Order] = deque()
+        self._news = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._patience = patience
+        self._reports = reports
+        self._finished = False
+        self._lifeline = Lifeline(place, patience, self._died, dead=dead)
+
+    def push(self, order: Order) -> None:
+        """Append to the queue."""
+        if self._lifeline.is_dead:
+            return
+        if len(self._orders) >= QUEUE_MAX:
+            self._drop_all()
+            self._reports.post(p.QueueOverflowed(self.broker.id))
+            return
+        self._orders.append(order)
+        self.pushed += 1
+        self._news.set()
+
+    def finish(self) -> None:
+        """Nobody needs to wait for this broker any more."""
+        self._finished = True
+        self._progress.set()
+
+    async def heard(self, mark: int) -> None:
+        """Wait for the answers to the first `mark` orders."""
+        while self._answered < mark and not self._finished and not self._lifeline.is_dead:
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def run(self) -> None:
+        """Connect, send, and begin again when the connection ends."""
+        while True:
+            connection = await self._lifeline.open()
+            try:
+                if not self._lifeline.is_dead or await self._is_back(connection):
+                    await self._serve(connection)
+                else:
+                    await asyncio.sleep(self._patience.retry_every_s_max)
+            except ConnectionLost as lost:
+                log.info("broker_connection_lost", broker=self.broker.id, reason=str(lost))
+            finally:
+                await connection.close()
+
+    async def _is_back(self, connection: Connection) -> bool:
+        """Whether the broker that counted as dead answers, and still is the same start."""
+        answer = await self._ask(connection, self.probe())
+        if answer.error_code != ErrorCode.NONE:
+            return False
+        self._lifeline.is_dead = False
+        self._reports.post(p.BrokerCleared(self.broker.id, self.broker.incarnation))
+        return True
+
+    async def _serve(self, connection: Connection) -> None:
+        connection.on_lost = lambda _: self._news.set()
+        while not connection.is_lost:
+            if not self._orders:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            order = self._orders[0]
+            answer = await self._ask(connection, order)
+            if self._orders and self._orders[0] is order:
+                self._orders.popleft()
+                self._answered += 1
+                self._progress.set()
+            self._judge(order, answer)
+
+    async def _ask(self, connection: Connection, order: Order) -> Any:
+        deadline = asyncio.get_running_loop().time() + self._patience.answer_within_s
+        return await connection.request(order.build(next(self.sequences)), deadline=deadline)
+
+    def _judge(self, order: Order, answer: Any) -> None:
+        code = answer.error_code
+        if code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            self._reports.fenced(f"broker {self.broker.id} knows a newer controller")
+        elif code != ErrorCode.NONE:
+            log.warning("order_refused", broker=self.broker.id, code=code)
+        if order.deletes:
+            failed = _failed(order.deletes, answer)
+            done = order.deletes - failed
+            self._reports.post(p.ReplicasDeleted(self.broker.id, done, failed))
+
+    def _died(self) -> None:
+        log.warning("broker_suspected", broker=self.broker.id, incarnation=self.broker.incarnation)
+        self._drop_all()
+        self._reports.post(p.BrokerSuspected(self.broker.id, self.broker.incarnation))
+
+    def _drop_all(self) -> None:
+        self._answered += len(self._orders)
+        self._orders.clear()
+        self._progress.set()
+
+
+def _failed(wanted: frozenset[TopicPartition], answer: StopReplicaResponse) -> frozenset[TopicPartition]:
+    """What a broker could not delete; a replica that it does not have is as good as deleted."""
+    if answer.error_code != ErrorCode.NONE:
+        return wanted
+    good = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return frozenset(
+        TopicPartition(e.topic_name, e.partition_index)
+        for e in answer.partition_errors
+        if e.error_code not in good
+    )

@@ -1,0 +1,75 @@
+"""How a topic ends: Queued -> Stopping -> Removing -> its nodes are gone. Pure.
+
+A topic waits in the queue while one of its brokers is away, for a replica that is not deleted now
+would come back as a stray. A broker that dies or fails midway puts its topics back into the queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .announcements import farewell
+from .plans import Command, RemoveTopic, ReplicasDeleted
+from .state import ClusterState, Deletion, Queued, Removing, Stopping
+
+Plan = tuple[ClusterState, list[Command]]
+
+
+def request(state: ClusterState, topics: frozenset[str]) -> Plan:
+    """Queue what is not queued yet, and start what can be started."""
+    new = {name: Queued() for name in sorted(topics) if name not in state.deletions}
+    return resume(replace(state, deletions={**state.deletions, **new}))
+
+
+def resume(state: ClusterState) -> Plan:
+    """Start every queued deletion whose brokers are all there."""
+    commands: list[Command] = []
+    for name, deletion in sorted(state.deletions.items()):
+        if isinstance(deletion, Queued) and _is_ready(state, name):
+            state, more = _start(state, name)
+            commands += more
+    return state, commands
+
+
+def answered(state: ClusterState, event: ReplicasDeleted) -> Plan:
+    """A broker has deleted its replicas, or could not."""
+    commands: list[Command] = []
+    for name in sorted({q.topic for q in event.deleted | event.failed}):
+        deletion = state.deletions.get(name)
+        if not isinstance(deletion, Stopping):
+            continue
+        if any(q.topic == name for q in event.failed):
+            state = _set(state, name, Queued())
+            continue
+        waiting = deletion.waiting - {(event.broker, q) for q in event.deleted}
+        state = _set(state, name, Stopping(waiting) if waiting else Removing())
+        if not waiting:
+            commands.append(RemoveTopic(name))
+    return state, commands
+
+
+def brokers_lost(state: ClusterState, brokers: frozenset[int]) -> ClusterState:
+    """What waited for these brokers waits in the queue again."""
+    for name, deletion in sorted(state.deletions.items()):
+        if isinstance(deletion, Stopping) and any(broker in brokers for broker, _ in deletion.waiting):
+            state = _set(state, name, Queued())
+    return state
+
+
+def _is_ready(state: ClusterState, name: str) -> bool:
+    if any(q.topic == name for q in state.in_flight):
+        return False
+    topic = state.topics.get(name)
+    return topic is None or all(state.is_live(r) for replicas in topic.replicas.values() for r in replicas)
+
+
+def _start(state: ClusterState, name: str) -> Plan:
+    topic = state.topics.get(name)
+    if topic is None or not any(topic.replicas.values()):
+        return _set(state, name, Removing()), [RemoveTopic(name)]
+    waiting = frozenset((broker, q) for q in topic.partitions for broker in state.replicas(q))
+    return _set(state, name, Stopping(waiting)), farewell(state, name)
+
+
+def _set(state: ClusterState, name: str, deletion: Deletion) -> ClusterState:
+    return replace(state, deletions={**state.deletions, name: deletion})

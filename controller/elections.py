@@ -1,0 +1,113 @@
+"""Who leads when someone goes. Pure: a cluster's state in, the next state of one partition out.
+
+A replica may lead if it is registered, in the ISR, and the proof of its data reaches back to when it
+joined the ISR. Nothing else is remembered, so a controller elected a moment ago decides the same.
+An ISR without such a member is never touched: whoever was in it last holds what was acknowledged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..protocol.kinds import TopicPartition
+from .state import NO_LEADER, ClusterState, PartitionState
+
+
+def is_intact(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
+    """A registered ISR member that still has everything it had when it joined the ISR."""
+    if broker not in state.brokers or broker not in known.isr:
+        return False
+    return known.isr_epochs.get(broker, -1) >= state.brokers[broker].intact_for(partition)
+
+
+def is_electable(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
+    """May lead, and may stay in the ISR."""
+    return (
+        is_intact(state, broker, partition, known)
+        and not state.is_suspected(broker)
+        and not state.is_leaving(broker)
+    )
+
+
+def is_reborn(state: ClusterState, known: PartitionState) -> bool:
+    """Whether the leader registered again after its election: that leadership is over."""
+    leader = state.brokers.get(known.leader)
+    return leader is not None and known.isr_epochs.get(known.leader) != leader.incarnation
+
+
+def first_state(state: ClusterState, partition: TopicPartition) -> PartitionState | None:
+    """The state of a new partition, or None while none of its brokers is there."""
+    members = [r for r in state.replicas(partition) if state.is_live(r) and not state.is_leaving(r)]
+    if not members:
+        return None
+    return PartitionState(
+        leader=members[0],
+        leader_epoch=0,
+        isr=tuple(members),
+        isr_epochs={m: state.brokers[m].incarnation for m in members},
+        controller_epoch=state.controller_epoch,
+    )
+
+
+def next_state(
+    state: ClusterState,
+    partition: TopicPartition,
+    known: PartitionState,
+    bounced: frozenset[int] = frozenset(),
+) -> PartitionState | None:
+    """What the partition's state should become, or None if it may stay.
+
+    A leader in `bounced` has started again: its leadership ended with the process, even if it may
+    be elected anew. A controller that was not there to see it finds it in the incarnation at which the
+    leader was elected.
+    """
+    if is_reborn(state, known):
+        bounced |= {known.leader}
+    electable = [r for r in state.replicas(partition) if is_electable(state, r, partition, known)]
+    if electable:
+        steady = [r for r in electable if r not in bounced]
+        leader = known.leader if known.leader in steady else (steady or electable)[0]
+        isr = tuple(member for member in known.isr if member in electable)
+        if leader == known.leader and isr == known.isr and leader not in bounced:
+            return None
+        return _next(state, known, leader, isr)
+    intact = [member for member in known.isr if is_intact(state, member, partition, known)]
+    if known.leader in intact:
+        return None  # suspicion alone, or a wish to leave, takes no partition away from its last replicas
+    last_resort = None if intact else _last_resort(state, partition, known)
+    return last_resort or _leaderless(state, known)
+
+
+def _leaderless(state: ClusterState, known: PartitionState) -> PartitionState | None:
+    """Offline. The ISR stays: it names those who may end this."""
+    return None if known.leader == NO_LEADER else _next(state, known, NO_LEADER, known.isr)
+
+
+def _last_resort(
+    state: ClusterState, partition: TopicPartition, known: PartitionState
+) -> PartitionState | None:
+    """A leader whose data may have a gap: where the topic allows it, or where nobody else can have more."""
+    replicas = state.replicas(partition)
+    live = [r for r in replicas if state.is_live(r) and not state.is_leaving(r)]
+    only_copy = len(replicas) == 1 and set(known.isr) <= set(replicas)
+    if not live or not (state.topics[partition.topic].unclean or only_copy):
+        return None
+    leader = live[0]
+    return replace(_next(state, known, leader, (leader,)), recovering=True)
+
+
+def _next(state: ClusterState, known: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
+    assert isr, "an ISR is never empty"
+    assert leader == NO_LEADER or leader in isr, "a leader comes from the ISR"
+    isr_epochs = {member: known.isr_epochs[member] for member in isr if member in known.isr_epochs}
+    if leader != NO_LEADER:
+        isr_epochs[leader] = state.brokers[leader].incarnation  # what it holds now is the history
+    return PartitionState(
+        leader=leader,
+        leader_epoch=known.leader_epoch + 1,
+        isr=isr,
+        isr_epochs=isr_epochs,
+        controller_epoch=state.controller_epoch,
+        recovering=known.recovering,
+        version=known.version,
+    )

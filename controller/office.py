@@ -1,0 +1,327 @@
+"""An elected controller at work: one queue of events, one consumer, plans carried out in order.
+
+It begins with the election and ends with it: a write that meets a newer fence, or an answer that names
+a newer controller, ends it at once. Nothing here survives into the next reign.
+Left to others: getting elected (`service.py`), deciding (`planner.py`), the requests of clients (`admin.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from ..client.tasks import Tasks
+from ..protocol.errors import NotController
+from ..protocol.kinds import TopicPartition
+from . import documents as d
+from . import plans as p
+from .announcer import Announcer, Reports
+from .lifeline import Patience
+from .orders import Sender
+from .planner import plan
+from .registry import (
+    Create,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    Op,
+    Registry,
+    RegistryError,
+    SetData,
+    Stat,
+    Unknown,
+)
+from .removal import remove_topic
+from .state import ClusterState, PartitionState
+from .watching import BrokerWatch, IsrWatch, TopicWatch, read_states
+from .znodes import ControllerMoved, Reign, create_if_absent, fenced, read_state
+
+log = structlog.get_logger(__name__)
+
+INBOX_MAX = 10_000
+RETRY_S = 0.2
+
+Condition = Callable[[ClusterState], bool]
+
+
+class Office:
+    """One reign. `over` is called once, when it has ended from outside."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        reign: Reign,
+        sender: Sender,
+        patience: Patience,
+        over: Callable[[str], None],
+    ) -> None:
+        self.state = ClusterState(reign.epoch)
+        self.reign = reign
+        self.registry = registry
+        self._over = over
+        self._ended = False
+        self._inbox: asyncio.Queue[p.Event] = asyncio.Queue(INBOX_MAX)
+        self._tasks = Tasks("controller", self._failed)
+        self.announcer = Announcer(sender, patience, Reports(self.post, self.end))
+        self._brokers = BrokerWatch(registry)
+        self.topics = TopicWatch(registry, reign)
+        self._isrs = IsrWatch(registry, reign)
+        self._connected = asyncio.Event()
+        self._connected.set()
+        self._waiters: list[tuple[Condition, asyncio.Future[None]]] = []
+
+    @property
+    def ended(self) -> bool:
+        """Nothing is decided or written here any more."""
+        return self._ended
+
+    async def open(self, suspect: int | None = None) -> None:
+        """Arm the watches, read everything, put right what is wrong. `suspect` is known to be dead."""
+        await self._read_everything(suspect)
+        self._tasks.spawn(self._consume(), "events")
+        self._tasks.spawn(self._watch(self._brokers.due, self._look_at_brokers), "brokers")
+        self._tasks.spawn(self._watch(self.topics.due, self._look_at_topics), "topics")
+        self._tasks.spawn(self._watch(self._isrs.due, self._look_at_isrs), "isrs")
+        self._isrs.due.set()
+
+    async def close(self) -> None:
+        """Stop at once; what is in flight stays unknown, and the next controller reads it."""
+        self._ended = True
+        waiters, self._waiters = self._waiters, []
+        for _, waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(NotController())
+        await self.announcer.stop()
+        await self._tasks.stop()
+
+    def end(self, because: str) -> None:
+        """This reign is over."""
+        if not self._ended:
+            self._ended = True
+            log.warning("controller_resigns", epoch=self.reign.epoch, reason=because)
+            self._over(because)
+
+    def post(self, event: p.Event) -> None:
+        """Queue an event. A queue that is full means that this process cannot rule any more."""
+        if self._ended:
+            return
+        try:
+            self._inbox.put_nowait(event)
+        except asyncio.QueueFull:
+            self.end("the event queue is full")
+
+    def session(self, connected: bool) -> None:
+        """The connection to ZooKeeper went, or came back: then every watch is gone."""
+        if not connected:
+            self._connected.clear()
+            return
+        self._connected.set()
+        self._brokers.reconnected()
+        self.topics.reconnected()
+        self._isrs.reconnected()
+
+    async def until(self, condition: Condition) -> None:
+        """Wait until the state fulfils this, looked at after every event. Raises `NotController`."""
+        if self._ended:
+            raise NotController()
+        if condition(self.state):
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (condition, waiter)
+        self._waiters.append(entry)
+        try:
+            await waiter
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+
+    # --- events ------------------------------------------------------------------------------------
+
+    async def _read_everything(self, suspect: int | None) -> None:
+        brokers, news = await asyncio.gather(self._brokers.look(), self.topics.look())
+        state = replace(self.state, brokers=brokers)
+        deleting: frozenset[str] = frozenset()
+        broken: frozenset[TopicPartition] = frozenset()
+        for event in news:
+            match event:
+                case p.TopicsRead(topics):
+                    state = replace(state, topics=topics)
+                case p.DeletionsWanted(names):
+                    deleting = names
+                case p.StatesRead(_, unreadable):
+                    broken |= unreadable
+        read = await read_states(self.registry, state.all_partitions())
+        newest = max((s.controller_epoch for s in read.states.values() if s is not None), default=0)
+        if newest > self.reign.epoch:
+            raise ControllerMoved(f"a state was written by controller epoch {newest}")
+        suspected = frozenset((b.id, b.incarnation) for b in brokers.values() if b.id == suspect)
+        self._take(
+            p.Elected(
+                brokers=brokers,
+                topics=state.topics,
+                partitions={q: s for q, s in read.states.items() if s is not None},
+                broken=broken | read.broken,
+                suspected=suspected,
+                deleting=deleting,
+            )
+        )
+
+    async def _consume(self) -> None:
+        while True:
+            self._take(await self._inbox.get())
+
+    def _take(self, event: p.Event) -> None:
+        before = self.state
+        self.state, commands = plan(self.state, event)
+        if before.brokers is not self.state.brokers:
+            self.announcer.follow(self.state)
+        for command in commands:
+            self._carry_out(command)
+        ready = [entry for entry in self._waiters if entry[0](self.state)]
+        for entry in ready:
+            self._waiters.remove(entry)
+            if not entry[1].done():
+                entry[1].set_result(None)
+
+    def _carry_out(self, command: p.Command) -> None:
+        match command:
+            case p.WriteStates(writes):
+                log.info("partitions_moved", partitions=len(writes), epoch=self.reign.epoch)
+                self._tasks.spawn(self._write(writes, self._replace), "write")
+            case p.CreateStates(writes):
+                self._tasks.spawn(self._write(writes, self._create), "create")
+            case p.ReadStates(partitions):
+                self._tasks.spawn(self._read(partitions), "read")
+            case p.RemoveTopic(topic):
+                self._tasks.spawn(self._remove(topic), "remove")
+            case p.Instruct():
+                self.announcer.instruct(self.state, command)
+            case p.Inform():
+                self.announcer.inform(self.state, command)
+            case p.StopReplicas():
+                self.announcer.stop_replicas(self.state, command)
+            case p.Resign(because):
+                self.end(because)
+
+    async def _watch(self, due: asyncio.Event, look: Callable[[], Awaitable[Iterable[p.Event]]]) -> None:
+        while True:
+            await due.wait()
+            due.clear()
+            try:
+                for event in await look():
+                    self.post(event)
+            except ControllerMoved as moved:
+                self.end(str(moved))
+            except RegistryError as error:
+                log.info("look_failed", reason=repr(error))
+                due.set()
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+
+    async def _look_at_brokers(self) -> list[p.Event]:
+        return [p.BrokersRead(await self._brokers.look())]
+
+    async def _look_at_topics(self) -> list[p.Event]:
+        return await self.topics.look()
+
+    async def _look_at_isrs(self) -> list[p.Event]:
+        return await self._isrs.look()
+
+    # --- reads and writes --------------------------------------------------------------------------
+
+    async def _write(
+        self,
+        writes: Mapping[TopicPartition, PartitionState],
+        attempt: Callable[[TopicPartition, PartitionState], Awaitable[int]],
+    ) -> None:
+        """All writes go out together; their results come back as one event."""
+        settled = await asyncio.gather(*(self._settle(q, writes[q], attempt) for q in sorted(writes)))
+        if self._ended:
+            return
+        written = {q: state for q, state in zip(sorted(writes), settled, strict=True) if state is not None}
+        self.post(p.StatesWritten(written, frozenset(writes.keys() - written.keys())))
+
+    async def _settle(
+        self,
+        partition: TopicPartition,
+        wanted: PartitionState,
+        attempt: Callable[[TopicPartition, PartitionState], Awaitable[int]],
+    ) -> PartitionState | None:
+        """Repeat the same conditional write until its fate is known: exactly one attempt can win."""
+        unsure = False
+        while not self._ended:
+            try:
+                return replace(wanted, version=await attempt(partition, wanted))
+            except Unknown:
+                unsure = True
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            except MultiFailed:
+                return await self._adopt(partition, wanted) if unsure else None
+            except ControllerMoved as moved:
+                self.end(str(moved))
+        return None
+
+    async def _adopt(self, partition: TopicPartition, wanted: PartitionState) -> PartitionState | None:
+        """An attempt whose answer was lost may be what stands there now."""
+        while not self._ended:
+            try:
+                document, version = await read_state(self.registry, partition)
+            except (NoNode, d.BadDocument):
+                return None
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            else:
+                return replace(wanted, version=version) if document == wanted.document() else None
+        return None
+
+    async def _replace(self, partition: TopicPartition, wanted: PartitionState) -> int:
+        assert wanted.isr, "an ISR is never empty"
+        write = SetData(d.state_path(partition), wanted.document().data(), wanted.version)
+        (stat,) = await fenced(self.registry, self.reign, [write])
+        assert isinstance(stat, Stat)
+        return stat.version
+
+    async def _create(self, partition: TopicPartition, wanted: PartitionState) -> int:
+        state = Create(d.state_path(partition), wanted.document().data())
+        ops: list[Op] = [Create(d.partition_path(partition), b""), state]
+        try:
+            await fenced(self.registry, self.reign, ops)
+        except MultiFailed as failed:
+            if isinstance(failed.results[0], NoNode):
+                await create_if_absent(self.registry, d.partitions_path(partition.topic), b"")
+            elif isinstance(failed.results[0], NodeExists):
+                ops = [state]  # some tool has made the parent alone
+            await fenced(self.registry, self.reign, ops)
+        return 0
+
+    async def _read(self, partitions: Iterable[TopicPartition]) -> None:
+        while not self._ended:
+            try:
+                self.post(await read_states(self.registry, partitions))
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            else:
+                return
+
+    async def _remove(self, topic: str) -> None:
+        while not self._ended:
+            try:
+                await remove_topic(self.registry, self.reign, topic)
+            except (Unknown, MultiFailed):
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            except ControllerMoved as moved:
+                self.end(str(moved))
+            else:
+                log.info("topic_deleted", topic=topic)
+                self.topics.removed(topic)
+                return
+
+    def _failed(self, failure: BaseException) -> None:
+        self.end(f"{type(failure).__name__}: {failure}")

@@ -1,0 +1,190 @@
+"""Commands become the requests of the wire: LeaderAndIsr 7, UpdateMetadata 8, StopReplica 4. Pure.
+
+An order is built again for every attempt, because each carries a control sequence of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from ..protocol.apis import Api
+from ..protocol.kinds import TopicPartition
+from ..protocol.messages.control import (
+    ConfigEntry,
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from .plans import Inform, Instruct, Role, StopReplicas
+from .state import Broker, ClusterState
+
+VERSIONS: dict[int, int] = {Api.LEADER_AND_ISR: 7, Api.UPDATE_METADATA: 8, Api.STOP_REPLICA: 4}
+INCREMENTAL, FULL = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request to one broker that waits to be sent; `build` gives it its sequence number."""
+
+    build: Callable[[int], Any]
+    deletes: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who gives the orders: the controller's broker and epoch, and the listener that brokers meet at."""
+
+    broker: int
+    epoch: int
+    listener: str
+
+    def endpoint(self, broker: Broker) -> tuple[str, int] | None:
+        """Where a broker is reached by other brokers."""
+        found = next((e for e in broker.endpoints if e.listener == self.listener), None)
+        return None if found is None else (found.host, found.port)
+
+    def leader_and_isr(self, state: ClusterState, command: Instruct) -> Order:
+        """For one broker, what it leads and follows."""
+        topics = [
+            LeaderAndIsrTopicState(
+                topic_name=topic,
+                topic_id=roles[0].topic_id,
+                partition_states=[self._assignment(role) for role in roles],
+                configs=_configs(state, topic),
+            )
+            for topic, roles in _by_topic(command.roles)
+        ]
+        leaders = sorted({role.state.leader for role in command.roles} & state.brokers.keys())
+        live = [
+            LeaderAndIsrLiveLeader(broker_id=leader, host_name=place[0], port=place[1])
+            for leader in leaders
+            if (place := self.endpoint(state.brokers[leader])) is not None
+        ]
+        epoch = state.brokers[command.broker].incarnation
+        return Order(
+            lambda sequence: LeaderAndIsrRequest(
+                controller_id=self.broker,
+                controller_epoch=self.epoch,
+                broker_epoch=epoch,
+                type=FULL if command.full else INCREMENTAL,
+                topic_states=topics,
+                live_leaders=live,
+                control_sequence=sequence,
+            )
+        )
+
+    def _assignment(self, role: Role) -> LeaderAndIsrPartitionState:
+        state = role.state
+        return LeaderAndIsrPartitionState(
+            partition_index=role.partition.partition,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=state.version,
+            replicas=list(role.replicas),
+            is_new=role.is_new,
+            leader_recovery_state=int(state.recovering),
+            isr_epochs=[state.isr_epochs.get(member, -1) for member in state.isr],
+        )
+
+    def update_metadata(self, state: ClusterState, command: Inform) -> dict[int, Order]:
+        """For each addressed broker, what it shall tell clients."""
+        topics = [
+            UpdateMetadataTopicState(
+                topic_name=topic,
+                topic_id=roles[0].topic_id,
+                partition_states=[self._picture(role) for role in roles],
+                configs=_configs(state, topic),
+            )
+            for topic, roles in _by_topic(command.roles)
+        ]
+        live = [_live_broker(state.brokers[broker]) for broker in state.live]
+
+        def order(epoch: int) -> Order:
+            return Order(
+                lambda sequence: UpdateMetadataRequest(
+                    controller_id=self.broker,
+                    controller_epoch=self.epoch,
+                    broker_epoch=epoch,
+                    type=INCREMENTAL,
+                    topic_states=topics,
+                    live_brokers=live,
+                    control_sequence=sequence,
+                )
+            )
+
+        return {broker: order(state.brokers[broker].incarnation) for broker in command.brokers}
+
+    def _picture(self, role: Role) -> UpdateMetadataPartitionState:
+        state = role.state
+        return UpdateMetadataPartitionState(
+            partition_index=role.partition.partition,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            zk_version=state.version,
+            replicas=list(role.replicas),
+            offline_replicas=list(role.offline),
+        )
+
+    def stop_replica(self, state: ClusterState, command: StopReplicas) -> Order:
+        """For one broker, what it shall no longer run."""
+        topics = [
+            StopReplicaTopicState(
+                topic_name=topic,
+                partition_states=[
+                    StopReplicaPartitionState(
+                        partition_index=q.partition,
+                        leader_epoch=command.partitions[q],
+                        delete_partition=command.delete,
+                    )
+                    for q in partitions
+                ],
+            )
+            for topic, partitions in groupby(sorted(command.partitions), key=lambda q: q.topic)
+        ]
+        epoch = state.brokers[command.broker].incarnation
+        return Order(
+            lambda sequence: StopReplicaRequest(
+                controller_id=self.broker,
+                controller_epoch=self.epoch,
+                broker_epoch=epoch,
+                topic_states=topics,
+                control_sequence=sequence,
+            ),
+            deletes=frozenset(command.partitions) if command.delete else frozenset(),
+        )
+
+
+def _by_topic(roles: Iterable[Role]) -> list[tuple[str, list[Role]]]:
+    ordered = sorted(roles, key=lambda role: role.partition)
+    return [(topic, list(group)) for topic, group in groupby(ordered, key=lambda role: role.partition.topic)]
+
+
+def _configs(state: ClusterState, topic: str) -> list[ConfigEntry]:
+    known = state.topics.get(topic)
+    return [] if known is None else [ConfigEntry(name=k, value=v) for k, v in sorted(known.configs.items())]
+
+
+def _live_broker(broker: Broker) -> UpdateMetadataBroker:
+    endpoints = [
+        UpdateMetadataEndpoint(
+            port=e.port, host=e.host, listener=e.listener, security_protocol=e.security_code
+        )
+        for e in broker.endpoints
+    ]
+    return UpdateMetadataBroker(id=broker.id, endpoints=endpoints, rack=broker.rack)

@@ -1,0 +1,233 @@
+"""The controller's decisions: (state, event) -> (state, commands). Pure.
+
+Facts go into the state; then every partition that the event concerns is judged anew (`elections.py`),
+and what should be different is written. No step is remembered beyond that: a write that fails is
+re-read and judged again, so an event may come twice, late, or together with others.
+A partition with a write in flight is not judged before the answer.
+Left to others: topic deletion (`deletions.py`), carrying the commands out (`service.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from ..protocol.kinds import TopicPartition
+from . import deletions
+from . import plans as p
+from .announcements import existing, host, inform, instruct, introduce, stop_followers
+from .elections import first_state, next_state
+from .state import ClusterState, PartitionState, Queued
+
+Plan = tuple[ClusterState, list[p.Command]]
+
+
+def plan(state: ClusterState, event: p.Event) -> Plan:
+    """What follows from an event."""
+    return HANDLERS[type(event)](state, event)
+
+
+def _elected(state: ClusterState, event: p.Elected) -> Plan:
+    """What is wrong is put right, while everybody hears how things stand."""
+    state = replace(
+        state,
+        brokers=event.brokers,
+        topics=event.topics,
+        partitions=event.partitions,
+        broken=event.broken,
+        suspected=event.suspected,
+    )
+    state = replace(state, deletions={name: Queued() for name in sorted(event.deleting)})
+    news = inform(state, state.live, existing(state))
+    state, repairs = _judge(state, state.all_partitions())
+    state, removals = deletions.resume(state)
+    return state, [*repairs, news, *(host(state, broker) for broker in state.live), *removals]
+
+
+def _brokers_read(state: ClusterState, event: p.BrokersRead) -> Plan:
+    """Brokers that went, came, or started again between two looks."""
+    before, now = state.brokers, event.brokers
+    bounced = {b for b in now if b in before and before[b].incarnation != now[b].incarnation}
+    came = sorted({b for b in now if b not in before} | bounced)
+    went = sorted(b for b in before if b not in now)
+    moved = any(before[b].endpoints != now[b].endpoints for b in now if b in before)
+    starts = {(b, broker.incarnation) for b, broker in now.items()}
+    state = replace(state, brokers=now, suspected=state.suspected & starts, leaving=state.leaving & starts)
+    if not came and not went and not moved:
+        return state, []
+    state = deletions.brokers_lost(state, frozenset(went) | bounced)
+    state, repairs = _judge(state, _touching(state, {*came, *went}), frozenset(bounced))
+    others = [broker for broker in state.live if broker not in came]
+    state, resumed = deletions.resume(state)
+    return state, [*repairs, inform(state, others, []), *introduce(state, came), *resumed]
+
+
+def _suspected(state: ClusterState, event: p.BrokerSuspected) -> Plan:
+    broker = state.brokers.get(event.broker)
+    start = (event.broker, event.incarnation)
+    if broker is None or broker.incarnation != event.incarnation or start in state.suspected:
+        return state, []
+    state = replace(state, suspected=state.suspected | {start})
+    state = deletions.brokers_lost(state, frozenset({event.broker}))
+    state, repairs = _judge(state, _touching(state, {event.broker}))
+    return state, [*repairs, inform(state, state.live, [])]
+
+
+def _cleared(state: ClusterState, event: p.BrokerCleared) -> Plan:
+    start = (event.broker, event.incarnation)
+    if start not in state.suspected:
+        return state, []
+    state = replace(state, suspected=state.suspected - {start})
+    state, repairs = _judge(state, _touching(state, {event.broker}))
+    state, resumed = deletions.resume(state)
+    return state, [*repairs, inform(state, state.live, []), *introduce(state, [event.broker]), *resumed]
+
+
+def _overflowed(state: ClusterState, event: p.QueueOverflowed) -> Plan:
+    """What the broker was not told one by one it is told as a whole."""
+    if not state.is_live(event.broker):
+        return state, []
+    state = deletions.brokers_lost(state, frozenset({event.broker}))
+    state, resumed = deletions.resume(state)
+    return state, [*introduce(state, [event.broker]), *resumed]
+
+
+def _topics_read(state: ClusterState, event: p.TopicsRead) -> Plan:
+    """New partitions are looked up first: somebody may have begun to create them."""
+    lost = event.gone | {
+        name
+        for name, topic in event.topics.items()
+        if name in state.topics and state.topics[name].id != topic.id
+    }
+    old = {q for q in state.all_partitions() if q.topic not in lost}
+    kept = {name: topic for name, topic in state.topics.items() if name not in lost}
+    known = {q: s for q, s in state.partitions.items() if q.topic not in lost}
+    waiting = {q: s for q, s in state.in_flight.items() if q.topic not in lost}
+    pending = {name: d for name, d in state.deletions.items() if name not in lost}
+    changed = [
+        name for name, topic in event.topics.items() if name in kept and kept[name].configs != topic.configs
+    ]
+    state = replace(
+        state,
+        topics={**kept, **event.topics},
+        partitions=known,
+        in_flight=waiting,
+        deletions=pending,
+        broken=frozenset(q for q in state.broken if q.topic not in lost and q.topic not in event.topics),
+    )
+    new = [q for q in _of_topics(state, event.topics) if q not in old]
+    commands: list[p.Command] = [p.ReadStates(tuple(new))] if new else []
+    retold = [q for q in _of_topics(state, changed) if q in known]
+    if retold:
+        commands += [*instruct(state, retold), inform(state, state.live, retold)]
+    return state, commands
+
+
+def _isrs_changed(state: ClusterState, event: p.IsrsChanged) -> Plan:
+    known = tuple(sorted({q for q in event.partitions if state.replicas(q)}))
+    return state, [p.ReadStates(known)] if known else []
+
+
+def _states_read(state: ClusterState, event: p.StatesRead) -> Plan:
+    """The nodes as others have left them; news among them are passed on."""
+    newer = max((s.controller_epoch for s in event.states.values() if s is not None), default=0)
+    if newer > state.controller_epoch:
+        return state, [p.Resign(f"a state was written by controller epoch {newer}")]
+    read = {
+        q: s
+        for q, s in event.states.items()
+        if s is not None and (q not in state.partitions or s.version >= state.partitions[q].version)
+    }
+    before = state.partitions
+    news = sorted(q for q, s in read.items() if before.get(q) != s and state.replicas(q))
+    elected = [q for q in news if q not in before or before[q].leader_epoch != read[q].leader_epoch]
+    state = replace(
+        state.with_partitions({q: read[q] for q in news}),
+        broken=(state.broken - event.states.keys()) | event.broken,
+    )
+    state, repairs = _judge(state, sorted(event.states))
+    told = [q for q in news if q not in state.in_flight and q.topic not in state.deletions]
+    if not told:
+        return state, repairs
+    orders = instruct(state, [q for q in elected if q in told])
+    return state, [*repairs, *orders, inform(state, state.live, told)]
+
+
+def _states_written(state: ClusterState, event: p.StatesWritten) -> Plan:
+    """What stands in ZooKeeper is announced, in one request for each broker that it concerns."""
+    new = frozenset(q for q in event.written if q not in state.partitions)
+    done = event.written.keys() | event.moved
+    state = replace(
+        state.with_partitions({q: s for q, s in event.written.items() if state.replicas(q)}),
+        in_flight={q: s for q, s in state.in_flight.items() if q not in done},
+    )
+    written = sorted(q for q in event.written if state.replicas(q) and q.topic not in state.deletions)
+    commands: list[p.Command] = []
+    if written:
+        commands = [*instruct(state, written, new), inform(state, state.live, written)]
+        commands += stop_followers(state, written)
+    if event.moved:
+        commands.append(p.ReadStates(tuple(sorted(event.moved))))
+    state, repairs = _judge(state, written)
+    state, resumed = deletions.resume(state)
+    return state, [*commands, *repairs, *resumed]
+
+
+def _shutdown_wanted(state: ClusterState, event: p.ShutdownWanted) -> Plan:
+    broker = state.brokers.get(event.broker)
+    if broker is None or broker.incarnation != event.incarnation:
+        return state, []
+    state = replace(state, leaving=state.leaving | {(event.broker, event.incarnation)})
+    hosted = _touching(state, {event.broker})
+    state, repairs = _judge(state, hosted)
+    quiet = [q for q in hosted if q in state.partitions and q not in state.in_flight]
+    return state, [*repairs, *stop_followers(state, quiet)]
+
+
+def _judge(
+    state: ClusterState, partitions: Iterable[TopicPartition], bounced: frozenset[int] = frozenset()
+) -> Plan:
+    """Find what should be different, and write all of it in one plan."""
+    writes: dict[TopicPartition, PartitionState] = {}
+    births: dict[TopicPartition, PartitionState] = {}
+    for partition in partitions:
+        if partition in state.in_flight or partition in state.broken or partition.topic in state.deletions:
+            continue
+        known = state.partitions.get(partition)
+        if known is None:
+            born = first_state(state, partition)
+            if born is not None:
+                births[partition] = born
+        elif (wanted := next_state(state, partition, known, bounced)) is not None:
+            writes[partition] = wanted
+    commands: list[p.Command] = []
+    if writes:
+        commands.append(p.WriteStates(writes))
+    if births:
+        commands.append(p.CreateStates(births))
+    return replace(state, in_flight={**state.in_flight, **writes, **births}), commands
+
+
+def _touching(state: ClusterState, brokers: set[int]) -> list[TopicPartition]:
+    return [q for q in state.all_partitions() if not brokers.isdisjoint(state.replicas(q))]
+
+
+def _of_topics(state: ClusterState, names: Iterable[str]) -> list[TopicPartition]:
+    return [q for name in sorted(names) for q in state.topics[name].partitions]
+
+
+HANDLERS: dict[type[Any], Callable[[ClusterState, Any], Plan]] = {
+    p.Elected: _elected,
+    p.BrokersRead: _brokers_read,
+    p.BrokerSuspected: _suspected,
+    p.BrokerCleared: _cleared,
+    p.QueueOverflowed: _overflowed,
+    p.TopicsRead: _topics_read,
+    p.IsrsChanged: _isrs_changed,
+    p.StatesRead: _states_read,
+    p.StatesWritten: _states_written,
+    p.ShutdownWanted: _shutdown_wanted,
+    p.DeletionsWanted: lambda state, event: deletions.request(state, event.topics),
+    p.ReplicasDeleted: lambda state, event: deletions.answered(state, event),
+}

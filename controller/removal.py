@@ -1,0 +1,43 @@
+"""Removes the nodes of a topic whose replicas are gone, partitions first.
+
+The topic itself, its settings and the wish to delete it go in one write, so that nobody sees the wish
+without the topic. May be repeated from any point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from . import documents as d
+from .registry import Delete, NoNode, Op, Registry
+from .znodes import Reign, fenced
+
+
+async def remove_topic(registry: Registry, reign: Reign, topic: str) -> None:
+    """Remove everything of a topic. Raises MultiFailed or Unknown: then it is to be called again."""
+    root = d.partitions_path(topic)
+    numbers = await _children(registry, root)
+    await asyncio.gather(*(_remove_partition(registry, reign, f"{root}/{number}") for number in numbers))
+    paths = (root, d.topic_path(topic), d.topic_config_path(topic), d.delete_topic_path(topic))
+    await _remove(registry, reign, paths)
+
+
+async def _remove_partition(registry: Registry, reign: Reign, path: str) -> None:
+    below = [f"{path}/{name}" for name in await _children(registry, path)]
+    await _remove(registry, reign, (*below, path))
+
+
+async def _remove(registry: Registry, reign: Reign, paths: tuple[str, ...]) -> None:
+    stats = await asyncio.gather(*(registry.exists(path) for path in paths))
+    ops: list[Op] = [
+        Delete(path, stat.version) for path, stat in zip(paths, stats, strict=True) if stat is not None
+    ]
+    if ops:
+        await fenced(registry, reign, ops)
+
+
+async def _children(registry: Registry, path: str) -> list[str]:
+    try:
+        return await registry.children(path)
+    except NoNode:
+        return []

@@ -1,0 +1,265 @@
+"""`Controller`: every broker stands for election, one is elected, and all watch over the elected one.
+
+Whoever creates `/controller` rules until its session ends, or until its broker is proved dead: every
+candidate keeps a connection to the controller's broker, and takes the seat over when that connection
+breaks and cannot be made again. It is safe to be wrong: the old controller's next write meets the fence.
+Left to others: ruling (`office.py`), clients' requests (`admin.py`), registering (`broker/registration.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from ..client.tasks import Tasks
+from ..protocol.errors import NotController
+from ..protocol.kinds import Clock
+from ..protocol.messages import topics as t
+from ..protocol.messages.control import ControlledShutdownResponse
+from . import documents as d
+from . import plans as p
+from . import znodes
+from .admin import Admin, ConfigCheck, Defaults
+from .lifeline import Lifeline, Patience
+from .office import Office
+from .orders import Sender
+from .registry import NoNode, Registry, RegistryError, SessionEvent, SessionState
+from .watching import broker_of
+from .znodes import ControllerMoved, Reign, Seat
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.2
+
+
+def any_configs(configs: object) -> None:
+    """Accepts every setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """What a controller is told. `listener` is the name of the listener at which brokers meet."""
+
+    broker_id: int
+    listener: str
+    defaults: Defaults = field(default_factory=Defaults)
+    patience: Patience = field(default_factory=Patience)
+    takeover_spread_s: float = 0.05
+    check_configs: ConfigCheck = any_configs
+
+
+class Controller:
+    """This broker's part in the election, and its reign while elected."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        registry: Registry,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        fail: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._registry = registry
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._tasks = Tasks("candidate", fail)
+        self._due = asyncio.Event()
+        self._seat: Seat | None = None
+        self._office: Office | None = None
+        self._admin: Admin | None = None
+        self._dismissed: list[Office] = []
+        self._lifeline: Lifeline | None = None
+        self._lifeline_task: asyncio.Task[None] | None = None
+        self._deafen: Callable[[], None] = lambda: None
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._office is not None
+
+    @property
+    def controller_id(self) -> int | None:
+        """The broker that is controller, as far as is known."""
+        return None if self._seat is None else self._seat.broker
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of our reign, while there is one."""
+        return None if self._office is None else self._office.reign.epoch
+
+    async def start(self) -> None:
+        """Stand for election from now on. The broker's listener must be open, and it must register itself."""
+        await znodes.ensure_paths(self._registry)
+        self._deafen = self._registry.listen(self._session_changed)
+        self._due.set()
+        self._tasks.spawn(self._stand(), "election")
+
+    async def stop(self) -> None:
+        """Leave the seat, if it is ours, so that a successor need not wait."""
+        self._deafen()
+        await self._tasks.stop()
+        office = self._dismiss()
+        await self._bury()
+        if office is not None and self._registry.connected:
+            try:
+                await znodes.resign(self._registry, office.reign)
+            except RegistryError as error:
+                log.info("resignation_unknown", reason=repr(error))
+
+    def suspect(self, broker: int) -> None:
+        """Somebody has proof that this broker is dead; only an active controller takes note."""
+        office = self._office
+        if office is not None and broker in office.state.brokers:
+            office.post(p.BrokerSuspected(broker, office.state.brokers[broker].incarnation))
+
+    # --- requests ----------------------------------------------------------------------------------
+
+    async def create_topics(self, request: t.CreateTopicsRequest) -> t.CreateTopicsResponse:
+        """Raises `NotController`, as the others do."""
+        return await self._ruling().create_topics(request)
+
+    async def delete_topics(self, request: t.DeleteTopicsRequest) -> t.DeleteTopicsResponse:
+        """Answered when the topics are gone, or when the time is over."""
+        return await self._ruling().delete_topics(request)
+
+    async def create_partitions(self, request: t.CreatePartitionsRequest) -> t.CreatePartitionsResponse:
+        """Answered when the new partitions have leaders, or when the time is over."""
+        return await self._ruling().create_partitions(request)
+
+    async def controlled_shutdown(self, broker_id: int, epoch: int) -> ControlledShutdownResponse:
+        """Relieve a broker of what others can lead."""
+        return await self._ruling().controlled_shutdown(broker_id, epoch)
+
+    def _ruling(self) -> Admin:
+        if self._admin is None:
+            raise NotController()
+        return self._admin
+
+    # --- election ----------------------------------------------------------------------------------
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        """With the session our reign ends, before a new session can do anything."""
+        if event.state is SessionState.EXPIRED:
+            self._dismiss()
+            self._watch_over(None, None)
+            self._seat = None
+        elif self._office is not None:
+            self._office.session(event.state is SessionState.CONNECTED)
+        self._due.set()
+
+    async def _stand(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await self._bury()
+            if not self._registry.connected:
+                continue
+            try:
+                await self._succeed_the_dead()
+                await self._look()
+            except (RegistryError, ControllerMoved, d.BadDocument) as error:
+                log.info("election_interrupted", reason=repr(error))
+                self._due.set()
+                await asyncio.sleep(RETRY_S)
+
+    async def _look(self) -> None:
+        """Who is controller? If nobody: we would like to be."""
+        seat = await znodes.read_seat(self._registry, self._wake)
+        if seat is not None and seat.owner == self._registry.session_id:
+            if self._office is None:
+                await self._leave(seat)
+            return
+        self._dismiss()
+        await self._bury()
+        if seat is None:
+            self._seat = None
+            self._watch_over(None, None)
+            if await self._is_registered():
+                reign = await znodes.elect(self._registry, self._config.broker_id, self._clock.wall_ms())
+                self._due.set()
+                if reign is not None:
+                    await self._rule(reign, None)
+        elif seat != self._seat or self._lifeline is None:
+            self._seat = seat
+            self._watch_over(seat, await self._place_of(seat.broker))
+
+    async def _succeed_the_dead(self) -> None:
+        """Take the seat of a controller whose broker is dead; the lower id goes first."""
+        seat, lifeline = self._seat, self._lifeline
+        if seat is None or lifeline is None or not lifeline.is_dead or not await self._is_registered():
+            return
+        brokers = [int(name) for name in await self._registry.children(d.BROKER_IDS) if name.isdigit()]
+        rank = sum(broker < self._config.broker_id for broker in brokers)
+        await asyncio.sleep(self._config.takeover_spread_s * rank / max(1, len(brokers)))
+        if not lifeline.is_dead:
+            return
+        reign = await znodes.take_over(self._registry, self._config.broker_id, self._clock.wall_ms(), seat)
+        if reign is not None:
+            log.warning("controller_succeeded", dead=seat.broker, epoch=reign.epoch)
+            await self._rule(reign, seat.broker)
+
+    async def _rule(self, reign: Reign, dead: int | None) -> None:
+        self._watch_over(None, None)
+        self._dismiss()
+        sender = Sender(self._config.broker_id, reign.epoch, self._config.listener)
+        office = Office(self._registry, reign, sender, self._config.patience, self._wake)
+        self._dismissed.append(office)  # until it is certain that it is in office
+        await office.open(dead)
+        self._seat = await znodes.read_seat(self._registry, self._wake)
+        if self._seat is None or self._seat.owner != self._registry.session_id or office.ended:
+            self._due.set()
+            return
+        self._dismissed.remove(office)
+        self._office = office
+        self._admin = Admin(office, self._config.defaults, self._config.check_configs, self._random_bytes)
+        log.info("controller_elected", broker=self._config.broker_id, epoch=reign.epoch)
+
+    def _dismiss(self) -> Office | None:
+        """Our reign is over; its tasks are awaited later, by `_bury`."""
+        office, self._office, self._admin = self._office, None, None
+        if office is not None:
+            self._dismissed.append(office)
+            office.end("the seat is lost")
+        return office
+
+    async def _bury(self) -> None:
+        while self._dismissed:
+            await self._dismissed.pop().close()
+
+    async def _leave(self, seat: Seat) -> None:
+        """A seat of ours without a reign: the answer to the election was lost, or the reign has failed."""
+        await znodes.vacate(self._registry)
+        log.info("seat_left", broker=seat.broker)
+        self._due.set()
+
+    async def _is_registered(self) -> bool:
+        """Only a broker whose registration belongs to this session may become controller."""
+        stat = await self._registry.exists(d.broker_path(self._config.broker_id), self._wake)
+        return stat is not None and stat.owner == self._registry.session_id
+
+    def _wake(self, _: str) -> None:
+        if self._office is not None and self._office.ended:
+            self._dismiss()
+        self._due.set()
+
+    # --- watching over the controller --------------------------------------------------------------
+
+    async def _place_of(self, broker: int) -> tuple[str, int] | None:
+        try:
+            data, _ = await self._registry.get(d.broker_path(broker))
+            known = broker_of(broker, d.parse(d.Registration, data))
+        except (NoNode, d.BadDocument):
+            return None
+        return Sender(self._config.broker_id, 0, self._config.listener).endpoint(known)
+
+    def _watch_over(self, seat: Seat | None, place: tuple[str, int] | None) -> None:
+        if self._lifeline_task is not None:
+            self._lifeline_task.cancel()
+            self._lifeline_task = self._lifeline = None
+        if seat is not None and place is not None and seat.broker != self._config.broker_id:
+            self._lifeline = Lifeline(place, self._config.patience, self._due.set)
+            self._lifeline_task = self._tasks.spawn(self._lifeline.run(), f"controller-{seat.broker}")

@@ -1,0 +1,233 @@
+"""The controller's eyes on ZooKeeper: brokers, topics, deletions and ISR notifications become events.
+
+Each `look` arms its watches before it reads, so nothing falls between. A watch that fires, and every
+reconnection, only says that it is time to look again.
+Left to others: what follows from what is seen (`planner.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from ..protocol.kinds import TopicPartition
+from . import documents as d
+from . import plans as p
+from .registry import Delete, MultiFailed, NoNode, Registry, RegistryError, Watch
+from .state import Broker, PartitionState, Topic
+from .znodes import Reign, fenced, read_state, topic_config
+
+log = structlog.get_logger(__name__)
+
+WHOLE_TOPIC = -1  # as a partition number among what cannot be understood
+
+
+class Watches:
+    """Arms each path once, until it fires or the connection takes it away."""
+
+    def __init__(self, fired: Callable[[str], None]) -> None:
+        self._fired = fired
+        self._standing: set[str] = set()
+
+    def __call__(self, path: str) -> Watch | None:
+        """A watch for this read, or None if one stands already."""
+        if path in self._standing:
+            return None
+        self._standing.add(path)
+        return self._fire
+
+    def forget(self, path: str | None = None) -> None:
+        """This watch was not set after all; without a path: all are gone."""
+        if path is None:
+            self._standing.clear()
+        else:
+            self._standing.discard(path)
+
+    def _fire(self, path: str) -> None:
+        self._standing.discard(path)
+        self._fired(path)
+
+
+class BrokerWatch:
+    """All registered brokers. A registration may also be replaced in its place."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.due = asyncio.Event()
+        self._registry = registry
+        self._watches = Watches(lambda _: self.due.set())
+
+    def reconnected(self) -> None:
+        """Look again, with new watches."""
+        self._watches.forget()
+        self.due.set()
+
+    async def look(self) -> dict[int, Broker]:
+        """The brokers of this moment. One whose registration cannot be understood is not there."""
+        names = await self._registry.children(d.BROKER_IDS, self._watches(d.BROKER_IDS))
+        found = await asyncio.gather(*(self._read(int(name)) for name in names if name.isdigit()))
+        return {broker.id: broker for broker in found if broker is not None}
+
+    async def _read(self, broker: int) -> Broker | None:
+        path = d.broker_path(broker)
+        try:
+            data, _ = await self._registry.get(path, self._watches(path))
+            return broker_of(broker, d.parse(d.Registration, data))
+        except NoNode:
+            self._watches.forget(path)
+        except d.BadDocument as bad:
+            log.error("bad_document", path=path, reason=str(bad))
+        return None
+
+
+def broker_of(broker: int, registration: d.Registration) -> Broker:
+    """A registration as the planner sees it. Raises `BadDocument`."""
+    return Broker(
+        id=broker,
+        incarnation=registration.incarnation,
+        intact_since=registration.intact_since,
+        intact_since_of=dict(registration.intact_since_of),
+        endpoints=tuple(registration.listeners()),
+        rack=registration.rack,
+    )
+
+
+class TopicWatch:
+    """Topics that come, grow and go, and the topics to be deleted."""
+
+    def __init__(self, registry: Registry, reign: Reign) -> None:
+        self.due = asyncio.Event()
+        self._registry = registry
+        self._reign = reign
+        self._watches = Watches(self._touched)
+        self._known: set[str] = set()
+        self._touched_topics: set[str] = set()
+        self._removed: set[str] = set()
+
+    def reconnected(self) -> None:
+        """Look at everything again, with new watches."""
+        self._watches.forget()
+        self._touched_topics |= self._known
+        self.due.set()
+
+    def removed(self, topic: str) -> None:
+        """Its nodes have been removed here: look, and say so."""
+        self._removed.add(topic)
+        self.due.set()
+
+    def _touched(self, path: str) -> None:
+        if path.startswith(d.TOPICS + "/"):
+            self._touched_topics.add(path.removeprefix(d.TOPICS + "/"))
+        self.due.set()
+
+    async def look(self) -> list[p.Event]:
+        """News since the last look. Deletions are read first: each speaks of a topic seen after it."""
+        touched, self._touched_topics = self._touched_topics, set()
+        removed, self._removed = self._removed, set()
+        try:
+            return await self._look(touched, removed)
+        except RegistryError:
+            self._touched_topics |= touched
+            self._removed |= removed
+            raise
+
+    async def _look(self, touched: set[str], removed: set[str]) -> list[p.Event]:
+        doomed = await self._registry.children(d.DELETE_TOPICS, self._watches(d.DELETE_TOPICS))
+        names = set(await self._registry.children(d.TOPICS, self._watches(d.TOPICS)))
+        gone = (self._known | removed) - names
+        wanted = sorted((names - self._known) | (touched & names))
+        found = await asyncio.gather(*(self._read(name) for name in wanted))
+        self._known = names
+        events: list[p.Event] = []
+        topics = {topic.name: topic for topic in found if isinstance(topic, Topic)}
+        if topics or gone:
+            events.append(p.TopicsRead(topics, frozenset(gone)))
+        if broken := frozenset(one for one in found if isinstance(one, TopicPartition)):
+            events.append(p.StatesRead({}, broken))
+        if deleting := frozenset(doomed) & names:
+            events.append(p.DeletionsWanted(deleting))
+        for name in sorted(frozenset(doomed) - names):
+            await self._forget_request(name)
+        return events
+
+    async def _read(self, name: str) -> Topic | TopicPartition | None:
+        path = d.topic_path(name)
+        try:
+            data, _ = await self._registry.get(path, self._watches(path))
+            document = d.parse(d.TopicDocument, data)
+            replicas = {number: tuple(ids) for number, ids in document.partitions.items()}
+            return Topic(name, document.uuid, replicas, await topic_config(self._registry, name))
+        except NoNode:
+            self._watches.forget(path)
+            return None
+        except d.BadDocument as bad:
+            log.error("bad_document", path=path, reason=str(bad))
+            return TopicPartition(name, WHOLE_TOPIC)
+
+    async def _forget_request(self, name: str) -> None:
+        """Somebody wants a topic deleted that is not there."""
+        path = d.delete_topic_path(name)
+        stat = await self._registry.exists(path)
+        if stat is not None:
+            try:
+                await fenced(self._registry, self._reign, [Delete(path, stat.version)])
+            except MultiFailed:
+                self.due.set()
+
+
+class IsrWatch:
+    """Notifications by leaders; each is read once and removed."""
+
+    def __init__(self, registry: Registry, reign: Reign) -> None:
+        self.due = asyncio.Event()
+        self._registry = registry
+        self._reign = reign
+        self._watches = Watches(lambda _: self.due.set())
+
+    def reconnected(self) -> None:
+        """Look again, with a new watch."""
+        self._watches.forget()
+        self.due.set()
+
+    async def look(self) -> list[p.Event]:
+        """What leaders have reported since the last look."""
+        names = await self._registry.children(d.ISR_CHANGES, self._watches(d.ISR_CHANGES))
+        reported = await asyncio.gather(*(self._take(f"{d.ISR_CHANGES}/{name}") for name in names))
+        changed = sorted({partition for one in reported for partition in one})
+        return [p.IsrsChanged(tuple(changed))] if changed else []
+
+    async def _take(self, path: str) -> list[TopicPartition]:
+        try:
+            data, stat = await self._registry.get(path)
+            await fenced(self._registry, self._reign, [Delete(path, stat.version)])
+            document = d.parse(d.IsrChangeDocument, data)
+        except (NoNode, MultiFailed):
+            return []
+        except d.BadDocument as bad:
+            log.error("bad_document", path=path, reason=str(bad))
+            return []
+        return [TopicPartition(changed.topic, changed.partition) for changed in document.partitions]
+
+
+async def read_states(registry: Registry, partitions: Iterable[TopicPartition]) -> p.StatesRead:
+    """The state nodes of these partitions, all asked for at once."""
+    wanted = list(partitions)
+    found = await asyncio.gather(*(_read_state(registry, partition) for partition in wanted))
+    read = dict(zip(wanted, found, strict=True))
+    broken = frozenset(q for q, s in read.items() if isinstance(s, d.BadDocument))
+    states = {q: s for q, s in read.items() if not isinstance(s, d.BadDocument)}
+    return p.StatesRead(states, broken)
+
+
+async def _read_state(registry: Registry, partition: TopicPartition) -> PartitionState | d.BadDocument | None:
+    try:
+        document, version = await read_state(registry, partition)
+    except NoNode:
+        return None
+    except d.BadDocument as bad:
+        log.error("bad_document", path=d.state_path(partition), reason=str(bad))
+        return bad
+    if not document.isr or document.leader_epoch < 0:
+        return d.BadDocument(f"{partition}: an empty ISR or a negative epoch")
+    return PartitionState.of(document, version)

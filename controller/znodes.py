@@ -1,0 +1,364 @@
+"""What brokers and controller do with ZooKeeper, each deed as one function on a `Registry`.
+
+Every result of a `multi` is looked at, and `Unknown` is never taken for a failure: a deed whose
+answer was lost is re-read, and only then judged. The documents are in `documents.py`.
+Left to others: when to do what (`service.py`, `broker/registration.py`, the leader's shell).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+from uuid import UUID
+
+from ..protocol.kinds import TopicPartition
+from . import documents as d
+from .registry import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    Op,
+    OpResult,
+    Registry,
+    RegistryError,
+    SetData,
+    Stat,
+    Unknown,
+    Watch,
+)
+
+REGISTRATION_POLL_S = 1.0
+PRODUCER_ID_BLOCK = 1000
+PRODUCER_ID_MAX = (1 << 63) - 1
+
+
+class ControllerMoved(Exception):
+    """Another controller has been elected: whoever sees this resigns at once."""
+
+
+class StateMoved(Exception):
+    """The partition's state has another version than expected (or is gone): re-read it."""
+
+
+class CheckFailed(Exception):
+    """The state write itself was good, so no earlier attempt has landed; a condition beside it failed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class DuplicateBroker(Exception):
+    """Another session holds this broker id and did not go away."""
+
+
+class Reign(NamedTuple):
+    """An elected controller: its epoch, and the version of `/controller_epoch` that fences its writes."""
+
+    epoch: int
+    fence: int
+
+
+class Seat(NamedTuple):
+    """Who sits in `/controller`."""
+
+    broker: int
+    version: int
+    czxid: int
+    owner: int
+
+
+async def ensure_paths(registry: Registry) -> None:
+    """Create the persistent parents that Kafka expects."""
+    for path in d.PERSISTENT_PATHS:
+        await create_if_absent(registry, path, b"")
+
+
+async def create_if_absent(registry: Registry, path: str, data: bytes) -> bool:
+    """Create a node; False if it was there. Safe to repeat after `Unknown`."""
+    try:
+        await registry.multi([Create(path, data)])
+    except MultiFailed as failed:
+        if not isinstance(failed.results[0], NodeExists):
+            raise failed.results[0] from failed
+        return False
+    return True
+
+
+async def cluster_id(registry: Registry, random_bytes: bytes) -> str:
+    """The id of the cluster, made from 16 random bytes by whoever comes first."""
+    proposal = d.ClusterIdDocument(id=d.uuid_to_text(UUID(bytes=random_bytes)))
+    await create_if_absent(registry, "/cluster", b"")
+    await create_if_absent(registry, d.CLUSTER_ID, proposal.data())
+    data, _ = await registry.get(d.CLUSTER_ID)
+    return d.parse(d.ClusterIdDocument, data).id
+
+
+# --- the controller's seat -------------------------------------------------------------------------
+
+
+async def read_seat(registry: Registry, watch: Watch | None = None) -> Seat | None:
+    """Who is controller. The watch fires when that changes, also if there is none now."""
+    if await registry.exists(d.CONTROLLER, watch) is None:
+        return None
+    try:
+        data, stat = await registry.get(d.CONTROLLER)
+    except NoNode:
+        return None
+    return Seat(d.parse(d.ControllerDocument, data).brokerid, stat.version, stat.czxid, stat.owner)
+
+
+async def elect(registry: Registry, broker: int, now_ms: int) -> Reign | None:
+    """Try to become controller of an empty seat; None if somebody else has it."""
+    return await _sit_down(registry, broker, now_ms, [])
+
+
+async def take_over(registry: Registry, broker: int, now_ms: int, dead: Seat) -> Reign | None:
+    """Take the seat of a controller whose broker is dead, without waiting for the end of its session."""
+    return await _sit_down(registry, broker, now_ms, [Delete(d.CONTROLLER, dead.version)], dead)
+
+
+async def _sit_down(
+    registry: Registry, broker: int, now_ms: int, first: list[Op], dead: Seat | None = None
+) -> Reign | None:
+    await create_if_absent(registry, d.CONTROLLER_EPOCH, b"0")
+    data, stat = await registry.get(d.CONTROLLER_EPOCH)
+    epoch = int(data) + 1
+    if dead is not None and await read_seat(registry) != dead:
+        return None  # read after the epoch: a newer controller would have raised it since
+    me = d.ControllerDocument(brokerid=broker, timestamp=str(now_ms))
+    ops: list[Op] = [
+        *first,
+        Create(d.CONTROLLER, me.data(), ephemeral=True),
+        SetData(d.CONTROLLER_EPOCH, str(epoch).encode(), stat.version),
+    ]
+    try:
+        written = (await registry.multi(ops))[-1]
+    except MultiFailed:
+        return None
+    except Unknown:
+        return await _did_i_sit_down(registry, epoch)
+    assert isinstance(written, Stat)
+    return Reign(epoch, written.version)
+
+
+async def _did_i_sit_down(registry: Registry, epoch: int) -> Reign | None:
+    seat = await read_seat(registry)
+    data, stat = await registry.get(d.CONTROLLER_EPOCH)
+    if seat is not None and seat.owner == registry.session_id and int(data) == epoch:
+        return Reign(epoch, stat.version)
+    return None
+
+
+async def fenced(registry: Registry, reign: Reign, ops: Sequence[Op]) -> list[OpResult]:
+    """A controller's write. Raises `ControllerMoved`, or `MultiFailed` with the results of `ops` alone."""
+    try:
+        return (await registry.multi([Check(d.CONTROLLER_EPOCH, reign.fence), *ops]))[1:]
+    except MultiFailed as failed:
+        if failed.culprit == 0:
+            raise ControllerMoved(f"epoch {reign.epoch} is over") from failed
+        raise MultiFailed(failed.results[1:]) from failed
+
+
+async def resign(registry: Registry, reign: Reign) -> None:
+    """Leave the seat, if it is still ours."""
+    seat = await read_seat(registry)
+    if seat is None or seat.owner != registry.session_id:
+        return
+    try:
+        await fenced(registry, reign, [Delete(d.CONTROLLER, seat.version)])
+    except (MultiFailed, ControllerMoved):
+        return
+
+
+async def vacate(registry: Registry) -> None:
+    """Leave a seat of our session that no reign belongs to."""
+    _, stat = await registry.get(d.CONTROLLER_EPOCH)
+    await resign(registry, Reign(0, stat.version))
+
+
+# --- brokers ---------------------------------------------------------------------------------------
+
+
+async def read_incarnation(registry: Registry, broker: int) -> tuple[d.IncarnationDocument, frozenset[str]]:
+    """How often this broker id has started (created at 0), and its failed log directories."""
+    path = d.incarnation_path(broker)
+    await create_if_absent(registry, path, d.IncarnationDocument().data())
+    data, stat = await registry.get(path)
+    document = d.parse(d.IncarnationDocument, data)
+    assert document.incarnation == stat.version, "the incarnation is the version of its node"
+    return document, await failed_dirs(registry, broker)
+
+
+async def failed_dirs(registry: Registry, broker: int) -> frozenset[str]:
+    """The log directories (uuid) that this broker has reported as failed."""
+    try:
+        return frozenset(await registry.children(d.failed_dirs_path(broker)))
+    except NoNode:
+        return frozenset()
+
+
+async def register_broker(
+    registry: Registry, broker: int, registration: d.Registration, dirs: Sequence[str]
+) -> None:
+    """Announce incarnation k, which the caller has already made durable on its disks.
+
+    Creates the ephemeral, or replaces it if this session holds it. Raises `NodeExists` if another
+    session does (`await_registration_end` waits for its end), `BadVersion` if
+    another process of this broker id has started meanwhile.
+    """
+    path, k = d.broker_path(broker), registration.incarnation
+    counter = d.IncarnationDocument(incarnation=k, dirs=dict.fromkeys(dirs, k))
+    count = SetData(d.incarnation_path(broker), counter.data(), k - 1)
+    stat = await registry.exists(path)
+    if stat is not None and stat.owner != registry.session_id:
+        raise NodeExists(path)
+    mine: Op = Create(path, registration.data(), ephemeral=True)
+    if stat is not None:
+        mine = SetData(path, registration.data(), stat.version)
+    try:
+        await registry.multi([mine, count])
+    except MultiFailed as failed:
+        if not await _is_registered(registry, broker, registration):
+            raise failed.results[failed.culprit] from failed
+    except Unknown:
+        if not await _is_registered(registry, broker, registration):
+            raise
+
+
+async def await_registration_end(registry: Registry, broker: int, timeout_s: float) -> None:
+    """Wait until another session's registration goes. Raises `DuplicateBroker` if it does not."""
+    gone = asyncio.Event()
+    try:
+        async with asyncio.timeout(timeout_s):
+            while await registry.exists(d.broker_path(broker), lambda _: gone.set()) is not None:
+                with suppress(TimeoutError):  # a watch is lost with its connection: look again now and then
+                    await asyncio.wait_for(gone.wait(), REGISTRATION_POLL_S)
+                gone.clear()
+    except TimeoutError as error:
+        raise DuplicateBroker(f"broker id {broker} is held by another session") from error
+
+
+async def _is_registered(registry: Registry, broker: int, registration: d.Registration) -> bool:
+    try:
+        data, stat = await registry.get(d.broker_path(broker))
+    except NoNode:
+        return False
+    return stat.owner == registry.session_id and data == registration.data()
+
+
+async def report_failed_dir(registry: Registry, broker: int, directory: str) -> None:
+    """Remember, beyond restarts, that a log directory of this broker has failed."""
+    await create_if_absent(registry, d.failed_dirs_path(broker), b"")
+    await create_if_absent(registry, f"{d.failed_dirs_path(broker)}/{directory}", b"")
+
+
+async def forget_failed_dirs(registry: Registry, broker: int) -> None:
+    """After a registration that counts as not intact: the failed directories need no mention any more."""
+    for name in sorted(await failed_dirs(registry, broker)):
+        await delete_if_present(registry, f"{d.failed_dirs_path(broker)}/{name}")
+
+
+async def delete_if_present(registry: Registry, path: str) -> None:
+    """Delete a node without children, whatever version it has now."""
+    stat = await registry.exists(path)
+    if stat is None:
+        return
+    try:
+        await registry.multi([Delete(path, stat.version)])
+    except MultiFailed as failed:
+        if not isinstance(failed.results[0], NoNode):
+            raise failed.results[0] from failed
+
+
+# --- partition states ------------------------------------------------------------------------------
+
+
+async def read_state(registry: Registry, partition: TopicPartition) -> tuple[d.StateDocument, int]:
+    """A partition's state and the version to expect in the next write. Raises NoNode, BadDocument."""
+    data, stat = await registry.get(d.state_path(partition))
+    return d.parse(d.StateDocument, data), stat.version
+
+
+async def write_state(
+    registry: Registry,
+    partition: TopicPartition,
+    document: d.StateDocument,
+    version: int,
+    checks: Sequence[Check] = (),
+) -> int:
+    """The leader's write: the state first, then the checks. Answers the new version.
+
+    Raises `StateMoved` (re-read), `CheckFailed` (the proposal is dead, and can never land later), or
+    `Unknown`: then the same call may be repeated, for exactly one attempt can win.
+    """
+    assert document.isr, "an ISR is never empty"
+    try:
+        results = await registry.multi([SetData(d.state_path(partition), document.data(), version), *checks])
+    except MultiFailed as failed:
+        if isinstance(failed.results[0], BadVersion | NoNode):
+            raise StateMoved(str(partition)) from failed
+        raise CheckFailed(checks[failed.culprit - 1].path) from failed
+    stat = results[0]
+    assert isinstance(stat, Stat)
+    return stat.version
+
+
+def member_checks(joining: int, joining_incarnation: int, me: int, my_incarnation: int) -> list[Check]:
+    """The conditions under which a leader may let a follower join its ISR."""
+    return [
+        Check(d.broker_path(joining), -1),
+        Check(d.incarnation_path(joining), joining_incarnation),
+        *leader_checks(me, my_incarnation),
+    ]
+
+
+def leader_checks(me: int, my_incarnation: int) -> list[Check]:
+    """The condition under which a leader may write at all: it is still the latest start of its broker id."""
+    return [Check(d.incarnation_path(me), my_incarnation)]
+
+
+async def notify_isr_change(registry: Registry, partitions: Sequence[TopicPartition]) -> None:
+    """Tell the controller that these partitions have a new ISR. A repeated notification does no harm."""
+    changed = [d.ChangedPartition(topic=p.topic, partition=p.partition) for p in partitions]
+    document = d.IsrChangeDocument(partitions=changed)
+    await registry.multi([Create(d.ISR_CHANGE_PREFIX, document.data(), sequential=True)])
+
+
+# --- topics and producer ids -----------------------------------------------------------------------
+
+
+async def topic_config(registry: Registry, topic: str) -> dict[str, str]:
+    """The overrides of a topic; a broken document counts as none."""
+    try:
+        data, _ = await registry.get(d.topic_config_path(topic))
+        return d.parse(d.ConfigDocument, data).config
+    except (NoNode, d.BadDocument):
+        return {}
+
+
+async def next_producer_ids(registry: Registry, broker: int) -> tuple[int, int]:
+    """A block of producer ids of our own: first id, and one past the last. Lost answers leave gaps."""
+    while True:
+        try:
+            data, stat = await registry.get(d.PRODUCER_IDS)
+        except NoNode:
+            nothing = d.ProducerIdBlock(broker=broker, block_start="-1", block_end="-1")
+            await create_if_absent(registry, d.PRODUCER_IDS, nothing.data())
+            continue
+        first = int(d.parse(d.ProducerIdBlock, data).block_end) + 1
+        last = first + PRODUCER_ID_BLOCK - 1
+        if last > PRODUCER_ID_MAX:
+            raise RegistryError("all producer ids have been given out")
+        block = d.ProducerIdBlock(broker=broker, block_start=str(first), block_end=str(last))
+        try:
+            await registry.multi([SetData(d.PRODUCER_IDS, block.data(), stat.version)])
+        except MultiFailed:
+            continue  # another broker took this block
+        return first, last + 1

@@ -1,0 +1,1 @@
+"""What is said on the wire: messages, record batches, errors. Pure: bytes in, values out."""

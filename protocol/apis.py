@@ -1,0 +1,157 @@
+"""The table of requests: which message belongs to which key, in which versions, on which listener.
+
+`advertised` is what ApiVersions tells clients; `served` what is answered on a client listener; `internal`
+what brokers speak among themselves. Produce is advertised from version 0 on, for old clients conclude
+from a higher minimum that the broker cannot compress, and served from 3 on.
+Left to others: who handles a request (broker/dispatch.py).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from .messages import (
+    api_versions,
+    cluster,
+    control,
+    fetch,
+    group_admin,
+    group_offsets,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    topics,
+)
+from .schema import Spec, spec_of
+
+
+class Api(IntEnum):
+    """The keys of the requests."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    DESCRIBE_CLUSTER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSpec:
+    """One request and its response. An empty `served` means: between brokers only."""
+
+    api: Api
+    request: type[Any]
+    response: type[Any]
+    advertised: range | None
+    served: range
+    internal: range | None
+
+    @property
+    def spec(self) -> Spec:
+        """The facts of the request; the response has the same versions."""
+        return spec_of(self.request)
+
+
+def _versions(first: int, last: int) -> range:
+    return range(first, last + 1)
+
+
+def _public(
+    api: Api,
+    request: type[Any],
+    response: type[Any],
+    *,
+    advertised: range | None = None,
+    served: range | None = None,
+    internal: range | None = None,
+) -> ApiSpec:
+    """A request of clients. Brokers may use any version of it unless `internal` says otherwise."""
+    declared = spec_of(request).versions
+    served = served or declared
+    return ApiSpec(api, request, response, advertised or served, served, internal or declared)
+
+
+def _between_brokers(api: Api, request: type[Any], response: type[Any]) -> ApiSpec:
+    return ApiSpec(api, request, response, None, range(0), spec_of(request).versions)
+
+
+_TABLE = (
+    _public(
+        Api.PRODUCE,
+        produce.ProduceRequest,
+        produce.ProduceResponse,
+        advertised=_versions(0, 10),
+        served=_versions(3, 10),
+    ),
+    _public(Api.FETCH, fetch.FetchRequest, fetch.FetchResponse, served=_versions(4, 16)),
+    _public(Api.LIST_OFFSETS, offsets.ListOffsetsRequest, offsets.ListOffsetsResponse),
+    _public(Api.METADATA, metadata.MetadataRequest, metadata.MetadataResponse),
+    _between_brokers(Api.LEADER_AND_ISR, control.LeaderAndIsrRequest, control.LeaderAndIsrResponse),
+    _between_brokers(Api.STOP_REPLICA, control.StopReplicaRequest, control.StopReplicaResponse),
+    _between_brokers(Api.UPDATE_METADATA, control.UpdateMetadataRequest, control.UpdateMetadataResponse),
+    _between_brokers(
+        Api.CONTROLLED_SHUTDOWN, control.ControlledShutdownRequest, control.ControlledShutdownResponse
+    ),
+    _public(Api.OFFSET_COMMIT, group_offsets.OffsetCommitRequest, group_offsets.OffsetCommitResponse),
+    _public(Api.OFFSET_FETCH, group_offsets.OffsetFetchRequest, group_offsets.OffsetFetchResponse),
+    _public(Api.FIND_COORDINATOR, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse),
+    _public(Api.JOIN_GROUP, groups.JoinGroupRequest, groups.JoinGroupResponse),
+    _public(Api.HEARTBEAT, groups.HeartbeatRequest, groups.HeartbeatResponse),
+    _public(Api.LEAVE_GROUP, groups.LeaveGroupRequest, groups.LeaveGroupResponse),
+    _public(Api.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse),
+    _public(Api.DESCRIBE_GROUPS, group_admin.DescribeGroupsRequest, group_admin.DescribeGroupsResponse),
+    _public(Api.LIST_GROUPS, group_admin.ListGroupsRequest, group_admin.ListGroupsResponse),
+    _public(Api.API_VERSIONS, api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse),
+    _public(Api.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+    _public(Api.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+    _public(Api.INIT_PRODUCER_ID, producers.InitProducerIdRequest, producers.InitProducerIdResponse),
+    _public(
+        Api.OFFSET_FOR_LEADER_EPOCH,
+        offsets.OffsetForLeaderEpochRequest,
+        offsets.OffsetForLeaderEpochResponse,
+    ),
+    _public(Api.DESCRIBE_CONFIGS, cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse),
+    _public(Api.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
+    _public(Api.DELETE_GROUPS, group_admin.DeleteGroupsRequest, group_admin.DeleteGroupsResponse),
+    _public(Api.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+)
+
+APIS: dict[Api, ApiSpec] = {entry.api: entry for entry in _TABLE}
+
+
+def header_version(api: int, version: int) -> int:
+    """The version of the header before a request; 2, with a tag buffer, if the request is flexible."""
+    return 2 if version >= APIS[Api(api)].spec.flexible else 1
+
+
+def response_header_version(api: int, version: int) -> int:
+    """The version of the header before a response: 1 if flexible.
+
+    ApiVersions always has 0, for its client does not know yet what the broker speaks.
+    """
+    if api == Api.API_VERSIONS:
+        return 0
+    return 1 if version >= APIS[Api(api)].spec.flexible else 0

@@ -1,0 +1,207 @@
+"""Record batch v2 seen from outside: the 61-byte header, the CRC, and what a leader may stamp.
+
+A broker places batches and never opens them: base offset and leader epoch lie before the CRC's reach,
+so a batch is stored as the producer sealed it. Left to others: the records inside (records.py, columns.py),
+their compression (compression.py), sequence numbers (storage/producers.py), keys of compacted topics
+(`records.first_without_key`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from .errors import ErrorCode, error_for
+from .primitives import Buffer, Malformed
+
+HEADER_SIZE = 61
+MAGIC = 2
+LENGTH_END = 12  # `batch_length` counts what follows it
+CRC_FROM = 21  # the CRC covers the attributes and all behind them
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+HEADER = Struct(">qiibIhiqqqhii")
+BASE_OFFSET = Struct(">q")
+LEADER_EPOCH = Struct(">i")
+CRC = Struct(">I")
+ATTRIBUTES = Struct(">h")
+TIMESTAMP = Struct(">q")
+
+LEADER_EPOCH_AT = 12
+CRC_AT = 17
+ATTRIBUTES_AT = 21
+MAX_TIMESTAMP_AT = 35
+SEQUENCES = 1 << 31  # sequences wrap from 2^31-1 to 0
+
+_unpack = HEADER.unpack_from
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a record batch, as it lies on the wire and on disk."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return self.batch_length + LENGTH_END
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Where the following batch may start: compaction leaves it even when the last records are gone."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def last_sequence(self) -> int:
+        """-1 for a batch without a producer's sequence."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) % SEQUENCES
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLimits:
+    """What a leader asks of one produced batch; `timestamp_*` are None where the topic does not care."""
+
+    message_bytes_max: int
+    zstd_allowed: bool = True
+    timestamp_from: int | None = None
+    timestamp_until: int | None = None
+
+
+def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at `pos`, unjudged: magic and lengths may be anything."""
+    if pos < 0 or len(buf) - pos < HEADER_SIZE:
+        raise Malformed(f"a batch header needs {HEADER_SIZE} bytes, {len(buf) - pos} are left")
+    return BatchHeader._make(_unpack(buf, pos))
+
+
+def headers(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    """The complete batches of a run and where they start. A torn tail is no error: fetches cut there."""
+    stop = len(buf) if end is None else min(end, len(buf))
+    while stop - pos >= HEADER_SIZE:
+        header = BatchHeader._make(_unpack(buf, pos))
+        check_shape(header)
+        after = pos + header.batch_length + LENGTH_END
+        if after > stop:
+            return
+        yield pos, header
+        pos = after
+
+
+def check_shape(header: BatchHeader) -> None:
+    """Raise Malformed unless it can be a v2 batch at all: whoever walks a run may then step by `size`."""
+    if header.magic != MAGIC:
+        raise Malformed(f"batch of magic {header.magic} where only {MAGIC} is spoken")
+    if header.batch_length < HEADER_SIZE - LENGTH_END:
+        raise Malformed(f"batch of {header.batch_length + LENGTH_END} bytes is shorter than its header")
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        raise Malformed("batch with a negative count")
+
+
+def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
+    """False also when the batch is not all there."""
+    end = pos + header.size
+    if header.size < HEADER_SIZE or end > len(buf):
+        return False
+    return crc32c(memoryview(buf)[pos + CRC_FROM : end]) == header.crc
+
+
+def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, epoch: int) -> None:
+    """Give a batch its place in the log. The CRC starts behind what is changed."""
+    BASE_OFFSET.pack_into(buf, pos, base_offset)
+    LEADER_EPOCH.pack_into(buf, pos + LEADER_EPOCH_AT, epoch)
+
+
+def stamp_append_time(buf: bytearray | memoryview, pos: int, ms: int) -> None:
+    """All records of the batch were written at `ms`; the batch is sealed anew, since the CRC covers this."""
+    header = read_header(buf, pos)
+    ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME)
+    TIMESTAMP.pack_into(buf, pos + MAX_TIMESTAMP_AT, ms)
+    seal(buf, pos, header.size)
+
+
+def seal(buf: bytearray | memoryview, pos: int, size: int) -> None:
+    """Write the CRC of the batch at `pos`."""
+    CRC.pack_into(buf, pos + CRC_AT, crc32c(memoryview(buf)[pos + CRC_FROM : pos + size]))
+
+
+def check_produced(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> None:
+    """Refuse what a client may not write: `buf` is all it sent for the partition, `header` its first batch.
+
+    The records' count is the header's word; a batch that lies about it is Malformed to whoever reads it.
+    """
+    for code, broken, reason in (
+        (
+            ErrorCode.CORRUPT_MESSAGE,
+            header.size < HEADER_SIZE or header.size > len(buf),
+            "length out of range",
+        ),
+        (ErrorCode.INVALID_RECORD, header.magic != MAGIC, "only record batches v2 are taken"),
+        (ErrorCode.INVALID_RECORD, header.size < len(buf), "one batch per partition and request"),
+        (ErrorCode.MESSAGE_TOO_LARGE, header.size > limits.message_bytes_max, "batch over max.message.bytes"),
+    ):
+        if broken:
+            raise error_for(code, reason)
+    if not crc_ok(buf, 0, header):  # before its fields are believed: damage on the way is worth a retry
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, "CRC of the batch does not match")
+    for code, broken, reason in (
+        (ErrorCode.INVALID_RECORD, header.base_offset != 0, "a produced batch starts at offset 0"),
+        (ErrorCode.INVALID_RECORD, header.record_count <= 0, "batch without records"),
+        (ErrorCode.INVALID_RECORD, header.last_offset_delta + 1 != header.record_count, "offsets with gaps"),
+        (ErrorCode.INVALID_RECORD, header.is_control, "control batches are the brokers' own"),
+        (ErrorCode.INVALID_RECORD, header.producer_id >= 0 and header.base_sequence < 0, "no sequence"),
+        (ErrorCode.INVALID_TIMESTAMP, header.is_log_append_time, "append time is set by the leader"),
+        (ErrorCode.INVALID_TIMESTAMP, _untimely(header, limits), "timestamp out of the topic's bounds"),
+        (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, _codec_refused(header.codec, limits), "codec not taken"),
+    ):
+        if broken:
+            raise error_for(code, reason)
+
+
+def _untimely(header: BatchHeader, limits: ProduceLimits) -> bool:
+    late = limits.timestamp_until is not None and header.max_timestamp > limits.timestamp_until
+    return late or (limits.timestamp_from is not None and header.base_timestamp < limits.timestamp_from)
+
+
+def _codec_refused(codec: int, limits: ProduceLimits) -> bool:
+    zstd = 4
+    return codec > zstd or (codec == zstd and not limits.zstd_allowed)

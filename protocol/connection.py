@@ -1,0 +1,183 @@
+"""Both ends of a connection without its socket: frames in and out, headers, who answers what.
+
+A frame is a size of four bytes and that many bytes. Answers come in the order of the requests, so a client
+keeps a queue, and a correlation id that is not the oldest one's ends the connection.
+Left to others: sockets, deadlines, bounds on requests in flight (broker/server.py, client/connection.py).
+"""
+
+import struct
+from collections import deque
+from typing import Any, NamedTuple
+
+from .apis import APIS, Api, header_version, response_header_version
+from .error_codes import ErrorCode
+from .messages.produce import ProduceRequest
+from .primitives import Buffer, Malformed, skip_tags
+from .schema import DAMAGE, SPECS, decode
+
+SIZE = struct.Struct(">i")
+SIZE_AND_CORRELATION = struct.Struct(">ii")
+SIZE_AND_CORRELATION_FLEXIBLE = struct.Struct(">iiB")
+HEAD = struct.Struct(">hhih")
+ERROR = struct.Struct(">h")
+CORRELATION_MODULUS = 1 << 31
+UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION)
+
+
+class RequestHead(NamedTuple):
+    """The header of a request, and where its body begins."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int
+
+
+# Whether the header of a request (api, version) has a tag buffer, and the header of its response.
+_FLEXIBLE_REQUEST: dict[tuple[int, int], bool] = {
+    (api, v): header_version(api, v) == 2 for api, entry in APIS.items() for v in entry.spec.versions
+}
+_FLEXIBLE_RESPONSE: dict[tuple[int, int], bool] = {
+    (api, v): response_header_version(api, v) == 1 for api, entry in APIS.items() for v in entry.spec.versions
+}
+_RESPONSES: dict[int, type[Any]] = {api: entry.response for api, entry in APIS.items()}
+
+
+def parse_head(frame: Buffer) -> RequestHead:
+    """Read the header of a request. Of a request we do not know, the tag buffer counts as body."""
+    try:
+        key, version, correlation_id, size = HEAD.unpack_from(frame, 0)
+        body_at, client_id = HEAD.size, None
+        if size >= 0:
+            body_at += size
+            if body_at > len(frame):
+                raise Malformed("client_id runs past the frame")
+            client_id = str(frame[HEAD.size : body_at], "utf-8")
+        elif size != -1:
+            raise Malformed("client_id has a negative length")
+        if _FLEXIBLE_REQUEST.get((key, version)):
+            body_at = body_at + 1 if frame[body_at] == 0 else _behind_tags(frame, body_at)
+    except DAMAGE as error:
+        raise Malformed(f"request header: {error}") from error
+    return RequestHead(key, version, correlation_id, client_id, body_at)
+
+
+def _behind_tags(frame: Buffer, pos: int) -> int:
+    """Step over the tag buffer of a header; we know no tag of it."""
+    if frame[pos] == 0:
+        return pos + 1
+    return skip_tags(frame, pos + 1, frame[pos], len(frame), "Header", None)
+
+
+def frame_response(api: int, version: int, correlation_id: int, response: object) -> list[Buffer]:
+    """The parts of a framed response, its size first. Only records are parts of their own, never copied."""
+    parts: list[Buffer] = [b""]
+    spec = SPECS[type(response)]
+    spec.encoder(version)(response, parts)
+    size = sum(map(len, parts))
+    if _FLEXIBLE_RESPONSE[api, version]:
+        parts[0] = SIZE_AND_CORRELATION_FLEXIBLE.pack(size + 5, correlation_id, 0)
+    else:
+        parts[0] = SIZE_AND_CORRELATION.pack(size + 4, correlation_id)
+    return parts if spec.carries_records else [b"".join(parts)]
+
+
+class Waiting(NamedTuple):
+    """A request that has no answer yet."""
+
+    correlation_id: int
+    api: int
+    version: int
+
+
+class ClientEnd:
+    """Frames requests and reads the answers, which come in the same order."""
+
+    def __init__(self, client_id: str | None) -> None:
+        name = (client_id or "").encode()
+        self._client_id = name
+        self._client_id_size = -1 if client_id is None else len(name)
+        self._next_correlation_id = 0
+        self._waiting: deque[Waiting] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._waiting)
+
+    def send(self, request: object, version: int) -> list[Buffer]:
+        """The parts of the framed request. A produce with acks=0 is the one request without an answer."""
+        spec = SPECS[type(request)]
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) % CORRELATION_MODULUS
+        head = HEAD.pack(spec.key, version, correlation_id, self._client_id_size) + self._client_id
+        if _FLEXIBLE_REQUEST[spec.key, version]:
+            head += b"\0"
+        parts: list[Buffer] = [b""]
+        spec.encoder(version)(request, parts)
+        parts[0] = SIZE.pack(sum(map(len, parts)) + len(head)) + head
+        if not (isinstance(request, ProduceRequest) and request.acks == 0):
+            self._waiting.append(Waiting(correlation_id, spec.key, version))
+        return parts if spec.carries_records else [b"".join(parts)]
+
+    def receive(self, frame: Buffer) -> tuple[int, Any]:
+        """The correlation id and the response that `frame` holds."""
+        if not self._waiting:
+            raise Malformed("an answer that nobody waits for")
+        waiting = self._waiting.popleft()
+        if len(frame) < SIZE.size:
+            raise Malformed("a response without a correlation id")
+        (correlation_id,) = SIZE.unpack_from(frame, 0)
+        if correlation_id != waiting.correlation_id:
+            raise Malformed(f"answer {correlation_id} where {waiting.correlation_id} is due")
+        response, end = _read_response(waiting, frame)
+        if end != len(frame):
+            raise Malformed(f"{len(frame) - end} bytes behind {type(response).__name__} v{waiting.version}")
+        return correlation_id, response
+
+
+def _read_response(waiting: Waiting, frame: Buffer) -> tuple[Any, int]:
+    api, version, body_at = waiting.api, waiting.version, SIZE.size
+    try:
+        if _FLEXIBLE_RESPONSE[api, version]:
+            body_at = _behind_tags(frame, body_at)
+        elif api == Api.API_VERSIONS and ERROR.unpack_from(frame, body_at)[0] == UNSUPPORTED:
+            version = 0  # a broker that does not know our version answers in the shape of the oldest
+    except DAMAGE as error:
+        raise Malformed(f"response header: {error}") from error
+    return decode(_RESPONSES[api], version, frame, body_at)
+
+
+class FrameSplitter:
+    """Cuts a stream of bytes into frames. However they arrive, the work grows with the bytes only."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._held = bytearray()  # the beginning of a frame; replaced, never cut, for frames are views of it
+        self._wanted = SIZE.size  # bytes that `_held` must have before a look is worth it
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """The frames that `data` completes, as views that stay valid."""
+        if self._held:
+            self._held += data
+            if len(self._held) < self._wanted:
+                return []
+            view = memoryview(self._held)
+        else:
+            view = memoryview(data if isinstance(data, bytes) else bytes(data))
+        frames: list[memoryview] = []
+        pos, end = 0, len(view)
+        self._wanted = SIZE.size
+        while end - pos >= SIZE.size:
+            (size,) = SIZE.unpack_from(view, pos)
+            if not 0 <= size <= self.limit:
+                raise Malformed(f"a frame of {size} bytes, at most {self.limit} are allowed")
+            if size > end - pos - SIZE.size:
+                self._wanted = SIZE.size + size
+                break
+            pos += SIZE.size
+            frames.append(view[pos : pos + size])
+            pos += size
+        self._held = bytearray(view[pos:])
+        return frames

@@ -1,0 +1,337 @@
+"""The exceptions that carry an error code of the protocol, by name: import them from here.
+
+This file has those about partitions, topics, records and brokers; groups and producers have a file of
+their own (group_errors.py), the codes and `ApiError` too (error_codes.py).
+"""
+
+from .error_codes import ApiError as ApiError
+from .error_codes import ErrorCode as ErrorCode
+from .error_codes import error_for as error_for
+from .group_errors import ClusterAuthorizationFailed as ClusterAuthorizationFailed
+from .group_errors import ConcurrentTransactions as ConcurrentTransactions
+from .group_errors import CoordinatorLoadInProgress as CoordinatorLoadInProgress
+from .group_errors import CoordinatorNotAvailable as CoordinatorNotAvailable
+from .group_errors import DuplicateSequenceNumber as DuplicateSequenceNumber
+from .group_errors import FencedInstanceId as FencedInstanceId
+from .group_errors import GroupAuthorizationFailed as GroupAuthorizationFailed
+from .group_errors import GroupIdNotFound as GroupIdNotFound
+from .group_errors import GroupMaxSizeReached as GroupMaxSizeReached
+from .group_errors import IllegalGeneration as IllegalGeneration
+from .group_errors import IllegalSaslState as IllegalSaslState
+from .group_errors import InconsistentGroupProtocol as InconsistentGroupProtocol
+from .group_errors import InvalidCommitOffsetSize as InvalidCommitOffsetSize
+from .group_errors import InvalidGroupId as InvalidGroupId
+from .group_errors import InvalidProducerEpoch as InvalidProducerEpoch
+from .group_errors import InvalidProducerIdMapping as InvalidProducerIdMapping
+from .group_errors import InvalidSessionTimeout as InvalidSessionTimeout
+from .group_errors import InvalidTransactionTimeout as InvalidTransactionTimeout
+from .group_errors import InvalidTxnState as InvalidTxnState
+from .group_errors import MemberIdRequired as MemberIdRequired
+from .group_errors import NonEmptyGroup as NonEmptyGroup
+from .group_errors import NotCoordinator as NotCoordinator
+from .group_errors import OffsetMetadataTooLarge as OffsetMetadataTooLarge
+from .group_errors import OutOfOrderSequenceNumber as OutOfOrderSequenceNumber
+from .group_errors import PolicyViolation as PolicyViolation
+from .group_errors import ProducerFenced as ProducerFenced
+from .group_errors import RebalanceInProgress as RebalanceInProgress
+from .group_errors import SaslAuthenticationFailed as SaslAuthenticationFailed
+from .group_errors import ThrottlingQuotaExceeded as ThrottlingQuotaExceeded
+from .group_errors import TopicAuthorizationFailed as TopicAuthorizationFailed
+from .group_errors import UnknownMemberId as UnknownMemberId
+from .group_errors import UnknownProducerId as UnknownProducerId
+from .group_errors import UnstableOffsetCommit as UnstableOffsetCommit
+from .group_errors import UnsupportedSaslMechanism as UnsupportedSaslMechanism
+
+
+class UnknownServerError(ApiError):
+    """The broker met an error that it did not expect."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class OffsetOutOfRange(ApiError):
+    """The offset lies outside of what the partition holds."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class CorruptMessage(ApiError):
+    """A batch does not match its checksum or is damaged otherwise."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class UnknownTopicOrPartition(ApiError):
+    """This broker knows no such topic or partition."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class LeaderNotAvailable(ApiError):
+    """The partition has no leader at the moment."""
+
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+
+
+class NotLeaderOrFollower(ApiError):
+    """This broker is neither leader nor follower of the partition."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class RequestTimedOut(ApiError):
+    """The request was not completed in its time."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class BrokerNotAvailable(ApiError):
+    """The broker is not available."""
+
+    code = ErrorCode.BROKER_NOT_AVAILABLE
+
+
+class ReplicaNotAvailable(ApiError):
+    """This broker holds no replica of the partition."""
+
+    code = ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+class MessageTooLarge(ApiError):
+    """A batch is larger than the topic allows."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class StaleControllerEpoch(ApiError):
+    """The controller that asks has been succeeded by another."""
+
+    code = ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+class NetworkException(ApiError):
+    """The connection ended before the answer."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+
+class InvalidTopic(ApiError):
+    """The topic cannot have this name or be used like this."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class RecordListTooLarge(ApiError):
+    """The batch is larger than a segment."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class NotEnoughReplicas(ApiError):
+    """Too few replicas are in sync, nothing was appended."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class NotEnoughReplicasAfterAppend(ApiError):
+    """Appended, but too few replicas stayed in sync."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class InvalidRequiredAcks(ApiError):
+    """Acks must be -1, 0 or 1."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
+class InvalidTimestamp(ApiError):
+    """A record's timestamp is outside of what the topic accepts."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
+class UnsupportedVersion(ApiError):
+    """This version of the request is not supported."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class TopicAlreadyExists(ApiError):
+    """There is a topic of this name."""
+
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidPartitions(ApiError):
+    """The number of partitions is not valid."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactor(ApiError):
+    """The replication factor is not valid."""
+
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidReplicaAssignment(ApiError):
+    """The assignment of replicas is not valid."""
+
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class InvalidConfig(ApiError):
+    """A setting is not valid."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+
+class NotController(ApiError):
+    """This broker is not the controller."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class InvalidRequest(ApiError):
+    """The request contradicts itself or the protocol."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class UnsupportedForMessageFormat(ApiError):
+    """The record format does not support this."""
+
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+class KafkaStorageError(ApiError):
+    """The broker's disk failed."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class ReassignmentInProgress(ApiError):
+    """The partition is being moved."""
+
+    code = ErrorCode.REASSIGNMENT_IN_PROGRESS
+
+
+class FetchSessionIdNotFound(ApiError):
+    """There is no such fetch session."""
+
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+class InvalidFetchSessionEpoch(ApiError):
+    """The fetch session is at another epoch."""
+
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+class ListenerNotFound(ApiError):
+    """The leader has no listener like the one asked."""
+
+    code = ErrorCode.LISTENER_NOT_FOUND
+
+
+class TopicDeletionDisabled(ApiError):
+    """This cluster does not delete topics."""
+
+    code = ErrorCode.TOPIC_DELETION_DISABLED
+
+
+class FencedLeaderEpoch(ApiError):
+    """The leader epoch in the request is older than the broker's."""
+
+    code = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class UnknownLeaderEpoch(ApiError):
+    """The leader epoch in the request is newer than the broker's."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class UnsupportedCompressionType(ApiError):
+    """This version of the request does not carry that compression."""
+
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class StaleBrokerEpoch(ApiError):
+    """The request is meant for another incarnation of the broker."""
+
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
+class OffsetNotAvailable(ApiError):
+    """The new leader does not know yet what is committed."""
+
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+class PreferredLeaderNotAvailable(ApiError):
+    """The preferred leader is not available."""
+
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+class EligibleLeadersNotAvailable(ApiError):
+    """No replica may become leader."""
+
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+class ElectionNotNeeded(ApiError):
+    """The leader is the right one already."""
+
+    code = ErrorCode.ELECTION_NOT_NEEDED
+
+
+class InvalidRecord(ApiError):
+    """The broker refused the batch as a whole."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class UnknownTopicId(ApiError):
+    """This broker knows no topic of this id."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class DuplicateBrokerRegistration(ApiError):
+    """Another live broker is registered with this id."""
+
+    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+class InconsistentTopicId(ApiError):
+    """The topic's id is not the one that the log was made with."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class InconsistentClusterId(ApiError):
+    """The request is meant for another cluster."""
+
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+class FetchSessionTopicIdError(ApiError):
+    """The fetch session mixes names and ids of topics."""
+
+    code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+class IneligibleReplica(ApiError):
+    """The new in-sync set names a replica that may not join it."""
+
+    code = ErrorCode.INELIGIBLE_REPLICA
+
+
+class NewLeaderElected(ApiError):
+    """The request was carried out, and changed the leader."""
+
+    code = ErrorCode.NEW_LEADER_ELECTED

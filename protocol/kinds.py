@@ -1,0 +1,36 @@
+"""The kinds of integers and the two small shapes that every floor shares.
+
+An offset counts records, a position counts bytes, an epoch counts leaders: they are all `int` at
+run time, and the type checker keeps them apart. Hot paths annotate with them and do not call them.
+"""
+
+from typing import NamedTuple, NewType, Protocol
+
+Offset = NewType("Offset", int)  # of a record in a partition; an `end_offset` is exclusive
+Position = NewType("Position", int)  # of a byte in a segment file
+Epoch = NewType("Epoch", int)  # of a partition's leader
+ControllerEpoch = NewType("ControllerEpoch", int)  # of the cluster's controller
+BrokerId = NewType("BrokerId", int)
+Incarnation = NewType("Incarnation", int)  # which start of a broker id this is (docs/replication.md)
+ProducerId = NewType("ProducerId", int)
+
+NO_LEADER = BrokerId(-1)
+NO_EPOCH = Epoch(-1)
+
+
+class TopicPartition(NamedTuple):
+    """A partition's name, as it also names its directory."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Clock(Protocol):
+    """Wall time. It stamps records and drives retention; deadlines use the loop's monotonic time."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        ...

@@ -1,0 +1,228 @@
+"""What the controller tells brokers, and a broker the controller, on the inter-broker listener only.
+
+LeaderAndIsr 5-7, StopReplica 3-4, UpdateMetadata 7-8, ControlledShutdown 3: the versions of a Kafka 3.9
+broker in ZooKeeper mode. Fields with tags from 10000 on are our own: a Kafka broker skips them, and
+without them every default is Kafka's behaviour.
+LeaderAndIsr: v5 topic ids · v6 recovery state · v7 kraft flag · StopReplica: v4 kraft flag
+UpdateMetadata: v7 topic ids · v8 kraft flag and type
+"""
+
+from ..primitives import NO_UUID
+from ..schema import Bool, Int8, Int16, Int32, Int64, String, Uuid, message, since, struct, tagged
+
+
+@struct
+class ConfigEntry:
+    """A setting of a topic, as its znode has it."""
+
+    name: String
+    value: String
+
+
+@struct
+class LeaderAndIsrPartitionState:
+    """What one partition shall be; `isr_epochs` are the incarnations of the brokers in `isr`, in order."""
+
+    partition_index: Int32
+    controller_epoch: Int32
+    leader: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    partition_epoch: Int32
+    replicas: list[Int32]
+    adding_replicas: list[Int32] = since(3, default=[])
+    removing_replicas: list[Int32] = since(3, default=[])
+    is_new: Bool = False
+    leader_recovery_state: Int8 = since(6, default=0)
+    isr_epochs: list[Int64] = tagged(10001, default=[])
+
+
+@struct
+class LeaderAndIsrTopicState:
+    """Partitions of one topic, and the settings its replicas need."""
+
+    topic_name: String
+    topic_id: Uuid = NO_UUID
+    partition_states: list[LeaderAndIsrPartitionState]
+    configs: list[ConfigEntry] = tagged(10000, default=[])
+
+
+@struct
+class LeaderAndIsrLiveLeader:
+    """Where followers reach a leader."""
+
+    broker_id: Int32
+    host_name: String
+    port: Int32
+
+
+@message(key=4, versions=(5, 7), flexible=4)
+class LeaderAndIsrRequest:
+    """Partitions that the addressed broker leads or follows from now on."""
+
+    controller_id: Int32
+    is_k_raft_controller: Bool = since(7, default=False)
+    controller_epoch: Int32
+    broker_epoch: Int64 = -1
+    type: Int8 = 0
+    topic_states: list[LeaderAndIsrTopicState]
+    live_leaders: list[LeaderAndIsrLiveLeader]
+    control_sequence: Int64 = tagged(10000, default=-1)
+
+
+@struct
+class LeaderAndIsrPartitionError:
+    """What came of one partition."""
+
+    partition_index: Int32
+    error_code: Int16 = 0
+
+
+@struct
+class LeaderAndIsrTopicError:
+    """Partitions of one topic."""
+
+    topic_id: Uuid
+    partition_errors: list[LeaderAndIsrPartitionError]
+
+
+@message(key=4, versions=(5, 7), flexible=4)
+class LeaderAndIsrResponse:
+    """One result for every partition of the request, unless it was refused as a whole."""
+
+    error_code: Int16 = 0
+    topics: list[LeaderAndIsrTopicError] = since(5, default=[])
+
+
+@struct
+class StopReplicaPartitionState:
+    """A replica to be stopped, and perhaps deleted."""
+
+    partition_index: Int32
+    leader_epoch: Int32 = -1
+    delete_partition: Bool = False
+
+
+@struct
+class StopReplicaTopicState:
+    """Partitions of one topic."""
+
+    topic_name: String
+    partition_states: list[StopReplicaPartitionState]
+
+
+@message(key=5, versions=(3, 4), flexible=2)
+class StopReplicaRequest:
+    """Replicas that the addressed broker shall no longer run."""
+
+    controller_id: Int32
+    is_k_raft_controller: Bool = since(4, default=False)
+    controller_epoch: Int32
+    broker_epoch: Int64 = -1
+    topic_states: list[StopReplicaTopicState]
+    control_sequence: Int64 = tagged(10000, default=-1)
+
+
+@struct
+class StopReplicaPartitionError:
+    """What came of one partition."""
+
+    topic_name: String
+    partition_index: Int32
+    error_code: Int16 = 0
+
+
+@message(key=5, versions=(3, 4), flexible=2)
+class StopReplicaResponse:
+    """One result for every partition of the request, unless it was refused as a whole."""
+
+    error_code: Int16 = 0
+    partition_errors: list[StopReplicaPartitionError] = since(0, default=[])
+
+
+@struct
+class UpdateMetadataPartitionState:
+    """What clients may know of one partition; a leader of -2 says it is being deleted."""
+
+    partition_index: Int32
+    controller_epoch: Int32
+    leader: Int32
+    leader_epoch: Int32
+    isr: list[Int32]
+    zk_version: Int32
+    replicas: list[Int32]
+    offline_replicas: list[Int32] = since(4, default=[])
+
+
+@struct
+class UpdateMetadataTopicState:
+    """Partitions of one topic, and its settings."""
+
+    topic_name: String
+    topic_id: Uuid = NO_UUID
+    partition_states: list[UpdateMetadataPartitionState]
+    configs: list[ConfigEntry] = tagged(10000, default=[])
+
+
+@struct
+class UpdateMetadataEndpoint:
+    """One listener of a broker; security protocol 0 is PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+
+    port: Int32
+    host: String
+    listener: String
+    security_protocol: Int16 = 0
+
+
+@struct
+class UpdateMetadataBroker:
+    """A live broker."""
+
+    id: Int32
+    endpoints: list[UpdateMetadataEndpoint]
+    rack: String | None = None
+
+
+@message(key=6, versions=(7, 8), flexible=6)
+class UpdateMetadataRequest:
+    """What the addressed broker shall tell clients; `live_brokers` is always the whole list."""
+
+    controller_id: Int32
+    is_k_raft_controller: Bool = since(8, default=False)
+    type: Int8 = tagged(0, since=8, default=0)
+    controller_epoch: Int32
+    broker_epoch: Int64 = -1
+    topic_states: list[UpdateMetadataTopicState]
+    live_brokers: list[UpdateMetadataBroker]
+    control_sequence: Int64 = tagged(10000, default=-1)
+
+
+@message(key=6, versions=(7, 8), flexible=6)
+class UpdateMetadataResponse:
+    """Whether the picture was taken over."""
+
+    error_code: Int16 = 0
+
+
+@message(key=7, versions=(3, 3), flexible=3)
+class ControlledShutdownRequest:
+    """A broker asks to be relieved of its leaderships before it stops."""
+
+    broker_id: Int32
+    broker_epoch: Int64 = -1
+
+
+@struct
+class RemainingPartition:
+    """A partition that the broker leads still."""
+
+    topic_name: String
+    partition_index: Int32
+
+
+@message(key=7, versions=(3, 3), flexible=3)
+class ControlledShutdownResponse:
+    """Empty `remaining_partitions`: it may stop."""
+
+    error_code: Int16 = 0
+    remaining_partitions: list[RemainingPartition] = since(0, default=[])

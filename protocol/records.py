@@ -1,0 +1,285 @@
+"""The records inside a batch, one at a time: a builder for producers, an iterator for whoever reads few.
+
+`BatchBuilder.append` lies on the producer's hot path, so its varints come out of a table. `iterate` is the
+readable truth that columns.py, its vectorised sister, is tested against. Left to others: the header's
+meaning (batches.py), codecs (compression.py), many records at once (columns.py).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from .batches import (
+    CONTROL,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    crc_ok,
+    headers,
+    seal,
+)
+from .compression import CAP, Codec, compress, decompress
+from .errors import ErrorCode, error_for
+from .primitives import Buffer, Malformed, unzigzag, varint, zigzag
+
+Header = tuple[str, bytes | None]
+
+RECORD_SIZE_MIN = 7  # length, attributes, two deltas, key, value, headers: a byte each
+INT_BYTES_MAX = 5
+LONG_BYTES_MAX = 10
+LONG_MASK = (1 << 64) - 1
+NO_TIMESTAMP = -1
+NULL = b"\x01"  # the varint of length -1
+
+
+class Record(NamedTuple):
+    """One record as its reader sees it, with its final offset and timestamp."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+def signed(value: int) -> bytes:
+    """The varint of a record's field: all of them are signed."""
+    return varint(zigzag(value))
+
+
+_TABLE = [signed(value) for value in range(4096)]
+_TABLE_END = len(_TABLE)
+
+
+class BatchBuilder:
+    """Collects records and seals them as one batch with offsets from 0; a leader stamps the real ones.
+
+    Keys and values are kept by reference until `build`, which may be called again after more appends.
+    Producer id, epoch and sequence may be set any time before it.
+    """
+
+    __slots__ = (
+        "_base_timestamp",
+        "_max_timestamp",
+        "_parts",
+        "base_sequence",
+        "codec",
+        "control",
+        "count",
+        "level",
+        "producer_epoch",
+        "producer_id",
+        "size",
+        "transactional",
+    )
+
+    def __init__(
+        self,
+        codec: int = Codec.NONE,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+        level: int | None = None,
+    ) -> None:
+        self.codec = codec
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.transactional = transactional
+        self.control = control
+        self.level = level
+        self.count = 0
+        self.size = HEADER_SIZE  # of the batch if it were not compressed
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+        self._parts: list[bytes] = []
+
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | Iterable[Header] = (),
+    ) -> int:
+        """Add a record; returns its offset within the batch."""
+        table = _TABLE
+        delta = self.count
+        if delta:
+            elapsed = timestamp - self._base_timestamp
+            if timestamp > self._max_timestamp:
+                self._max_timestamp = timestamp
+        else:
+            self._base_timestamp = self._max_timestamp = timestamp
+            elapsed = 0
+        head = b"\x00" + (table[elapsed] if 0 <= elapsed < _TABLE_END else signed(elapsed))
+        head += table[delta] if delta < _TABLE_END else signed(delta)
+        if key is None:
+            head += NULL
+        else:
+            length = len(key)
+            head += (table[length] if length < _TABLE_END else signed(length)) + key
+        tail = _header_section(headers) if headers else b"\x00"
+        if value is None:
+            head += NULL
+            length = len(head) + len(tail)
+            prefix = table[length] if length < _TABLE_END else signed(length)
+            self._parts += (prefix, head, tail)
+        else:
+            length = len(value)
+            head += table[length] if length < _TABLE_END else signed(length)
+            length += len(head) + len(tail)
+            prefix = table[length] if length < _TABLE_END else signed(length)
+            self._parts += (prefix, head, value, tail)
+        self.count = delta + 1
+        self.size += length + len(prefix)
+        return delta
+
+    def build(self) -> bytes:
+        """The sealed batch. A codec that does not make it smaller is left out."""
+        section = b"".join(self._parts)
+        codec = Codec.NONE
+        if self.codec != Codec.NONE:
+            squeezed = compress(self.codec, section, self.level)
+            if len(squeezed) < len(section):
+                section, codec = squeezed, Codec(self.codec)
+        attributes = int(codec)
+        attributes |= TRANSACTIONAL if self.transactional else 0
+        attributes |= CONTROL if self.control else 0
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=HEADER_SIZE - LENGTH_END + len(section),
+            leader_epoch=-1,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes,
+            last_offset_delta=self.count - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+            record_count=self.count,
+        )
+        batch = bytearray(HEADER_SIZE + len(section))
+        HEADER.pack_into(batch, 0, *header)
+        batch[HEADER_SIZE:] = section
+        seal(batch, 0, len(batch))
+        return bytes(batch)
+
+
+def _header_section(headers: Iterable[Header]) -> bytes:
+    parts: list[bytes] = []
+    count = 0
+    for name, value in headers:
+        raw = name.encode()
+        parts += (signed(len(raw)), raw)
+        parts += (NULL,) if value is None else (signed(len(value)), value)
+        count += 1
+    return b"".join((signed(count), *parts))
+
+
+def open_batch(buf: Buffer, pos: int, header: BatchHeader, *, verify: bool, cap: int) -> Buffer:
+    """The record section of the batch at `pos`, decompressed and with a record count that can be true.
+
+    Every record takes at least seven bytes: whoever has this section may allocate by the count.
+    """
+    if verify and not crc_ok(buf, pos, header):
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"CRC of the batch at offset {header.base_offset}")
+    section: Buffer = memoryview(buf)[pos + HEADER_SIZE : pos + header.size]
+    if header.codec != Codec.NONE:
+        section = decompress(header.codec, section, cap)
+    if header.record_count * RECORD_SIZE_MIN > len(section):
+        raise Malformed(f"{header.record_count} records cannot lie in {len(section)} bytes")
+    return section
+
+
+def iterate(buf: Buffer, verify: bool = True, cap: int = CAP) -> Iterator[Record]:
+    """All records of a run of batches in order, control records included; a torn last batch is left out."""
+    for pos, header in headers(buf):
+        section = bytes(open_batch(buf, pos, header, verify=verify, cap=cap))
+        yield from _records(section, header)
+
+
+def _records(section: bytes, header: BatchHeader) -> Iterator[Record]:
+    pos = 0
+    for _ in range(header.record_count):
+        try:
+            record, pos = _record(section, pos, header)
+        except IndexError as error:
+            raise Malformed("record runs past its batch") from error
+        yield record
+    if pos != len(section):
+        raise Malformed("bytes are left behind the last record")
+
+
+def _record(section: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
+    length, pos = _number(section, pos, INT_BYTES_MAX)
+    end = pos + length
+    if length < RECORD_SIZE_MIN - 1 or end > len(section):
+        raise Malformed(f"record of {length} bytes does not fit in its batch")
+    elapsed, pos = _number(section, pos + 1, LONG_BYTES_MAX)
+    delta, pos = _number(section, pos, INT_BYTES_MAX)
+    key, pos = _bytes(section, pos, end)
+    value, pos = _bytes(section, pos, end)
+    found: tuple[Header, ...] = ()
+    if section[pos]:
+        found, pos = _headers(section, pos, end)
+    else:
+        pos += 1
+    if pos != end:
+        raise Malformed("record is not as long as it says")
+    if not 0 <= delta <= header.last_offset_delta:
+        raise Malformed(f"offset delta {delta} outside its batch")
+    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + elapsed
+    return Record(header.base_offset + delta, timestamp, key, value, found), end
+
+
+def _number(buf: bytes, pos: int, bytes_max: int) -> tuple[int, int]:
+    byte = buf[pos]
+    pos += 1
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), pos
+    result = byte & 127
+    for shift in range(7, 7 * bytes_max, 7):
+        byte = buf[pos]
+        pos += 1
+        result |= (byte & 127) << shift
+        if byte < 128:
+            return unzigzag(result & LONG_MASK), pos
+    raise Malformed("varint without an end")
+
+
+def _bytes(buf: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
+    length, pos = _number(buf, pos, INT_BYTES_MAX)
+    if length == -1:
+        return None, pos
+    after = pos + length
+    if length < 0 or after > end:
+        raise Malformed(f"field of {length} bytes does not fit in its record")
+    return buf[pos:after], after
+
+
+def _headers(buf: bytes, pos: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, pos = _number(buf, pos, INT_BYTES_MAX)
+    if not 0 <= count <= end - pos:
+        raise Malformed(f"{count} headers do not fit in their record")
+    found: list[Header] = []
+    for _ in range(count):
+        name, pos = _bytes(buf, pos, end)
+        if name is None:
+            raise Malformed("header without a name")
+        value, pos = _bytes(buf, pos, end)
+        found.append((name.decode(errors="replace"), value))
+    return tuple(found), pos
+
+
+def first_without_key(buf: Buffer, cap: int = CAP) -> int | None:
+    """Index of the first record without a key: compacted topics refuse it. The CRC was checked before."""
+    for index, record in enumerate(iterate(buf, verify=False, cap=cap)):
+        if record.key is None:
+            return index
+    return None

@@ -1,0 +1,1 @@
+"""What must hold between the replicas of a partition: pure rules, events in, effects out."""

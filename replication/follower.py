@@ -1,0 +1,175 @@
+"""The follower's rules: first cut what the leader does not have, then fetch, then adopt its watermark. Pure.
+
+Nothing is fetched before the histories are known to match, and a truncation is only ever decided by a
+leader of the same epoch. An answer counts only if the log is still as it was when the question was asked.
+Left to others: sending (broker/fetchers.py), the log itself (broker/partition.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+from ..protocol.errors import ErrorCode
+from ..protocol.kinds import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Offset
+from .effects import NOTHING, Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
+from .truncation import History, where_to_cut
+
+
+class LogView(Protocol):
+    """What the rules read of a log (`storage.log.Log`); they never change it."""
+
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def epochs(self) -> History: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing to ask: no leader is known, or the controller must speak first."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Truncating:
+    """Asks the leader where `epoch`, the newest of the own log, ends."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """The history is the leader's; asks for what comes next."""
+
+
+Stage: TypeAlias = Idle | Truncating | Fetching
+
+
+@dataclass(frozen=True, slots=True)
+class AskEpochEnd:
+    """OffsetForLeaderEpoch: where does `epoch` end with you?"""
+
+    leader_epoch: Epoch
+    epoch: Epoch
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskRecords:
+    """Fetch: I hold everything before `offset`, whose last record is of `last_epoch`."""
+
+    leader_epoch: Epoch
+    offset: Offset
+    last_epoch: Epoch
+    generation: int
+
+
+Question: TypeAlias = AskEpochEnd | AskRecords
+
+
+class Reaction(Enum):
+    """What a refused follower does."""
+
+    RETRY = "ask again after a while"
+    WAIT = "wait for LeaderAndIsr"
+    OUT_OF_RANGE = "compare the ends of both logs"
+
+
+REACTIONS: Mapping[int, Reaction] = {
+    ErrorCode.FENCED_LEADER_EPOCH: Reaction.WAIT,
+    ErrorCode.OFFSET_OUT_OF_RANGE: Reaction.OUT_OF_RANGE,
+}
+"""All other errors (6, 75, 3, 100, 103, 56 …) end by themselves or by a LeaderAndIsr: RETRY."""
+
+
+class Follower:
+    """One followership: one partition, one leader epoch. A new epoch is a new object."""
+
+    __slots__ = ("_log", "epoch", "high_watermark", "leader", "stage")
+
+    def __init__(self, log: LogView, leader: BrokerId, epoch: Epoch, high_watermark: Offset) -> None:
+        self._log = log
+        self.leader = leader
+        self.epoch = epoch
+        self.high_watermark = self._clamped(high_watermark)
+        self.stage: Stage = Idle("no leader") if leader == NO_LEADER else self._begin()
+
+    def question(self) -> Question | None:
+        """What to ask the leader next."""
+        stage, log = self.stage, self._log
+        if isinstance(stage, Fetching):
+            last_epoch = Epoch(log.epochs.latest) if log.end_offset > log.start_offset else NO_EPOCH
+            return AskRecords(self.epoch, Offset(log.end_offset), last_epoch, log.generation)
+        if isinstance(stage, Truncating):
+            return AskEpochEnd(self.epoch, stage.epoch, log.generation)
+        return None
+
+    def accepts(self, asked: Question) -> bool:
+        """Whether an answer to `asked` still speaks of this log, this epoch and this stage."""
+        if asked.leader_epoch != self.epoch or asked.generation != self._log.generation:
+            return False
+        if isinstance(asked, AskRecords):
+            return isinstance(self.stage, Fetching) and asked.offset == self._log.end_offset
+        return isinstance(self.stage, Truncating) and asked.epoch == self.stage.epoch
+
+    def epoch_ends(self, asked: AskEpochEnd, epoch: Epoch, end: Offset) -> Effects:
+        """The leader answers: the largest epoch up to the asked one is `epoch`, and it ends at `end`."""
+        if not self.accepts(asked):
+            return NOTHING
+        return self._part(asked.epoch, epoch, end)
+
+    def diverged(self, asked: AskRecords, epoch: Epoch, end: Offset) -> Effects:
+        """The leader does not send: your last epoch is not as mine; the largest I know ends at `end`."""
+        if not self.accepts(asked):
+            return NOTHING
+        return self._part(asked.last_epoch, epoch, end)
+
+    def out_of_range(self, asked: AskRecords, leader_start: Offset) -> Effects:
+        """The leader has no record at the asked offset: its log begins later, or it ends earlier."""
+        if not self.accepts(asked):
+            return NOTHING
+        if leader_start > self._log.end_offset:
+            self.high_watermark = leader_start
+            return (RestartAt(leader_start),)
+        self.stage = self._begin()
+        return NOTHING
+
+    def refused(self, asked: Question, code: int) -> Reaction:
+        """The leader answers with an error; a fenced follower is silent until it hears of a new epoch."""
+        reaction = REACTIONS.get(code, Reaction.RETRY)
+        if reaction is Reaction.WAIT and self.accepts(asked):
+            self.stage = Idle("fenced by a later epoch")
+        return reaction
+
+    def truncated(self, cut: Truncate) -> None:
+        """The shell has cut the log."""
+        assert self._log.end_offset <= cut.to, "a cut log ends at the cut or before"
+        self.high_watermark = self._clamped(self.high_watermark)
+        self.stage = Fetching() if cut.settled else self._begin()
+
+    def replicated(self, leader_high_watermark: Offset) -> Effects:
+        """The answer is written: the watermark is what the leader says, as far as the own log goes."""
+        before = self.high_watermark
+        self.high_watermark = self._clamped(leader_high_watermark)
+        return NOTHING if self.high_watermark == before else (HighWatermarkMoved(self.high_watermark),)
+
+    def _begin(self) -> Stage:
+        log = self._log
+        if log.end_offset == log.start_offset or log.epochs.latest == NO_EPOCH:
+            return Fetching()
+        return Truncating(Epoch(log.epochs.latest))
+
+    def _clamped(self, high_watermark: Offset) -> Offset:
+        return Offset(max(self._log.start_offset, min(high_watermark, self._log.end_offset)))
+
+    def _part(self, asked: Epoch, epoch: Epoch, end: Offset) -> Effects:
+        if end < 0 or epoch > asked:
+            self.stage = Idle("the own log has an epoch that no leader gave")
+            return (FailReplica(f"asked where epoch {asked} ends, the leader answered epoch {epoch}, {end}"),)
+        return (where_to_cut(self._log.epochs, Offset(self._log.end_offset), asked, epoch, end),)

@@ -1,0 +1,306 @@
+"""The leader's rules: when a record is committed, and who counts as in sync. Pure: events in, effects out.
+
+The high watermark is the smallest end among the replicas that must acknowledge (isr.py says who while a
+change is asked of ZooKeeper) and among those that had everything a moment ago and are about to be
+admitted. An ISR change is a conditional write; until its outcome is certain it stays pending, and is
+written again with the same expected version: exactly one of the attempts can land. Left to others: the
+log (broker/partition.py), the write itself (broker/isr_writer.py), what a produce waits for
+(broker/waiting.py).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..protocol.kinds import BrokerId, Epoch, Incarnation, Offset
+from .effects import (
+    NOTHING,
+    Effects,
+    HighWatermarkMoved,
+    IsrChanged,
+    ReadState,
+    Seconds,
+    StepDown,
+    WriteIsr,
+)
+from .isr import Growing, Isr, Settled, Shrinking
+from .progress import NEVER, Progress
+
+REVALIDATE_SECONDS = 10.0  # while the ISR is not whole, the state znode is read again this often
+RETRY_SECONDS = 0.5  # after a write whose outcome is unknown
+REFUSED_SECONDS = 1.0  # after a failed broker check, the same follower is not proposed again at once
+
+
+@dataclass(slots=True)
+class Membership:
+    """Which brokers are registered, as far as this broker has been told; shared by all its leaders."""
+
+    live: frozenset[BrokerId]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderOptions:
+    """What a leadership is told from configuration."""
+
+    lag_seconds_max: Seconds = 30.0
+    strict_min_isr: bool = False  # the high watermark waits while the ISR is below min.insync.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Mandate:
+    """What the controller says to a new leader."""
+
+    epoch: Epoch
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    version: int  # of the state znode
+
+
+class Leader:
+    """One leadership: one partition, one leader epoch. A new epoch is a new object."""
+
+    __slots__ = (
+        "_beside",
+        "_busy",
+        "_followers",
+        "_must_ack",
+        "_retry_at",
+        "_revalidate_at",
+        "end_offset",
+        "epoch",
+        "epoch_start",
+        "high_watermark",
+        "isr",
+        "me",
+        "membership",
+        "min_insync_replicas",
+        "options",
+        "replicas",
+        "safe_end",
+        "version",
+    )
+
+    def __init__(
+        self,
+        me: BrokerId,
+        mandate: Mandate,
+        end_offset: Offset,
+        high_watermark: Offset,
+        now: Seconds,
+        membership: Membership,
+        options: LeaderOptions,
+        min_insync_replicas: int = 1,
+    ) -> None:
+        assert high_watermark <= end_offset, "a replica cannot know of records that it does not have"
+        self.me = me
+        self.epoch = mandate.epoch
+        self.replicas = mandate.replicas
+        self.version = mandate.version
+        self.membership = membership
+        self.options = options
+        self.min_insync_replicas = min_insync_replicas
+        self.epoch_start = end_offset  # a follower joins only past this (KAFKA-7128)
+        self.end_offset = end_offset
+        self.safe_end = end_offset  # what counts for the high watermark: flushed, if that is asked for
+        self.high_watermark = high_watermark
+        members = frozenset(mandate.isr)
+        others = sorted((members | frozenset(mandate.replicas)) - {me})
+        self._followers = {b: Progress(now if b in members else NEVER) for b in others}
+        self._busy = False  # a write or a read of the state is under way
+        self._retry_at: Seconds = NEVER
+        self._revalidate_at: Seconds = now + REVALIDATE_SECONDS
+        self._settle(Settled(members))
+
+    @property
+    def min_isr(self) -> int:
+        """How many must be in sync for acks=all; never more than there are replicas."""
+        return min(self.min_insync_replicas, len(self.replicas))
+
+    @property
+    def under_min_isr(self) -> bool:
+        """Whether acks=all is refused before anything is appended."""
+        return len(self.isr.members) < self.min_isr
+
+    @property
+    def committed_by_enough(self) -> bool:
+        """Whether what the high watermark has passed is on as many replicas as acks=all promises."""
+        return len(self.isr.must_ack) >= self.min_isr
+
+    @property
+    def committed_whole(self) -> bool:
+        """Whether the high watermark covers all that earlier leaders may have committed."""
+        return self.high_watermark >= self.epoch_start
+
+    def progress_of(self, follower: BrokerId) -> Progress | None:
+        """What is known of a follower, None if it is no replica."""
+        return self._followers.get(follower)
+
+    # Events of the log and of followers.
+
+    def opened(self, now: Seconds) -> Effects:
+        """Leadership begins: alone in the ISR, all of the log is committed at once."""
+        return self._raise_high_watermark(now)
+
+    def appended(self, end_offset: Offset, safe_end: Offset, now: Seconds) -> Effects:
+        """The log ends at `end_offset`; up to `safe_end` it counts."""
+        assert end_offset >= self.end_offset and safe_end <= end_offset, "a leader's log only grows"
+        self.end_offset = end_offset
+        self.safe_end = safe_end
+        return self._raise_high_watermark(now)
+
+    def fetched(self, follower: BrokerId, incarnation: Incarnation, offset: Offset, now: Seconds) -> Effects:
+        """A follower, in this epoch and with a matching history, asks for what begins at `offset`."""
+        progress = self._followers.get(follower)
+        if progress is None:
+            return NOTHING
+        before = progress.end_offset
+        if not progress.fetched(offset, incarnation, self.end_offset, now):
+            return NOTHING
+        effects = NOTHING
+        if follower not in self.isr.members:
+            effects = self._maybe_grow(follower, progress, now)
+        if offset != before or effects:
+            return (*effects, *self._raise_high_watermark(now))
+        return effects
+
+    def tick(self, now: Seconds) -> Effects:
+        """Time has passed: followers may have fallen behind, an unknown outcome may be asked for again."""
+        effects = NOTHING
+        if not self._busy:
+            if not isinstance(self.isr, Settled):
+                if now >= self._retry_at:
+                    effects = (self._proposal(),)
+            else:
+                effects = self._maybe_shrink(now)
+                if not effects and now >= self._revalidate_at:
+                    effects = self._maybe_revalidate(now)
+        return (*effects, *self._raise_high_watermark(now))
+
+    # How a write or a read of the state went.
+
+    def isr_landed(self, version: int, now: Seconds) -> Effects:
+        """ZooKeeper holds what was proposed, at `version`."""
+        assert not isinstance(self.isr, Settled) and version > self.version, "a write that landed was pending"
+        self._busy = False
+        return self._adopt(self.isr.proposed, version, now)
+
+    def isr_refused(self, now: Seconds) -> Effects:
+        """A broker check failed behind a good state write: nothing has landed, and nothing can later."""
+        assert not isinstance(self.isr, Settled), "a write that was refused was pending"
+        self._busy = False
+        if isinstance(self.isr, Growing):
+            self._followers[self.isr.joining].refused_until = now + REFUSED_SECONDS
+        else:
+            self._retry_at = now + REFUSED_SECONDS
+        self._settle(Settled(self.isr.members))
+        return self._raise_high_watermark(now)
+
+    def isr_unknown(self, now: Seconds) -> Effects:
+        """No answer: the write may have landed or may still land. All that was pending stays so."""
+        self._busy = False
+        self._retry_at = now + RETRY_SECONDS
+        self._revalidate_at = now + RETRY_SECONDS
+        return NOTHING
+
+    def state_read(
+        self, leader: BrokerId, epoch: Epoch, isr: Iterable[BrokerId], version: int, now: Seconds
+    ) -> Effects:
+        """The state znode as it is. A newer version of this very epoch is our own earlier write."""
+        self._busy = False
+        self._revalidate_at = now + REVALIDATE_SECONDS
+        if epoch < self.epoch or (epoch == self.epoch and version < self.version):
+            self._retry_at = now + RETRY_SECONDS  # a server that lags behind; it proves nothing
+            return NOTHING
+        members = frozenset(isr)
+        if leader != self.me or epoch != self.epoch or self.me not in members:
+            return (StepDown(leader, epoch),)
+        if version == self.version:
+            self._retry_at = now
+            return NOTHING
+        return self._adopt(members, version, now)
+
+    def revalidate(self) -> None:
+        """The session was interrupted: look at the state znode at the next tick."""
+        self._revalidate_at = NEVER
+
+    # Decisions.
+
+    def _settle(self, isr: Isr) -> None:
+        self.isr = isr
+        followers = self._followers.items()
+        self._must_ack = tuple(progress for broker, progress in followers if broker in isr.must_ack)
+        self._beside = tuple((b, progress) for b, progress in followers if b not in isr.must_ack)
+
+    def _raise_high_watermark(self, now: Seconds) -> Effects:
+        if self.options.strict_min_isr and self.under_min_isr:
+            return NOTHING
+        reached = self.safe_end
+        for progress in self._must_ack:
+            if progress.end_offset < reached:
+                reached = progress.end_offset
+        if reached <= self.high_watermark:
+            return NOTHING
+        for broker, progress in self._beside:
+            if (
+                progress.end_offset < reached
+                and progress.caught_up(self.end_offset, now, self.options.lag_seconds_max)
+                and broker in self.membership.live
+            ):
+                reached = progress.end_offset
+        if reached <= self.high_watermark:
+            return NOTHING
+        assert reached <= self.end_offset, "nothing is committed that the leader does not have"
+        self.high_watermark = reached
+        return (HighWatermarkMoved(reached),)
+
+    def _maybe_grow(self, follower: BrokerId, progress: Progress, now: Seconds) -> Effects:
+        if (
+            self._busy
+            or not isinstance(self.isr, Settled)
+            or follower not in self.replicas
+            or follower not in self.membership.live
+            or progress.end_offset < max(self.high_watermark, self.epoch_start)
+            or now < progress.refused_until
+        ):
+            return NOTHING
+        self._settle(Growing(self.isr.members, follower, progress.incarnation))
+        return (self._proposal(),)
+
+    def _maybe_shrink(self, now: Seconds) -> Effects:
+        if now < self._retry_at:
+            return NOTHING
+        lag_max = self.options.lag_seconds_max
+        late = frozenset(
+            broker
+            for broker, progress in self._followers.items()
+            if broker in self.isr.members and not progress.caught_up(self.end_offset, now, lag_max)
+        )
+        if not late:
+            return NOTHING
+        self._settle(Shrinking(self.isr.members, late))
+        return (self._proposal(),)
+
+    def _maybe_revalidate(self, now: Seconds) -> Effects:
+        interrupted = self._revalidate_at == NEVER
+        self._revalidate_at = now + REVALIDATE_SECONDS
+        if not interrupted and self.isr.members.issuperset(self.replicas):
+            return NOTHING
+        self._busy = True
+        return (ReadState(),)
+
+    def _proposal(self) -> WriteIsr:
+        assert not isinstance(self.isr, Settled) and self.me in self.isr.proposed, "a leader is in its ISR"
+        self._busy = True
+        joining, incarnation = None, Incarnation(-1)
+        if isinstance(self.isr, Growing):
+            joining, incarnation = self.isr.joining, self.isr.incarnation
+        return WriteIsr(self.version, tuple(sorted(self.isr.proposed)), joining, incarnation)
+
+    def _adopt(self, members: frozenset[BrokerId], version: int, now: Seconds) -> Effects:
+        before = self.isr.members
+        self.version = version
+        self._revalidate_at = now + REVALIDATE_SECONDS
+        self._settle(Settled(members))
+        changed = IsrChanged(
+            tuple(sorted(members)), tuple(sorted(members - before)), tuple(sorted(before - members))
+        )
+        return (changed, *self._raise_high_watermark(now))

@@ -1,0 +1,54 @@
+"""What a leader knows of one follower, in one leader epoch.
+
+A new epoch starts with new objects: what a follower said to an earlier leadership proves nothing now.
+"""
+
+from ..protocol.kinds import Incarnation, Offset
+from .effects import Seconds
+
+UNKNOWN_END = Offset(-1)  # blocks the high watermark, as it is below every offset
+NEVER: Seconds = float("-inf")
+
+
+class Progress:
+    """How far one follower is, and when it last had all that the leader had."""
+
+    __slots__ = (
+        "end_offset",
+        "incarnation",
+        "last_caught_up",
+        "last_fetch",
+        "leader_end_then",
+        "refused_until",
+    )
+
+    def __init__(self, caught_up: Seconds) -> None:
+        self.end_offset: Offset = UNKNOWN_END  # from its fetches: it holds everything before
+        self.incarnation = Incarnation(-1)  # the highest seen
+        self.last_caught_up = caught_up
+        self.last_fetch: Seconds = NEVER
+        self.leader_end_then = Offset(0)  # the leader's end when it last fetched
+        self.refused_until: Seconds = NEVER  # its admission failed a broker check; not asked again before
+
+    @property
+    def fetched_in_epoch(self) -> bool:
+        """Whether it has spoken to this leadership at all."""
+        return self.end_offset != UNKNOWN_END
+
+    def fetched(self, offset: Offset, incarnation: Incarnation, leader_end: Offset, now: Seconds) -> bool:
+        """A fetch from `offset` says: I hold everything before it. False for a voice from an earlier life."""
+        if incarnation < self.incarnation:
+            return False
+        self.incarnation = incarnation
+        if offset >= leader_end:
+            self.last_caught_up = now
+        elif offset >= self.leader_end_then and self.last_fetch > self.last_caught_up:
+            self.last_caught_up = self.last_fetch
+        self.end_offset = offset
+        self.last_fetch = now
+        self.leader_end_then = leader_end
+        return True
+
+    def caught_up(self, leader_end: Offset, now: Seconds, lag_max: Seconds) -> bool:
+        """Whether it has all, or had all not long ago."""
+        return self.end_offset == leader_end or now - self.last_caught_up <= lag_max

@@ -1,0 +1,196 @@
+"""Hosts, listeners and links in memory. Links delay and keep the order of bytes; a cut one stalls.
+
+Addresses are names: a process listens on `(its address, port)` and is dialled by it. A crash resets the
+connections of a host; a cut (of one direction or both) lets bytes wait as TCP lets them wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+from .loop import CrashedHost, Host
+
+if TYPE_CHECKING:
+    from .loop import SimLoop
+
+ORDER_S = 3e-9
+"""What keeps two arrivals apart."""
+CUT_RETRY_S = 0.05
+"""How often a stalled link tries again."""
+
+
+class Server:
+    """What `create_server` answers: something to close."""
+
+    def __init__(self, network: Network, key: tuple[str, int]) -> None:
+        self.network, self.key = network, key
+        self.sockets: tuple[()] = ()
+
+    def close(self) -> None:
+        self.network.listeners.pop(self.key, None)
+
+    async def wait_closed(self) -> None:
+        """Nothing lingers."""
+
+    def is_serving(self) -> bool:
+        return self.key in self.network.listeners
+
+
+class Network:
+    """All links of a world."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.listeners: dict[tuple[str, int], tuple[Any, contextvars.Context, Host]] = {}
+        self.transports: list[Transport] = []
+        self.cuts: set[tuple[str, str]] = set()
+        self.latency_s = (0.0001, 0.002)
+
+    def listen(self, host: Host, address: str, port: int, factory: Any) -> Server:
+        if not host.alive:
+            raise CrashedHost(f"{host.name} is dead")
+        if (address, port) in self.listeners:
+            raise OSError(98, f"{address}:{port} is in use")
+        self.listeners[address, port] = factory, contextvars.copy_context(), host
+        return Server(self, (address, port))
+
+    async def dial(self, host: Host, address: str, port: int, factory: Any) -> Any:
+        """Connect, after the link's delay. A cut link swallows the call until the caller gives up."""
+        if not host.alive:
+            raise CrashedHost(f"{host.name} is dead")
+        await asyncio.sleep(self.delay())
+        while (host.name, address) in self.cuts or (address, host.name) in self.cuts:
+            await asyncio.sleep(CUT_RETRY_S)  # a cut is looked at as TCP looks at it, by trying
+        accept = self.listeners.get((address, port))
+        if accept is None or not host.alive:
+            raise ConnectionRefusedError(111, f"{address}:{port} refuses connections")
+        server_factory, context, server_host = accept
+        near = Transport(self, host, server_host, factory(), contextvars.copy_context())
+        far = Transport(self, server_host, host, context.run(server_factory), context.copy())
+        near.peer, far.peer = far, near
+        self.transports += near, far
+        far.context.run(far.protocol.connection_made, far)  # what the server starts is the server's
+        near.protocol.connection_made(near)
+        return near, near.protocol
+
+    def delay(self) -> float:
+        return self.loop.random.uniform(*self.latency_s)
+
+    def cut(self, source: str, target: str, *, both: bool = True) -> None:
+        """Bytes from `source` to `target` stall (and back, if `both`)."""
+        self.cuts.add((source, target))
+        if both:
+            self.cuts.add((target, source))
+
+    def heal(self) -> None:
+        self.cuts.clear()
+
+    def crash(self, host: Host) -> None:
+        self.listeners = {key: value for key, value in self.listeners.items() if value[2] is not host}
+        for transport in [t for t in self.transports if t.host is host]:
+            transport.dead = True
+            self.transports.remove(transport)
+            transport.peer.arrive(None)
+
+
+class Transport(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(
+        self, network: Network, host: Host, remote: Host, protocol: Any, context: contextvars.Context
+    ) -> None:
+        super().__init__()
+        self.network, self.host, self.remote = network, host, remote
+        self.protocol, self.context = protocol, context
+        self.peer: Transport = self
+        self.dead = self.closing = self.paused = False
+        self.held: list[bytes | None] = []
+        self.last = 0.0
+
+    def write(self, data: Any) -> None:
+        if not (self.dead or self.closing):
+            self.peer.arrive(bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def arrive(self, data: bytes | None) -> None:
+        """Bytes (None: the end) will reach this end later, but never before those sent earlier."""
+        loop = self.network.loop
+        self.last = max(self.last + ORDER_S, loop.now + self.network.delay())
+        loop.call_at(self.last, self._deliver, data, context=self.context)
+
+    def _deliver(self, data: bytes | None) -> None:
+        if self.dead:
+            return
+        if (self.remote.name, self.host.name) in self.network.cuts:
+            again = max(self.last, self.network.loop.now) + CUT_RETRY_S  # stalled: TCP keeps trying
+            self.last = again
+            self.network.loop.call_at(again, self._deliver, data, context=self.context)
+        elif self.paused:
+            self.held.append(data)
+        else:
+            self._hand_over(data)
+
+    def _hand_over(self, data: bytes | None) -> None:
+        if data is None:
+            self.dead = True
+            self._forget()
+            self.protocol.connection_lost(None if self.closing else ConnectionResetError("peer is gone"))
+        elif isinstance(self.protocol, asyncio.BufferedProtocol):
+            view = memoryview(data)
+            while view and not self.dead:
+                buffer = memoryview(self.protocol.get_buffer(len(view)))
+                size = min(len(buffer), len(view))
+                buffer[:size] = view[:size]
+                buffer.release()
+                self.protocol.buffer_updated(size)
+                view = view[size:]
+        else:
+            self.protocol.data_received(data)
+
+    def _forget(self) -> None:
+        if self in self.network.transports:
+            self.network.transports.remove(self)
+
+    def close(self) -> None:
+        if not self.closing and not self.dead:
+            self.closing = self.dead = True
+            self._forget()
+            self.peer.arrive(None)
+            self.network.loop.call_soon(self.protocol.connection_lost, None, context=self.context)
+
+    def abort(self) -> None:
+        self.close()
+
+    def is_closing(self) -> bool:
+        return self.closing or self.dead
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": (self.remote.name, 0), "sockname": (self.host.name, 0)}.get(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self.protocol
+        return protocol
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Writes are never held back here."""
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+        while self.held and not (self.paused or self.dead):
+            self._hand_over(self.held.pop(0))
+
+    def is_reading(self) -> bool:
+        return not self.paused

@@ -1,0 +1,112 @@
+"""What the world's clients do: one sends numbers with acks=all, one reads them, all is written down.
+
+They are the bundled clients, in processes that never crash. Left to others: judging (`checks.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from ..client.admin import Admin
+from ..client.consumer import Consumer
+from ..client.producer import Producer
+from ..client.shapes import Receipt
+from ..protocol.errors import ApiError
+from ..protocol.kinds import TopicPartition
+from .loop import Host
+
+if TYPE_CHECKING:
+    from .world import World
+
+TOPIC = "numbers"
+PARTITIONS = 2
+BOOTSTRAP = "b1:9092,b2:9092,b3:9092"
+PAUSE_S = (0.005, 0.06)
+
+
+class Workload:
+    """Numbers out, numbers in."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.acknowledged: dict[tuple[TopicPartition, int], int] = {}  # where -> number, as the receipts said
+        self.refused: list[str] = []
+        self.seen: dict[tuple[TopicPartition, int], int] = {}  # what a reader was given while it happened
+        self.contradictions: list[str] = []
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+
+    async def begin(self) -> None:
+        """Create the topic and start to send and read."""
+        await self.world.loop.spawn(Host("admin"), self._create())
+        spawn = self.world.loop.spawn
+        self._tasks = [spawn(Host("producer"), self._produce()), spawn(Host("reader"), self._follow())]
+
+    async def finish(self) -> None:
+        """Stop sending, wait for the last receipts, then for the reader to see them."""
+        self._stop.set()
+        async with asyncio.timeout(180):
+            await asyncio.gather(*self._tasks)
+
+    async def _create(self) -> None:
+        async with asyncio.timeout(60), Admin(BOOTSTRAP, random=self._chance()) as admin:
+            await admin.create_topic(TOPIC, PARTITIONS, 3, configs={"min.insync.replicas": "2"})
+
+    async def _produce(self) -> None:
+        draw = self._chance()
+        async with Producer(BOOTSTRAP, random=self._chance(), linger_ms=2) as producer:
+            number = 0
+            while not self._stop.is_set():
+                number += 1
+                partition = draw.randrange(PARTITIONS)
+                await producer.room()
+                sent = producer.send(TOPIC, b"%d" % number, partition=partition)
+                sent.add_done_callback(lambda done, number=number: self._settled(number, done))  # type: ignore[misc]
+                await asyncio.sleep(draw.uniform(*PAUSE_S))
+            await producer.flush()
+
+    def _settled(self, number: int, sent: asyncio.Future[Receipt]) -> None:
+        if sent.cancelled():
+            return
+        error = sent.exception()
+        if error is not None:
+            self.refused.append(f"{number}: {error!r}")
+            return
+        receipt = sent.result()
+        place = (TopicPartition(receipt.topic, receipt.partition), receipt.offset)
+        if place in self.acknowledged:
+            self.contradictions.append(
+                f"{place} was acknowledged for {self.acknowledged[place]} and {number}"
+            )
+        self.acknowledged[place] = number
+        self._compare(place, number)
+
+    async def _follow(self) -> None:
+        """Read what is committed, as it comes, up to everything that was acknowledged."""
+        async with Consumer(BOOTSTRAP, random=self._chance(), auto_offset_reset="earliest") as consumer:
+            consumer.assign(self.partitions)
+            while not (self._stop.is_set() and self.acknowledged.keys() <= self.seen.keys()):
+                try:
+                    records = await consumer.poll(200)
+                except ApiError as error:
+                    self.contradictions.append(f"the reader was refused: {error!r}")
+                    return
+                for record in records:
+                    place = (TopicPartition(record.topic, record.partition), record.offset)
+                    self._compare(place, int(record.value))
+                    self.seen[place] = int(record.value)
+
+    def _compare(self, place: tuple[TopicPartition, int], number: int) -> None:
+        """What was promised at a place and what was read there must be one and the same, at any time."""
+        for told in (self.acknowledged.get(place), self.seen.get(place)):
+            if told is not None and told != number:
+                self.contradictions.append(f"{place} held {told}, then {number}")
+
+    def _chance(self) -> random.Random:
+        return random.Random(self.world.random.getrandbits(64))

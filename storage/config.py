@@ -1,0 +1,288 @@
+"""StorageConfig and TopicConfig: how logs are cut, kept and flushed.
+
+A broker's StorageConfig gives the defaults, a topic's overrides win. Names and defaults are Kafka's.
+Left to others: nesting in the broker's configuration (broker/config.py) and where overrides are kept
+(the controller's /config znodes).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, Field, field_validator
+
+from .options import InvalidConfig, Option, build, option, options, parse_value, text_of
+
+__all__ = ["InvalidConfig", "Option", "StorageConfig", "TopicConfig", "option", "options", "text_of"]
+
+DAY_MS = 24 * 3600 * 1000
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+
+TimestampType = Literal["CreateTime", "LogAppendTime"]
+CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
+POLICIES = frozenset({"delete", "compact"})
+
+
+def check_policy(text: str) -> str:
+    """A cleanup policy: delete, compact, or both."""
+    parts = [part.strip() for part in text.split(",")]
+    if not POLICIES.issuperset(parts):
+        raise ValueError("must be a list of delete, compact")
+    return ",".join(parts)
+
+
+class StorageConfig(BaseModel, frozen=True, extra="forbid"):
+    """What a broker does with logs unless a topic says otherwise."""
+
+    segment_bytes: int = option(
+        1 << 30,
+        ge=14,
+        le=INT32_MAX,
+        kafka="log.segment.bytes",
+        restart=False,
+        help="A segment is closed when it would grow past this.",
+    )
+    segment_ms: int = option(
+        7 * DAY_MS,
+        ge=1,
+        kafka="log.roll.ms",
+        restart=False,
+        help="A segment is closed when its first batch is older than this.",
+    )
+    index_bytes_max: int = option(
+        10 << 20,
+        ge=24,
+        le=INT32_MAX,
+        kafka="log.index.size.max.bytes",
+        restart=False,
+        help="A segment is closed when one of its indexes would grow past this.",
+    )
+    index_interval_bytes: int = option(
+        4096,
+        ge=0,
+        le=INT32_MAX,
+        kafka="log.index.interval.bytes",
+        restart=False,
+        help="One entry in the indexes for about every so many bytes of log.",
+    )
+    cleanup_policy: str = option(
+        "delete",
+        kafka="log.cleanup.policy",
+        restart=False,
+        help="delete drops old segments, compact keeps the last record of each key; both may be given.",
+    )
+    retention_ms: int = option(
+        7 * DAY_MS,
+        ge=-1,
+        kafka="log.retention.ms",
+        restart=False,
+        help="Segments whose last record is older than this may go; -1 keeps them for ever.",
+    )
+    retention_bytes: int = option(
+        -1,
+        ge=-1,
+        kafka="log.retention.bytes",
+        restart=False,
+        help="The oldest segments may go while a partition is larger than this; -1 for no limit.",
+    )
+    retention_check_interval_ms: int = option(
+        300_000,
+        ge=1,
+        kafka="log.retention.check.interval.ms",
+        help="How often to look for segments that may go.",
+    )
+    file_delete_delay_ms: int = option(
+        60_000,
+        ge=0,
+        kafka="log.segment.delete.delay.ms",
+        restart=False,
+        help="How long a segment that is no longer part of its log stays on the disk.",
+    )
+    message_bytes_max: int = option(
+        1_048_588,
+        ge=0,
+        le=INT32_MAX,
+        kafka="message.max.bytes",
+        restart=False,
+        help="The largest batch a producer may send.",
+    )
+    message_timestamp_type: TimestampType = option(
+        "CreateTime",
+        kafka="log.message.timestamp.type",
+        restart=False,
+        help="CreateTime keeps the producer's timestamps, LogAppendTime sets the broker's.",
+    )
+    message_timestamp_before_max_ms: int = option(
+        INT64_MAX,
+        ge=0,
+        le=INT64_MAX,
+        kafka="log.message.timestamp.before.max.ms",
+        restart=False,
+        help="How far a producer's timestamp may lie behind the broker's clock.",
+    )
+    message_timestamp_after_max_ms: int = option(
+        INT64_MAX,
+        ge=0,
+        le=INT64_MAX,
+        kafka="log.message.timestamp.after.max.ms",
+        restart=False,
+        help="How far a producer's timestamp may lie ahead of the broker's clock.",
+    )
+    compression_type: CompressionType = option(
+        "producer",
+        kafka="compression.type",
+        restart=False,
+        help="The codec in which batches are kept; producer keeps each as it came.",
+    )
+    min_insync_replicas: int = option(
+        1,
+        ge=1,
+        kafka="min.insync.replicas",
+        restart=False,
+        help="acks=all is refused while fewer replicas than this are in sync.",
+    )
+    unclean_leader_election_enable: bool = option(
+        False,
+        kafka="unclean.leader.election.enable",
+        restart=False,
+        help="Whether a replica that is not in sync may lead when no other is left. Loses records.",
+    )
+    flush_before_ack: bool = option(
+        False,
+        kafka="log.flush.before.ack",
+        help="Count records as held only when they are on the medium (fdatasync), not in the page cache.",
+    )
+    flush_checkpoint_interval_ms: int = option(
+        60_000,
+        ge=1,
+        kafka="log.flush.offset.checkpoint.interval.ms",
+        help="How often the recovery points and log start offsets are written down.",
+    )
+    high_watermark_checkpoint_interval_ms: int = option(
+        5_000,
+        ge=1,
+        kafka="replica.high.watermark.checkpoint.interval.ms",
+        help="How often the high watermarks are written down.",
+    )
+    producer_id_expiration_ms: int = option(
+        DAY_MS,
+        ge=1,
+        kafka="producer.id.expiration.ms",
+        restart=False,
+        help="A producer that has been silent for so long is forgotten, and its sequences with it.",
+    )
+    producer_ids_max: int = option(
+        10_000,
+        ge=1,
+        kafka="strandline.log.producer.ids.max",
+        restart=False,
+        help="How many producers one partition remembers; the longest silent ones are forgotten first.",
+    )
+    tail_cache_bytes: int = option(
+        1 << 20,
+        ge=0,
+        kafka="strandline.log.tail.cache.bytes",
+        help="How much of the end of a busy partition is kept in memory for its readers.",
+    )
+    sealed_open_max: int = option(
+        1_000,
+        ge=1,
+        kafka="strandline.log.sealed.open.max",
+        help="How many closed segments, over all partitions, may be open for reading at once.",
+    )
+    validate_records: bool = option(
+        False,
+        kafka="log.validate.records",
+        restart=False,
+        help="Look into every produced batch, not only at its header and checksum.",
+    )
+
+    _policy = field_validator("cleanup_policy")(check_policy)
+
+
+def topic_option(default_from: str, kafka: str) -> Any:
+    """A topic's own setting: help and bounds are those of the broker's option `default_from`."""
+    base = StorageConfig.model_fields[default_from]
+    bounds = {
+        bound: getattr(meta, bound)
+        for meta in base.metadata
+        for bound in ("ge", "le")
+        if hasattr(meta, bound)
+    }
+    return Field(
+        base.default,
+        description=base.description,
+        json_schema_extra={"kafka": kafka, "restart": False, "secret": False, "default_from": default_from},
+        **bounds,
+    )
+
+
+class TopicConfig(BaseModel, frozen=True, extra="forbid"):
+    """What holds for one topic: the broker's defaults with the topic's overrides on top."""
+
+    cleanup_policy: str = topic_option("cleanup_policy", "cleanup.policy")
+    compression_type: CompressionType = topic_option("compression_type", "compression.type")
+    file_delete_delay_ms: int = topic_option("file_delete_delay_ms", "file.delete.delay.ms")
+    index_bytes_max: int = topic_option("index_bytes_max", "segment.index.bytes")
+    index_interval_bytes: int = topic_option("index_interval_bytes", "index.interval.bytes")
+    max_message_bytes: int = topic_option("message_bytes_max", "max.message.bytes")
+    message_timestamp_type: TimestampType = topic_option("message_timestamp_type", "message.timestamp.type")
+    message_timestamp_before_max_ms: int = topic_option(
+        "message_timestamp_before_max_ms", "message.timestamp.before.max.ms"
+    )
+    message_timestamp_after_max_ms: int = topic_option(
+        "message_timestamp_after_max_ms", "message.timestamp.after.max.ms"
+    )
+    min_insync_replicas: int = topic_option("min_insync_replicas", "min.insync.replicas")
+    retention_bytes: int = topic_option("retention_bytes", "retention.bytes")
+    retention_ms: int = topic_option("retention_ms", "retention.ms")
+    segment_bytes: int = topic_option("segment_bytes", "segment.bytes")
+    segment_ms: int = topic_option("segment_ms", "segment.ms")
+    unclean_leader_election_enable: bool = topic_option(
+        "unclean_leader_election_enable", "unclean.leader.election.enable"
+    )
+
+    _policy = field_validator("cleanup_policy")(check_policy)
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @classmethod
+    def of(cls, defaults: StorageConfig) -> Self:
+        """A topic without overrides."""
+        return cls.from_names({}, defaults)
+
+    @classmethod
+    def from_names(cls, names: Mapping[str, str], defaults: StorageConfig) -> Self:
+        """From Kafka's names and texts; InvalidConfig tells the first name that cannot stand."""
+        values: dict[str, Any] = {f: getattr(defaults, d) for f, d in DEFAULT_FROM.items()}
+        for name, text in names.items():
+            declared = TOPIC_OPTIONS.get(name)
+            if declared is None:
+                raise InvalidConfig(name, text, "unknown topic configuration")
+            values[declared.field] = parse_value(declared, text)
+        return build(cls, values, {o.field: name for name, o in TOPIC_OPTIONS.items()})
+
+    def to_names(self) -> dict[str, str]:
+        """All settings in Kafka's names and texts."""
+        return {name: text_of(getattr(self, o.field)) for name, o in TOPIC_OPTIONS.items()}
+
+
+TOPIC_OPTIONS: dict[str, Option] = {o.kafka: o for o in options(TopicConfig) if o.kafka}
+
+
+def _default_from() -> dict[str, str]:
+    extras = {name: info.json_schema_extra for name, info in TopicConfig.model_fields.items()}
+    return {name: str(extra["default_from"]) for name, extra in extras.items() if isinstance(extra, dict)}
+
+
+DEFAULT_FROM: dict[str, str] = _default_from()  # a topic's field -> the broker's field behind it

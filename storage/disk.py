@@ -1,0 +1,265 @@
+"""Disk and File: the one door to the file system.
+
+Files are raw descriptors: what `append` has returned stands in the page cache and survives the death
+of this process, which is what the proof of intactness rests upon (docs/replication.md). The simulator
+puts its own Disk here and injects its faults at this door.
+Left to others: what a fault means (storage/log.py, storage/incarnation.py).
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..protocol.primitives import Buffer
+
+IOV_MAX = 1024  # the kernel takes no more buffers in one call
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class DiskError(Exception):
+    """A file call failed; `path` says where."""
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(f"{path}: {error}")
+        self.path = path
+        self.error = error
+
+
+class DiskFull(DiskError):
+    """No room. The log was cut back to its old end; room may come back by itself."""
+
+
+class DiskFailed(DiskError):
+    """The disk cannot be trusted any more. Nothing may be appended to this directory."""
+
+
+class DirectoryLocked(Exception):
+    """Another process holds this log directory."""
+
+
+def disk_error(path: str, error: OSError) -> DiskError:
+    """Sort an OSError: a full disk heals by itself, everything else does not."""
+    return DiskFull(path, error) if error.errno in FULL else DiskFailed(path, error)
+
+
+class File(Protocol):
+    """An open file. Positions count bytes; every call either does all it was asked or raises OSError."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end and return their bytes. After an OSError a part may stand there."""
+        ...
+
+    def pread(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, position: int, data: Buffer) -> None: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return when the data is on the medium. A failed sync must never be tried again."""
+        ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A held directory lock."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system, as far as the broker needs one. Paths are absolute."""
+
+    def open(self, path: str, create: bool = False) -> File: ...
+
+    def read(self, path: str) -> bytes:
+        """A whole small file. FileNotFoundError when there is none."""
+        ...
+
+    def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
+        """Put `data` in place of the file in one step: readers see the old or the new, never a mixture."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in sorted order."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def mkdir(self, path: str) -> None:
+        """Make the directory and its parents, if they are missing."""
+        ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def rmtree(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Hold the lock file at `path` until released or the process ends. DirectoryLocked if it is held."""
+        ...
+
+    def free_bytes(self, path: str) -> int: ...
+
+
+class RealFile:
+    """A raw descriptor with its end known. Not opened with O_APPEND: pwrite would ignore its position."""
+
+    __slots__ = ("_end", "_fd")
+
+    def __init__(self, path: str, create: bool) -> None:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._fd = os.open(path, flags, 0o644)
+        self._end = os.fstat(self._fd).st_size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        total = 0
+        if len(buffers) == 1:
+            data = buffers[0]
+            total = len(data)
+            written = os.pwrite(self._fd, data, self._end)
+            self._end += written
+            if written == total:
+                return written
+            buffers = [memoryview(data)[written:]]
+        else:
+            total = sum(map(len, buffers))
+        self._append_all([memoryview(b) for b in buffers if len(b)])
+        return total
+
+    def _append_all(self, views: list[memoryview]) -> None:
+        while views:
+            written = os.pwritev(self._fd, views[:IOV_MAX], self._end)
+            if written == 0:
+                raise OSError(errno.EIO, "a write took nothing")
+            self._end += written
+            done = 0
+            while done < len(views) and written >= len(views[done]):
+                written -= len(views[done])
+                done += 1
+            del views[:done]
+            if written:
+                views[0] = views[0][written:]
+
+    def pread(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < size and (data := os.pread(self._fd, size - have, position + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, position: int, data: Buffer) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, position)
+            view = view[written:]
+            position += written
+            self._end = max(self._end, position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._end = size
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        return self._end
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class RealLock:
+    """An flock: the kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise DirectoryLocked(f"{path} is held by another process") from None
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class RealDisk:
+    """The operating system's file system."""
+
+    def open(self, path: str, create: bool = False) -> File:
+        return RealFile(path, create)
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+
+    def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
+        temporary = f"{path}.tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        try:
+            os.fchmod(fd, mode)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+        if sync:
+            self.sync_dir(os.path.dirname(path))
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def rmtree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> Lock:
+        return RealLock(path)
+
+    def free_bytes(self, path: str) -> int:
+        return shutil.disk_usage(path).free

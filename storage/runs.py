@@ -1,0 +1,37 @@
+"""What a follower asks of a run of batches before it writes them. Pure.
+
+Left to others: fetching them (broker/fetchers.py), writing them (storage/log.py).
+"""
+
+from ..protocol.batches import BatchHeader, crc_ok, headers
+from ..protocol.primitives import Buffer, Malformed
+from .segment import CorruptBatch
+
+Placed = tuple[int, BatchHeader]  # where in the run, and what
+
+
+class OffsetGap(Exception):
+    """Replicated batches do not follow the end of this log."""
+
+
+def checked_run(
+    records: Buffer, expected: int, epoch: int, epoch_max: int | None, gaps_allowed: bool
+) -> list[Placed]:
+    """The complete batches of `records`, if they continue a log that ends at `expected` under `epoch`.
+
+    A batch cut short at the end is ignored: fetches cut there.
+    """
+    try:
+        run = list(headers(records))
+    except Malformed as error:
+        raise CorruptBatch(str(error)) from error
+    for position, header in run:
+        base = header.base_offset
+        if not crc_ok(records, position, header):
+            raise CorruptBatch(f"the checksum of the batch at {base} does not match")
+        if header.leader_epoch < epoch or (epoch_max is not None and header.leader_epoch > epoch_max):
+            raise CorruptBatch(f"the batch at {base} has epoch {header.leader_epoch} after {epoch}")
+        if base < expected or (base > expected and not gaps_allowed):
+            raise OffsetGap(f"a batch at {base} came, the log ends at {expected}")
+        expected, epoch = header.next_offset, header.leader_epoch
+    return run

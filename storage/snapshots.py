@@ -1,0 +1,65 @@
+"""Producer snapshots in a log's directory: taken at each roll and clean close, used when a log is opened.
+
+Left to others: what is in them (storage/producers.py).
+"""
+
+from collections.abc import Sequence
+
+from .disk import Disk
+from .producers import InvalidSnapshot, ProducerStates
+from .segment import Segment, file_name
+
+SUFFIX = ".snapshot"
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """The offsets before which snapshots were taken, rising."""
+    names = (name.removesuffix(SUFFIX) for name in disk.listdir(directory) if name.endswith(SUFFIX))
+    return sorted(int(stem) for stem in names if len(stem) == 20 and stem.isdigit())
+
+
+def take(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> None:
+    """Write down the state as of `end_offset`. Not synced: what is lost is rebuilt from headers."""
+    path = f"{directory}/{file_name(end_offset, SUFFIX)}"
+    disk.replace(path, producers.snapshot(), sync=False)
+
+
+def drop(disk: Disk, directory: str, low: int | None = None, high: int | None = None) -> None:
+    """Remove snapshots taken before `low` or after `high`."""
+    for offset in snapshot_offsets(disk, directory):
+        if (low is not None and offset < low) or (high is not None and offset > high):
+            disk.unlink(f"{directory}/{file_name(offset, SUFFIX)}")
+
+
+def rebuild(
+    disk: Disk, directory: str, producers: ProducerStates, segments: Sequence[Segment], end_offset: int
+) -> None:
+    """Bring `producers` to the state as of `end_offset`: newest usable snapshot, then batch headers."""
+    start = restore_newest(disk, directory, producers, end_offset)
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if following is not None and following.base_offset <= start:
+            continue
+        found = segment.locate(max(start, segment.base_offset)) if segment.size else None
+        if found is None:
+            continue
+        for _, header in segment.headers(found[0]):
+            if header.base_offset >= end_offset:
+                return
+            if header.base_offset >= start:
+                producers.update(header, header.base_offset)
+
+
+def restore_newest(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> int:
+    """Restore the newest good snapshot up to `end_offset`; returns its offset, 0 without one."""
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        path = f"{directory}/{file_name(offset, SUFFIX)}"
+        if offset > end_offset:
+            continue
+        try:
+            producers.restore(disk.read(path))
+        except InvalidSnapshot:
+            disk.unlink(path)
+        else:
+            return offset
+    producers.clear()
+    return 0

@@ -1,0 +1,72 @@
+"""The asyncio face of a local cluster: real brokers, a real ZooKeeper, a temporary directory."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ..cli.cluster import LocalCluster
+
+
+class Cluster:
+    """A running cluster. Signals are waited for; what follows from them is the test's to wait for."""
+
+    def __init__(self, local: LocalCluster) -> None:
+        self.local = local
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are given as `bootstrap.servers`."""
+        return self.local.bootstrap
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper's address."""
+        return self.local.zookeeper
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The id of the broker that leads the partition, or -1."""
+        return self.local.leader(topic, partition)
+
+    def controller(self) -> int:
+        """The id of the controller's broker, or -1."""
+        return self.local.controller()
+
+    async def kill(self, broker: int) -> None:
+        """SIGKILL."""
+        await asyncio.to_thread(self.local.brokers[broker].kill)
+
+    async def stop(self, broker: int) -> None:
+        """SIGTERM: a controlled shutdown, waited for."""
+        await asyncio.to_thread(self.local.brokers[broker].stop)
+
+    async def pause(self, broker: int) -> None:
+        """SIGSTOP: the process stands still, its connections stay open."""
+        self.local.brokers[broker].pause()
+
+    async def resume(self, broker: int) -> None:
+        """SIGCONT."""
+        self.local.brokers[broker].resume()
+
+    async def restart(self, broker: int) -> None:
+        """Kill it if it runs, start it again, and wait until it knows the cluster."""
+        process = self.local.brokers[broker]
+        await asyncio.to_thread(process.kill)
+        process.start()
+        alive = sum(one.alive for one in self.local.brokers.values())
+        await asyncio.to_thread(self.local.wait_ready, alive)
+
+
+@asynccontextmanager
+async def cluster(
+    brokers: int = 3, *, settings: Mapping[str, str] | None = None, zookeeper: str | None = None
+) -> AsyncIterator[Cluster]:
+    """A cluster for the length of a test. `settings` are Kafka names for every broker."""
+    with tempfile.TemporaryDirectory(prefix="strandline-") as directory:
+        local = LocalCluster(Path(directory), brokers, settings=settings, zookeeper=zookeeper)
+        await asyncio.to_thread(local.start)
+        try:
+            yield Cluster(local)
+        finally:
+            await asyncio.to_thread(local.kill)

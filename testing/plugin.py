@@ -1,0 +1,16 @@
+"""A pytest plugin: the fixture `strandline_cluster`, a running cluster of three brokers."""
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def strandline_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """A `LocalCluster` for the whole run; topics are the test's own."""
+    from ..cli.cluster import LocalCluster
+
+    local = LocalCluster(tmp_path_factory.mktemp("strandline"), 3)
+    local.start()
+    yield local
+    local.kill()

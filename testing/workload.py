@@ -1,0 +1,182 @@
+"""Clients under which brokers are killed: one sends numbers with acks=all, one reads them as they come.
+
+    with Workload(cluster.bootstrap, "orders", 6) as load:
+        load.wait_acknowledged(500)
+        cluster.brokers[2].kill()
+        load.wait_acknowledged(500)
+    assert judge(load.finish()).good
+
+They are the bundled clients with their default patience, in a thread with an event loop of its own. All they
+do is noted in a `History`. Left to others: what the history says (history.py), the accidents.
+"""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from ..client.consumer import Consumer
+from ..client.producer import Producer
+from ..client.shapes import Receipt
+from ..client.sync import LoopThread
+from ..protocol.errors import ApiError
+from ..protocol.kinds import TopicPartition
+from .history import History
+
+EVERY_S = 0.005
+VALUE_BYTES = 100
+POLL_MS = 200
+FINAL_READ_S = 60.0
+
+
+class Workload:
+    """Numbers out and in. `wait_acknowledged` and `finish` block; `history` may be looked at in between."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, *, every_s: float = EVERY_S, **producer: Any
+    ) -> None:
+        """One number every `every_s` seconds, in turn to each partition; `producer` are its options."""
+        self.history = History()
+        self.refused: list[str] = []
+        self.troubles: list[str] = []  # what made the reader or the sender stop
+        self.partitions = [TopicPartition(topic, number) for number in range(partitions)]
+        self._bootstrap, self._topic, self._every_s, self._options = bootstrap, topic, every_s, producer
+        self._count = 0
+        self._thread = LoopThread("strandline-workload")
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __enter__(self) -> Self:
+        self._thread.call(self._begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop sending and wait for the last receipts; after a failure, just stop."""
+        try:
+            self._thread.run(self._end if kind is None else self._abandon)
+        finally:
+            self._thread.close()
+
+    @property
+    def acknowledged(self) -> int:
+        """How many receipts have come."""
+        return self._count
+
+    def wait_acknowledged(self, more: int, within_s: float = 30.0) -> None:
+        """Wait for `more` receipts from now on. AssertionError if they do not come."""
+        goal, deadline = self._count + more, time.monotonic() + within_s
+        while self._count < goal:
+            assert not self.troubles, self.troubles[0]
+            assert time.monotonic() < deadline, (
+                f"{goal - self._count} of {more} receipts were missing after {within_s:g} s"
+            )
+            time.sleep(0.01)
+
+    def wait_acknowledged_everywhere(self, within_s: float = 30.0) -> None:
+        """Wait until each partition has acknowledged something that was sent after this call."""
+        asked, deadline = time.monotonic(), time.monotonic() + within_s
+        missing = set(self.partitions)
+        while missing:
+            late = sorted(map(str, missing))
+            assert not self.troubles, self.troubles[0]
+            assert time.monotonic() < deadline, f"no receipts from {', '.join(late)} within {within_s:g} s"
+            time.sleep(0.01)
+            recent = self._thread.call(lambda: self._since(asked))
+            missing -= recent
+
+    def finish(self) -> History:
+        """Read every partition from its first record to its end, and hand out the whole history."""
+        thread = LoopThread("strandline-final-read")
+        try:
+            thread.run(self._read_whole)
+        finally:
+            thread.close()
+        return self.history
+
+    # -- on the loop
+
+    def _begin(self) -> None:
+        self._tasks = [asyncio.ensure_future(self._send()), asyncio.ensure_future(self._follow())]
+
+    def _since(self, asked: float) -> set[TopicPartition]:
+        recent: set[TopicPartition] = set()
+        for send in reversed(self.history.sends.values()):
+            if send.sent_s < asked:
+                break
+            if send.settled_s > 0:
+                recent.add(send.partition)
+        return recent
+
+    async def _end(self) -> None:
+        self._stop.set()
+        await asyncio.gather(*self._tasks)
+
+    async def _abandon(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _send(self) -> None:
+        async with Producer(self._bootstrap, **self._options) as producer:
+            number = 0
+            while not self._stop.is_set():
+                partition = self.partitions[number % len(self.partitions)]
+                await producer.room()
+                value = number.to_bytes(8, "big").ljust(VALUE_BYTES, b".")
+                self.history.sending(number, partition, time.monotonic())
+                sent = producer.send(self._topic, value, partition=partition.partition)
+                sent.add_done_callback(lambda done, number=number: self._settled(number, done))  # type: ignore[misc]
+                number += 1
+                await asyncio.sleep(self._every_s)
+            await producer.flush()
+
+    def _settled(self, number: int, sent: "asyncio.Future[Receipt]") -> None:
+        if sent.cancelled():
+            return
+        error = sent.exception()
+        if error is not None:
+            self.refused.append(f"{number}: {error!r}")
+            return
+        self.history.acknowledged(number, sent.result().offset, time.monotonic())
+        self._count += 1
+
+    async def _follow(self) -> None:
+        """Read what is committed as it comes, until everything that was acknowledged was there to read."""
+        async with Consumer(self._bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign(self.partitions)
+            while not self._stop.is_set():
+                try:
+                    records = await consumer.poll(POLL_MS)
+                except ApiError as error:
+                    self.troubles.append(f"the reader was refused: {error!r}")
+                    return
+                if records:
+                    self.history.polled(
+                        (TopicPartition(r.topic, r.partition), r.offset, number_in(r.value)) for r in records
+                    )
+
+    async def _read_whole(self) -> None:
+        async with (
+            asyncio.timeout(FINAL_READ_S),
+            Consumer(self._bootstrap, auto_offset_reset="earliest") as consumer,
+        ):
+            consumer.assign(self.partitions)
+            asked = time.monotonic()
+            ends = await consumer.end_offsets(self.partitions)
+            found: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in self.partitions}
+            for partition, end in ends.items():
+                self.history.told_end(partition, end, asked)
+                consumer.seek(partition, 0)
+            while any([await consumer.position(tp) < end for tp, end in ends.items()]):
+                for record in await consumer.poll(POLL_MS, max_records=10_000):
+                    place = TopicPartition(record.topic, record.partition)
+                    found[place].append((record.offset, number_in(record.value)))
+            for partition, records in found.items():
+                self.history.read_whole(partition, records)
+
+
+def number_in(value: bytes) -> int:
+    """The number that `Workload` put in front of a value."""
+    return int.from_bytes(value[:8], "big")

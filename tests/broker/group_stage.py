@@ -1,0 +1,145 @@
+"""A stage for the group coordinator: a log in memory, acknowledgements by hand, a clock that is set."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from strandline.broker.config_sections import GroupsConfig
+from strandline.broker.group_state import JoinAsked, Joined, SyncAsked, Synced
+from strandline.broker.groups import GroupCoordinator
+from strandline.broker.metadata import Picture
+from strandline.broker.offsets_topic import OffsetsTopic
+from strandline.protocol.batches import headers, stamp
+from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
+from strandline.protocol.kinds import Epoch, Offset, TopicPartition
+from strandline.protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from strandline.protocol.primitives import Slices
+from strandline.storage.disk import DiskError
+
+TP = TopicPartition("__consumer_offsets", 0)
+
+
+class Clock:
+    """Wall time as the test sets it."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.ms
+
+
+class MemoryLog:
+    """A log of whole batches."""
+
+    def __init__(self) -> None:
+        self.partition = TP
+        self.start_offset = 0
+        self.end_offset = 0
+        self.batches: list[tuple[int, bytes]] = []
+
+    def append(self, batch: bytearray) -> int:
+        (_, header), *_ = headers(batch)
+        base = self.end_offset
+        stamp(batch, 0, Offset(base), Epoch(1))
+        self.batches.append((base, bytes(batch)))
+        self.end_offset = base + header.record_count
+        return base
+
+    def read(self, offset: int, bytes_max: int, end: int) -> Slices:
+        """One batch at a time, so that loading has many slices."""
+        return Slices([next((batch for base, batch in self.batches if base >= offset), b"")])
+
+
+@dataclass
+class Partition:
+    """What `on_leading` is given."""
+
+    log: MemoryLog
+
+    def mark(self) -> None:
+        """The stage settles by hand."""
+
+    def disk_failed(self, error: DiskError) -> None:
+        raise AssertionError("this disk does not fail") from error
+
+
+@dataclass
+class Stage:
+    """A coordinator that leads the only partition, with every write held back until `commit`."""
+
+    config: GroupsConfig = field(
+        default_factory=lambda: GroupsConfig(offsets_partitions=1, initial_rebalance_delay_ms=0)
+    )
+    log: MemoryLog = field(default_factory=MemoryLog)
+    clock: Clock = field(default_factory=Clock)
+    waiting: list[tuple[Callable[[ErrorCode, int], None], int]] = field(default_factory=list)
+    created: list[CreateTopicsRequest] = field(default_factory=list)
+    is_leader: bool = True
+
+    def __post_init__(self) -> None:
+        self.picture = Picture()
+        topic = OffsetsTopic(self.config, lambda: self.picture, self._create)
+        self.groups = GroupCoordinator(self.config, self._append, self.clock, Random(1), topic)
+
+    async def _create(self, request: CreateTopicsRequest, timeout_ms: int) -> CreateTopicsResponse:
+        self.created.append(request)
+        return CreateTopicsResponse(topics=[])
+
+    def _append(
+        self,
+        tp: TopicPartition,
+        batch: bytearray,
+        on_committed: Callable[[ErrorCode, int], None],
+        deadline: float,
+    ) -> None:
+        assert tp == TP
+        if not self.is_leader:
+            raise NotLeaderOrFollower("moved")
+        self.waiting.append((on_committed, self.log.append(batch)))
+
+    def commit(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Acknowledge everything that waits."""
+        waiting, self.waiting = self.waiting, []
+        for on_committed, base in waiting:
+            on_committed(error, base if error is ErrorCode.NONE else -1)
+
+    async def lead(self) -> "Stage":
+        """Take the partition and load it."""
+        self.groups.start()
+        self.groups.on_leading(Partition(self.log))
+        while self.groups.is_loading:
+            await asyncio.sleep(0)
+        return self
+
+    async def successor(self) -> "Stage":
+        """Another broker, with the same log."""
+        return await Stage(self.config, self.log, self.clock).lead()
+
+    def join(self, client: str, member_id: str = "", session_ms: int = 10_000) -> list[Joined]:
+        """A v3 join; the answers appear in the list."""
+        told: list[Joined] = []
+        asked = JoinAsked(
+            member_id,
+            None,
+            client,
+            "/127.0.0.1",
+            session_ms,
+            30_000,
+            "consumer",
+            (("range", b"m"),),
+            False,
+            False,
+        )
+        self.groups.join("g", asked, told.append)
+        return told
+
+    def sync(self, member_id: str, generation: int, **given: bytes) -> list[Synced]:
+        """A sync; the answers appear in the list."""
+        told: list[Synced] = []
+        assignments = tuple((name.replace("_", "-"), work) for name, work in given.items()) or (
+            (member_id, b"p0"),
+        )
+        self.groups.sync("g", SyncAsked(member_id, None, generation, None, None, assignments), told.append)
+        return told

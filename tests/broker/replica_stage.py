@@ -1,0 +1,282 @@
+"""A cluster in one process: real sockets, real logs, ZooKeeper in memory; the test is the controller."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from strandline.broker.config import BrokerConfig
+from strandline.broker.context import Broker
+from strandline.broker.dispatch import HANDLERS
+from strandline.broker.metadata import Picture
+from strandline.broker.metrics import Metrics
+from strandline.broker.replicas import Replicas
+from strandline.broker.server import Server
+from strandline.client.clock import SystemClock
+from strandline.client.connection import Connection
+from strandline.controller import documents
+from strandline.controller.registry import Create, SetData
+from strandline.protocol.apis import Api
+from strandline.protocol.kinds import Incarnation, TopicPartition
+from strandline.protocol.messages.control import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from strandline.protocol.records import BatchBuilder
+from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.storage.disk import RealDisk
+from strandline.storage.logs import Logs
+
+TOPIC, TOPIC_ID = "t", UUID(int=7)
+TP = TopicPartition(TOPIC, 0)
+VERSIONS = {
+    Api.PRODUCE: 10, Api.FETCH: 16, Api.LIST_OFFSETS: 8, Api.OFFSET_FOR_LEADER_EPOCH: 4,
+    Api.LEADER_AND_ISR: 7, Api.STOP_REPLICA: 4, Api.UPDATE_METADATA: 8,
+}  # fmt: skip
+
+
+class DirectRegistry:
+    """A session with the ZooKeeper in memory that is never slow and never lost."""
+
+    def __init__(self, zookeeper: SimZooKeeper) -> None:
+        self.zookeeper = zookeeper
+        self.session_id = zookeeper.open(60.0, 0.0).id
+        self.generation = 1
+        self.connected = True
+
+    def listen(self, listener: Any) -> Any:
+        return lambda: None
+
+    async def get(self, path: str, watch: Any = None) -> Any:
+        await asyncio.sleep(0)
+        return self.zookeeper.get(path, self.session_id, None)
+
+    async def multi(self, ops: Any) -> Any:
+        await asyncio.sleep(0)
+        return self.zookeeper.multi(ops, self.session_id)
+
+
+class Member:
+    """One broker of the stage."""
+
+    def __init__(self, cluster: "Cluster", id: int, directory: Path, **options: Any) -> None:
+        self.cluster = cluster
+        self.id = id
+        self.incarnation = Incarnation(1)
+        self.config = BrokerConfig.model_validate(
+            {
+                "broker_id": id,
+                "log_dirs": str(directory),
+                "listeners": "PLAINTEXT://127.0.0.1:0,CLIENT://127.0.0.1:0",
+                "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CLIENT:PLAINTEXT",
+                "zookeeper": {"connect": "127.0.0.1:1"},
+                "replication": {"lag_time_max_ms": 1000, "fetch_wait_max_ms": 400},
+                **options,
+            }
+        )
+        self.failures: list[BaseException] = []
+        self.ports: dict[str, int] = {}
+
+    async def start(self) -> None:
+        clock, disk = SystemClock(), RealDisk()
+        self.server = Server(self.config, Metrics(), HANDLERS, self.failures.append)
+        self.ports = await self.server.bind(self.config.endpoints)
+        self.logs = Logs.open(
+            list(self.config.directories), disk, self.config.storage, clock,
+            clean=False, before_loss=lambda *_: None,
+        )  # fmt: skip
+        self.replicas = Replicas(
+            self.config, self.incarnation, self.logs, cast(Any, self.cluster.registry), clock,
+            self.server.wake, is_known=lambda tp: tp.topic == TOPIC, on_failure=self.failures.append,
+        )  # fmt: skip
+        nothing = cast(Any, None)
+        self.broker = Broker(
+            config=self.config, clock=clock, cluster_id="c", incarnation=self.incarnation, metadata=Picture(),
+            metrics=self.server.metrics, replicas=self.replicas, groups=nothing, controller=nothing,
+            forwarder=nothing, producer_ids=nothing, wake=self.server.wake, fail=self.failures.append,
+        )  # fmt: skip
+        self.replicas.start()
+        self.server.open(self.broker)
+        await self.cluster.register(self)
+        self.control = await self.connect("PLAINTEXT")
+
+    async def connect(self, listener: str = "CLIENT") -> Connection:
+        deadline = asyncio.get_running_loop().time() + 5
+        return await Connection.open(
+            "127.0.0.1", self.ports[listener], deadline=deadline, versions=cast(Any, VERSIONS)
+        )
+
+    async def stop(self) -> None:
+        await self.control.close()
+        await self.server.stop()
+        await self.replicas.stop()
+        self.logs.close(clean=False)
+        assert not self.failures
+
+    @property
+    def partition(self) -> Any:
+        return self.replicas.get(TP)
+
+
+class Cluster:
+    """The stage: members by id, and what a controller would do."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.zookeeper = SimZooKeeper()
+        self.registry = DirectRegistry(self.zookeeper)
+        self.members: dict[int, Member] = {}
+        self.epoch = -1
+
+    async def register(self, member: Member) -> None:
+        for path in documents.PERSISTENT_PATHS:
+            await self.create(path, b"")
+        await self.create(documents.broker_path(member.id), b"{}")
+        await self.create(documents.incarnation_path(member.id), b"0")
+        await self.registry.multi([SetData(documents.incarnation_path(member.id), b"1", 0)])
+
+    async def create(self, path: str, data: bytes) -> None:
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            each = "/" + "/".join(parts[:depth])
+            if self.zookeeper.exists(each, self.registry.session_id, None) is None:
+                await self.registry.multi([Create(each, data if depth == len(parts) else b"")])
+
+    async def elect(self, leader: int, isr: Sequence[int], configs: Sequence[Any] = ()) -> None:
+        """A new leader epoch: state first, then everybody is told."""
+        self.epoch += 1
+        epochs = dict.fromkeys(isr, 1)
+        state = documents.StateDocument(
+            leader=leader, leader_epoch=self.epoch, isr=list(isr), controller_epoch=1, isr_epochs=epochs
+        )
+        path = documents.state_path(TP)
+        await self.create(path, b"")
+        version = self.zookeeper.get(path, self.registry.session_id, None)[1].version
+        await self.registry.multi([SetData(path, state.data(), version)])
+        for member in self.members.values():
+            await self.tell(member, leader, isr, version + 1, configs)
+
+    async def tell(
+        self, member: Member, leader: int, isr: Sequence[int], version: int, configs: Sequence[Any] = ()
+    ) -> Any:
+        await ask(member.control, self.picture(leader, isr, version))
+        states = [
+            LeaderAndIsrPartitionState(
+                partition_index=0, controller_epoch=1, leader=leader, leader_epoch=self.epoch, isr=list(isr),
+                partition_epoch=version, replicas=sorted(self.members),
+            )
+        ]  # fmt: skip
+        topic = LeaderAndIsrTopicState(
+            topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=states, configs=list(configs)
+        )
+        leaders = [
+            LeaderAndIsrLiveLeader(broker_id=m.id, host_name="127.0.0.1", port=m.ports["PLAINTEXT"])
+            for m in self.members.values()
+        ]
+        request = LeaderAndIsrRequest(
+            controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[topic], live_leaders=leaders
+        )
+        answer = await ask(member.control, request)
+        assert answer.error_code == 0
+        return answer.topics[0].partition_errors[0].error_code
+
+    def picture(self, leader: int, isr: Sequence[int], version: int) -> UpdateMetadataRequest:
+        brokers = [
+            UpdateMetadataBroker(
+                id=m.id,
+                endpoints=[
+                    UpdateMetadataEndpoint(port=port, host="127.0.0.1", listener=name)
+                    for name, port in m.ports.items()
+                ],
+            )
+            for m in self.members.values()
+        ]
+        state = UpdateMetadataPartitionState(
+            partition_index=0, controller_epoch=1, leader=leader, leader_epoch=self.epoch, isr=list(isr),
+            zk_version=version, replicas=sorted(self.members),
+        )  # fmt: skip
+        topic = UpdateMetadataTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=[state])
+        return UpdateMetadataRequest(
+            controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[topic], live_brokers=brokers
+        )
+
+    def state(self) -> documents.StateDocument:
+        data, _ = self.zookeeper.get(documents.state_path(TP), self.registry.session_id, None)
+        return documents.parse(documents.StateDocument, data)
+
+
+@asynccontextmanager
+async def cluster(directory: Path, members: int, **options: Any) -> AsyncIterator[Cluster]:
+    """A cluster of so many brokers; partition t-0 has a replica on each, and no leader yet."""
+    stage = Cluster(directory)
+    for id in range(1, members + 1):
+        member = Member(stage, id, directory / str(id), **options)
+        await member.start()
+        stage.members[id] = member
+    try:
+        yield stage
+    finally:
+        for member in list(stage.members.values()):
+            await member.stop()
+
+
+async def ask(connection: Connection, request: object, version: int | None = None) -> Any:
+    deadline = asyncio.get_running_loop().time() + 5
+    return await connection.request(request, deadline=deadline, version=version)
+
+
+def batch(*values: bytes, producer_id: int = -1, sequence: int = -1, transactional: bool = False) -> bytes:
+    epoch = 0 if producer_id >= 0 else -1
+    builder = BatchBuilder(
+        producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+    )
+    for value in values:
+        builder.append(1000, b"k", value, [])
+    return builder.build()
+
+
+def produce(
+    records: bytes | None, acks: int = -1, timeout_ms: int = 3000, topic: str = TOPIC, index: int = 0
+) -> ProduceRequest:
+    data = PartitionProduceData(index=index, records=records)
+    return ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+
+
+def outcome(response: Any) -> tuple[int, int]:
+    """Error code and base offset of the only partition."""
+    only = response.responses[0].partition_responses[0]
+    return only.error_code, only.base_offset
+
+
+def fetch(offset: int, max_wait_ms: int = 0, min_bytes: int = 1, **options: Any) -> FetchRequest:
+    names = {"fetch_offset", "current_leader_epoch", "last_fetched_epoch", "partition_max_bytes"}
+    mine = {k: options.pop(k) for k in list(options) if k in names}
+    asked = FetchPartition(**{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **mine})
+    return FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes,
+        topics=[FetchTopic(topic=TOPIC, topic_id=TOPIC_ID, partitions=[asked])], **options,
+    )  # fmt: skip
+
+
+def fetched(response: Any) -> Any:
+    """The only partition of an answer."""
+    return response.responses[0].partitions[0]
+
+
+async def until(condition: Any, seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)

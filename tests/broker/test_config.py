@@ -1,0 +1,172 @@
+"""What a broker is told: from which source, what is refused, and in which words."""
+
+import pytest
+
+from strandline.broker.config import OPTIONS, BrokerConfig
+from strandline.broker.config_document import render
+from strandline.broker.config_file import load
+from strandline.broker.trouble import ConfigError
+
+BASE = "broker.id=1\nlog.dirs=/data/a\nzookeeper.connect=127.0.0.1:2181/kafka\n"
+
+KAFKAS_OWN = """
+# The id of the broker. This must be set to a unique integer for each broker.
+broker.id=0
+#listeners=PLAINTEXT://:9092
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kafka-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.retention.check.interval.ms=300000
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+"""
+
+
+def mistakes(text: str, **sources: object) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load(text, **sources)  # type: ignore[arg-type]
+    return caught.value.sentences
+
+
+def test_kafkas_own_server_properties_starts_a_broker() -> None:
+    config, warnings = load(KAFKAS_OWN)
+    assert (config.broker_id, config.directories) == (0, ("/tmp/kafka-logs",))
+    assert config.storage.retention_ms == 168 * 3_600_000
+    assert config.groups.offsets_replication_factor == 1
+    assert [w.split(" ")[0] for w in warnings] == [
+        "num.network.threads",
+        "num.io.threads",
+        "socket.send.buffer.bytes",
+        "socket.receive.buffer.bytes",
+        "num.recovery.threads.per.data.dir",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    ]
+    assert all(w.endswith("has no effect here") for w in warnings)
+
+
+def test_the_later_source_wins() -> None:
+    text = BASE + "log.segment.bytes=1000\nnum.partitions=2\nlog.roll.ms=5"
+    environment = {"STRANDLINE_LOG_SEGMENT_BYTES": "2000", "STRANDLINE_NUM_PARTITIONS": "3", "HOME": "/"}
+    config = load(text, environment, ["log.segment.bytes=3000"]).config
+    assert (config.storage.segment_bytes, config.controller.num_partitions, config.storage.segment_ms) == (
+        3000,
+        3,
+        5,
+    )
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    text = "! note\nbroker.id : 7\nlog.dirs = /a,\\\n   /b\n\nzookeeper.connect z1:2181,z2:2181/root/\n"
+    config = load(text).config
+    assert (config.broker_id, config.directories) == (7, ("/a", "/b"))
+    assert (config.zookeeper.hosts, config.zookeeper.chroot) == ("z1:2181,z2:2181", "/root")
+
+
+def test_all_mistakes_are_told_at_once_with_their_place() -> None:
+    text = (
+        "broker.id=x\nlog.segment.byte=5\nlog.segment.bytes=3\nauto.create.topics.enable=maybe\nlog.dirs=/a"
+    )
+    found = mistakes(text, overrides=["compression.type=rar"])
+    assert found == (
+        "broker.id = 'x' (server.properties line 1): must be a whole number from 0 to 2147483647",
+        "unknown configuration 'log.segment.byte' (server.properties line 2); "
+        "did you mean log.segment.bytes?",
+        "log.segment.bytes = '3' (server.properties line 3): must be a whole number from 14 to 2147483647",
+        "auto.create.topics.enable = 'maybe' (server.properties line 4): must be true or false",
+        "compression.type = 'rar' (--override compression.type=rar): "
+        "must be one of producer, uncompressed, gzip, snappy, lz4, zstd",
+        "zookeeper.connect is missing: host:port,host:port with an optional /chroot at the end, "
+        "which is created if it is absent.",
+    )
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
+    (found,) = mistakes(BASE, environment={"STRANDLINE_LOG_SEGMENT_BITES": "1"})
+    assert found == (
+        "unknown configuration 'log.segment.bites' (environment STRANDLINE_LOG_SEGMENT_BITES); "
+        "did you mean log.segment.bytes?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ssl.keystore.location=/k", "TLS is not served"),
+        ("process.roles=broker", "KRaft is not served"),
+        ("authorizer.class.name=A", "access control is not served"),
+        ("listeners=SSL://127.0.0.1:1", "SSL, which is not served"),
+        ("listeners=CLIENT://127.0.0.1:1", "add CLIENT:PLAINTEXT to listener.security.protocol.map"),
+        ("listeners=PLAINTEXT://127.0.0.1", "must be NAME://host:port"),
+        ("listeners=PLAINTEXT://0.0.0.0:9092", "give its address in advertised.listeners"),
+        ("listeners=PLAINTEXT://h:1,PLAINTEXT://h:2", "PLAINTEXT is named twice"),
+        ("advertised.listeners=OTHER://h:1", "names a listener that `listeners` does not"),
+        ("inter.broker.listener.name=OTHER", "is not among the listeners PLAINTEXT"),
+        ("replica.lag.time.max.ms=400", "must be less than replica.lag.time.max.ms"),
+        ("log.dirs=/a,/a", "a directory is named twice"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(line: str, words: str) -> None:
+    (found,) = mistakes(BASE + line)
+    assert words in found
+    assert "\n" not in found
+
+
+def test_lag_in_messages_is_accepted_and_ignored() -> None:
+    assert load(BASE + "replica.lag.max.messages=4000").warnings == (
+        "replica.lag.max.messages (server.properties line 4) has no effect here",
+    )
+
+
+def test_a_risky_pair_is_warned_about() -> None:
+    (warning,) = load(BASE + "default.replication.factor=3").warnings
+    assert "2 survives the loss of any broker" in warning
+
+
+def test_listeners_have_their_own_addresses() -> None:
+    text = BASE + (
+        "listeners=INTERNAL://127.0.0.1:0,CLIENT://0.0.0.0:9092\n"
+        "listener.security.protocol.map=INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT\n"
+        "advertised.listeners=INTERNAL://127.0.0.1:0,CLIENT://kafka.example:19092\n"
+        "inter.broker.listener.name=INTERNAL\n"
+    )
+    config = load(text).config
+    assert config.inter_broker_listener == "INTERNAL"
+    assert [(e.host, e.port) for e in config.endpoints] == [("127.0.0.1", 0), ("0.0.0.0", 9092)]
+    known = config.advertised({"INTERNAL": 5000, "CLIENT": 9092})
+    assert [(e.listener, e.host, e.port) for e in known] == [
+        ("INTERNAL", "127.0.0.1", 5000),
+        ("CLIENT", "kafka.example", 19092),
+    ]
+
+
+def test_defaults_are_kafkas() -> None:
+    config = load(BASE).config
+    assert config.auto_create_topics_enable
+    assert (config.controller.num_partitions, config.storage.min_insync_replicas) == (1, 1)
+    assert (config.zookeeper.session_timeout_ms, config.replication.lag_time_max_ms) == (18_000, 30_000)
+    assert (config.socket_request_max_bytes, config.queued_max_requests) == (100 << 20, 500)
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    page = render()
+    for name, place in OPTIONS.items():
+        assert f"| `{name}` |" in page
+        assert place.option.help, name
+    assert "| `broker.id` | `required` |" in page
+
+
+def test_a_configuration_does_not_change() -> None:
+    config: BrokerConfig = load(BASE).config
+    with pytest.raises(Exception, match="frozen"):
+        config.broker_id = 2

@@ -1,0 +1,352 @@
+"""Group requests through their handlers, in every version, from decoded request to encoded answer."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from strandline.broker.exchange import Exchange, Listener
+from strandline.broker.handlers.group_offsets import HANDLERS as OFFSET_HANDLERS
+from strandline.broker.handlers.groups import HANDLERS as MEMBER_HANDLERS
+from strandline.broker.metadata import Address, LiveBroker, Picture, PicturedTopic
+from strandline.protocol.apis import APIS, Api, response_header_version
+from strandline.protocol.error_codes import ApiError, error_for
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages import group_admin as admin
+from strandline.protocol.messages import group_offsets as offsets
+from strandline.protocol.messages import groups as members
+from strandline.protocol.messages.control import UpdateMetadataPartitionState
+from strandline.protocol.primitives import NO_UUID
+from strandline.protocol.schema import decode, encode
+
+sys.path.insert(0, str(Path(__file__).parent))
+from group_stage import Stage
+
+HANDLERS = {**MEMBER_HANDLERS, **OFFSET_HANDLERS}
+
+
+def topic(name: str, leader: int = 1) -> PicturedTopic:
+    state = UpdateMetadataPartitionState(
+        partition_index=0,
+        controller_epoch=1,
+        leader=leader,
+        leader_epoch=1,
+        isr=[leader],
+        zk_version=0,
+        replicas=[leader],
+    )
+    return PicturedTopic(name, NO_UUID, {0: state})
+
+
+def picture(*topics: PicturedTopic) -> Picture:
+    return Picture(
+        brokers={1: LiveBroker(1, {"CLIENT": Address("127.0.0.1", 9092)})}, topics={t.name: t for t in topics}
+    )
+
+
+class Client:
+    """Sends requests straight to the handlers, by way of their bytes."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.picture = picture(topic("__consumer_offsets"), topic("t"))
+
+    def send(self, request: Any, version: int) -> list[Any]:
+        """The list holds the answer once there is one."""
+        api = next(api for api in HANDLERS if APIS[api].request is type(request))
+        answers: list[Any] = []
+        channel = SimpleNamespace(
+            peer="127.0.0.1:5000",
+            answered=lambda exchange: answers.append(_read(api, version, exchange.parts)),
+        )
+        exchange = Exchange(channel, Listener("CLIENT", False), api, version, 1, "me")  # type: ignore[arg-type]
+        groups = self.stage.groups
+        broker: Any = SimpleNamespace(
+            groups=groups, metadata=self.picture, config=SimpleNamespace(groups=groups.config)
+        )
+        entry = HANDLERS[api]
+        body, _ = decode(type(request), version, b"".join(encode(request, version)))
+        try:
+            answer = entry.handle(broker, exchange, body)
+        except ApiError as error:
+            answer = entry.refuse(body, error)
+        if answer is not None:
+            exchange.answer(answer)
+        return answers
+
+
+def _read(api: Api, version: int, parts: Any) -> Any:
+    frame = b"".join(parts)
+    body_at = 4 + 4 + response_header_version(api, version)
+    answer, end = decode(APIS[api].response, version, frame, body_at)
+    assert end == len(frame)
+    return answer
+
+
+def in_every_version(api: Api) -> Any:
+    return pytest.mark.parametrize("version", sorted(APIS[api].served), ids=lambda version: f"v{version}")
+
+
+def play(story: Callable[[Client], Awaitable[None]]) -> None:
+    async def run() -> None:
+        stage = await Stage().lead()
+        await story(Client(stage))
+        await stage.groups.stop()
+
+    asyncio.run(run())
+
+
+def join(client: Client, version: int, member_id: str = "") -> Any:
+    request = members.JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=20_000 if version >= 1 else -1,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[members.JoinGroupRequestProtocol(name="range", metadata=b"m")],
+    )
+    (answer,) = client.send(request, version)
+    return answer
+
+
+def admit(client: Client, version: int = 9) -> str:
+    """Join, with a second round where an id is given first; then sync."""
+    answer = join(client, version)
+    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        assert version >= 4
+        answer = join(client, version, answer.member_id)
+    assert answer.error_code == 0 and answer.leader == answer.member_id and answer.generation_id == 1
+    assert [each.metadata for each in answer.members] == [b"m"]
+    assert answer.protocol_name == "range"
+    assert version < 7 or answer.protocol_type == "consumer"
+    return str(answer.member_id)
+
+
+def sync(client: Client, member_id: str, version: int = 5) -> Any:
+    given = [members.SyncGroupRequestAssignment(member_id=member_id, assignment=b"p0")]
+    request = members.SyncGroupRequest(group_id="g", generation_id=1, member_id=member_id, assignments=given)
+    parked = client.send(request, version)
+    assert parked == []
+    client.stage.commit()
+    return parked[0]
+
+
+@in_every_version(Api.JOIN_GROUP)
+def test_join(version: int) -> None:
+    async def story(client: Client) -> None:
+        assert admit(client, version).startswith("me-")
+        held = client.stage.groups.find("g")
+        assert held is not None
+        (member,) = held.group.members
+        assert member.rebalance_timeout_ms == (20_000 if version else 10_000)
+        assert member.client_host == "/127.0.0.1"
+
+    play(story)
+
+
+@in_every_version(Api.SYNC_GROUP)
+def test_sync(version: int) -> None:
+    async def story(client: Client) -> None:
+        assert sync(client, admit(client), version).assignment == b"p0"
+
+    play(story)
+
+
+@in_every_version(Api.HEARTBEAT)
+def test_heartbeat(version: int) -> None:
+    async def story(client: Client) -> None:
+        member_id = admit(client)
+        for generation, code in ((1, 0), (0, 22)):
+            request = members.HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
+            assert client.send(request, version)[0].error_code == code
+
+    play(story)
+
+
+@in_every_version(Api.LEAVE_GROUP)
+def test_leave(version: int) -> None:
+    async def story(client: Client) -> None:
+        for member_id, code in ((admit(client), 0), ("nobody", 25)):
+            leaving = [members.MemberIdentity(member_id=member_id)]
+            request = members.LeaveGroupRequest(
+                group_id="g", **({"members": leaving} if version >= 3 else {"member_id": member_id})
+            )
+            (answer,) = client.send(request, version)
+            assert (answer.members[0].error_code if version >= 3 else answer.error_code) == code
+
+    play(story)
+
+
+def commit(client: Client, version: int, *notes: tuple[str, str]) -> Any:
+    topics = [
+        offsets.OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                offsets.OffsetCommitRequestPartition(
+                    partition_index=0, committed_offset=7, committed_metadata=note, **_epoch(version)
+                )
+            ],
+        )
+        for name, note in notes
+    ]
+    parked = client.send(offsets.OffsetCommitRequest(group_id="g", topics=topics), version)
+    client.stage.commit()
+    return [partition.error_code for each in parked[0].topics for partition in each.partitions]
+
+
+def _epoch(version: int) -> dict[str, int]:
+    return {"committed_leader_epoch": 4} if version >= 6 else {}
+
+
+@in_every_version(Api.OFFSET_COMMIT)
+def test_commit(version: int) -> None:
+    async def story(client: Client) -> None:
+        assert commit(client, version, ("t", "note"), ("unknown", "")) == [0, 3]
+        assert commit(client, version, ("t", "x" * 4097)) == [12]
+        (committed,) = client.stage.groups.find("g").offsets.by_topic()["t"]  # type: ignore[union-attr]
+        assert (committed[1].offset, committed[1].metadata) == (7, "note")
+        assert committed[1].leader_epoch == (4 if version >= 6 else -1)
+
+    play(story)
+
+
+def asked(version: int, group: str, topics: list[str] | None) -> offsets.OffsetFetchRequest:
+    if version >= 8:
+        wanted = (
+            None
+            if topics is None
+            else [offsets.OffsetFetchRequestTopics(name=name, partition_indexes=[0, 1]) for name in topics]
+        )
+        return offsets.OffsetFetchRequest(
+            groups=[offsets.OffsetFetchRequestGroup(group_id=group, topics=wanted)]
+        )
+    old = (
+        None
+        if topics is None
+        else [offsets.OffsetFetchRequestTopic(name=name, partition_indexes=[0, 1]) for name in topics]
+    )
+    return offsets.OffsetFetchRequest(group_id=group, topics=old)
+
+
+@in_every_version(Api.OFFSET_FETCH)
+def test_fetch(version: int) -> None:
+    async def story(client: Client) -> None:
+        commit(client, 9, ("t", "note"))
+        for group, first in (("g", (7, "note")), ("nobody", (-1, ""))):
+            (answer,) = client.send(asked(version, group, ["t"]), version)
+            (found,) = (answer.groups[0] if version >= 8 else answer).topics
+            told = [(each.committed_offset, each.metadata, each.error_code) for each in found.partitions]
+            assert told == [(*first, 0), (-1, "", 0)]
+        if version >= 2:
+            (answer,) = client.send(asked(version, "g", None), version)
+            (found,) = (answer.groups[0] if version >= 8 else answer).topics
+            assert [each.committed_offset for each in found.partitions] == [7]
+        client.stage.groups.on_resigned(client.stage.log.partition)
+        (answer,) = client.send(asked(version, "g", ["t"]), version)
+        if version >= 8:
+            assert answer.groups[0].error_code == 16
+        else:
+            assert answer.topics[0].partitions[0].error_code == 16
+            assert version < 2 or answer.error_code == 16
+
+    play(story)
+
+
+@in_every_version(Api.FIND_COORDINATOR)
+def test_find_coordinator(version: int) -> None:
+    async def story(client: Client) -> None:
+        names = {"coordinator_keys": ["g", "h"]} if version >= 4 else {"key": "g"}
+        request = members.FindCoordinatorRequest(**names)  # type: ignore[arg-type]
+
+        def found() -> list[tuple[int, int, str, int]]:
+            (answer,) = client.send(request, version)
+            rows = answer.coordinators if version >= 4 else [answer]
+            assert version < 4 or [row.key for row in rows] == ["g", "h"]
+            return [(row.error_code, row.node_id, row.host, row.port) for row in rows]
+
+        count = 2 if version >= 4 else 1
+        assert found() == [(0, 1, "127.0.0.1", 9092)] * count
+        client.picture = picture(topic("__consumer_offsets", leader=-1))
+        assert found() == [(15, -1, "", -1)] * count
+        client.picture = picture()
+        assert found() == [(15, -1, "", -1)] * count
+        await asyncio.sleep(0)
+        assert len(client.stage.created) == 1
+
+    play(story)
+
+
+@in_every_version(Api.DESCRIBE_GROUPS)
+def test_describe(version: int) -> None:
+    async def story(client: Client) -> None:
+        member_id = admit(client)
+        sync(client, member_id)
+        (answer,) = client.send(admin.DescribeGroupsRequest(groups=["g", "nobody", ""]), version)
+        one, nobody, bad = answer.groups
+        assert (one.group_state, one.protocol_type, one.protocol_data) == ("Stable", "consumer", "range")
+        (member,) = one.members
+        assert (member.member_id, member.member_metadata, member.member_assignment) == (
+            member_id,
+            b"m",
+            b"p0",
+        )
+        assert (nobody.error_code, nobody.group_state, bad.error_code) == (0, "Dead", 24)
+
+    play(story)
+
+
+@in_every_version(Api.LIST_GROUPS)
+def test_list(version: int) -> None:
+    async def story(client: Client) -> None:
+        admit(client)
+        (answer,) = client.send(admin.ListGroupsRequest(), version)
+        assert [(each.group_id, each.protocol_type) for each in answer.groups] == [("g", "consumer")]
+        if version >= 4:
+            (answer,) = client.send(admin.ListGroupsRequest(states_filter=["Empty"]), version)
+            assert answer.groups == []
+
+    play(story)
+
+
+@in_every_version(Api.DELETE_GROUPS)
+def test_delete(version: int) -> None:
+    async def story(client: Client) -> None:
+        commit(client, 9, ("t", ""))
+        parked = client.send(admin.DeleteGroupsRequest(groups_names=["g", "nobody", "", "g"]), version)
+        assert parked == []
+        client.stage.commit()
+        assert [each.error_code for each in parked[0].results] == [0, 69, 24, 0]
+        assert client.stage.groups.find("g") is None
+        (answer,) = client.send(admin.DeleteGroupsRequest(groups_names=[]), version)
+        assert answer.results == []
+
+    play(story)
+
+
+def requests(version: int) -> dict[Api, Any]:
+    """A small request of each kind."""
+    commit_topic = offsets.OffsetCommitRequestTopic(name="t", partitions=[])
+    return {
+        Api.OFFSET_COMMIT: offsets.OffsetCommitRequest(group_id="g", topics=[commit_topic]),
+        Api.OFFSET_FETCH: asked(version, "g", ["t"]),
+        Api.FIND_COORDINATOR: members.FindCoordinatorRequest(coordinator_keys=["g"]),
+        Api.JOIN_GROUP: members.JoinGroupRequest(
+            group_id="g", session_timeout_ms=1, member_id="m", protocol_type="c", protocols=[]
+        ),
+        Api.SYNC_GROUP: members.SyncGroupRequest(group_id="g", generation_id=1, member_id="m"),
+        Api.HEARTBEAT: members.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
+        Api.LEAVE_GROUP: members.LeaveGroupRequest(group_id="g"),
+        Api.DESCRIBE_GROUPS: admin.DescribeGroupsRequest(groups=["g"]),
+        Api.LIST_GROUPS: admin.ListGroupsRequest(),
+        Api.DELETE_GROUPS: admin.DeleteGroupsRequest(groups_names=["g"]),
+    }
+
+
+@pytest.mark.parametrize("api", sorted(HANDLERS), ids=lambda api: api.name)
+def test_every_refusal_can_be_encoded(api: Api) -> None:
+    for version in APIS[api].served:
+        encode(HANDLERS[api].refuse(requests(version)[api], error_for(15)), version)

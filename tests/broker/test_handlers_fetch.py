@@ -1,0 +1,193 @@
+"""What a reader may ask, and what it is answered: Fetch, ListOffsets, OffsetForLeaderEpoch."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from strandline.client.connection import Connection
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.fetch import ReplicaState
+from strandline.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import TOPIC, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+
+Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
+
+
+def run(directory: Path, story: Story, members: int = 1, isr: tuple[int, ...] = (1,)) -> None:
+    async def play() -> None:
+        async with cluster(directory, members) as stage:
+            await stage.elect(1, isr)
+            client = await stage.members[1].connect()
+            await story(stage, client)
+            await client.close()
+
+    asyncio.run(play())
+
+
+def list_offsets(timestamp: int, **options: Any) -> ListOffsetsRequest:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])], **options)
+
+
+async def listed(client: Connection, timestamp: int, version: int = 8, **options: Any) -> tuple[int, int]:
+    answer = await ask(client, list_offsets(timestamp, **options), version)
+    only = answer.topics[0].partitions[0]
+    return only.error_code, only.offset
+
+
+def test_offsets_epochs_sessions_and_ids(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        for value in (b"a", b"b", b"c"):
+            assert outcome(await ask(client, produce(batch(value))))[0] == 0
+
+        async def code(*args: Any, version: int = 16, **options: Any) -> int:
+            return int(fetched(await ask(client, fetch(*args, **options), version)).error_code)
+
+        assert await code(3) == 0
+        assert await code(4) == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert await code(-1) == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert await code(0, current_leader_epoch=0) == 0
+        assert await code(0, current_leader_epoch=7) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert await code(0, version=4) == 0
+        assert await code(0, version=12) == 0
+        session = await ask(client, fetch(0, session_id=5, session_epoch=1))
+        assert (session.error_code, session.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+        fresh = await ask(client, fetch(0, session_id=0, session_epoch=0))
+        assert (fresh.error_code, fresh.session_id) == (0, 0)
+        stranger = fetch(0)
+        stranger.topics[0].topic_id = UUID(int=99)  # type: ignore[misc]
+        assert fetched(await ask(client, stranger)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        parting = fetched(await ask(client, fetch(3, last_fetched_epoch=0)))
+        assert parting.diverging_epoch is None
+        assert await code(9, last_fetched_epoch=5) == ErrorCode.OFFSET_OUT_OF_RANGE
+        await stage.elect(1, [1])
+        parting = fetched(await ask(client, fetch(9, last_fetched_epoch=0)))
+        assert (parting.diverging_epoch.epoch, parting.diverging_epoch.end_offset) == (0, 3)
+        assert await code(0, current_leader_epoch=0) == ErrorCode.FENCED_LEADER_EPOCH
+        committed = fetched(await ask(client, fetch(0, isolation_level=1)))
+        assert (committed.last_stable_offset, committed.aborted_transactions) == (3, [])
+        assert fetched(await ask(client, fetch(0))).aborted_transactions is None
+
+    run(tmp_path, story)
+
+
+def test_limits_let_at_least_one_batch_through(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        size = len(batch(b"x" * 500))
+        for _ in range(4):
+            await ask(client, produce(batch(b"x" * 500)))
+
+        async def got(**options: Any) -> int:
+            return len(bytes(fetched(await ask(client, fetch(0, **options))).records))
+
+        assert await got(partition_max_bytes=1) == size
+        assert await got(max_bytes=0) == size
+        assert await got(partition_max_bytes=2 * size + 10) == 2 * size
+        assert await got() == 4 * size
+
+    run(tmp_path, story)
+
+
+def test_a_parked_fetch_is_woken_or_times_out(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        producer = await stage.members[1].connect()
+        waiting = client.submit(fetch(0, max_wait_ms=4000), deadline=loop.time() + 5)
+        await until(lambda: stage.members[1].partition.parked)
+        await ask(producer, produce(batch(b"a")))
+        assert len(bytes(fetched(await waiting).records)) > 0
+        began = loop.time()
+        assert bytes(fetched(await ask(client, fetch(1, max_wait_ms=100))).records) == b""
+        assert 0.09 < loop.time() - began < 1.0
+        patient = client.submit(fetch(1, max_wait_ms=300, min_bytes=10_000), deadline=loop.time() + 5)
+        await ask(producer, produce(batch(b"b")))
+        await asyncio.sleep(0.05)
+        assert not patient.done()
+        assert len(bytes(fetched(await patient).records)) > 0
+        assert not stage.members[1].partition.parked
+        assert len(stage.members[1].replicas.host.deadlines) == 0
+        await producer.close()
+
+    run(tmp_path, story)
+
+
+def test_consumers_do_not_see_beyond_the_watermark(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        await asyncio.sleep(0.45)
+        await ask(client, produce(batch(b"a"), acks=1))
+        assert stage.members[1].partition.log.end_offset == 1
+        answer = fetched(await ask(client, fetch(0)))
+        assert (answer.error_code, answer.high_watermark, bytes(answer.records)) == (0, 0, b"")
+        assert fetched(await ask(client, fetch(1))).error_code == 0, "within the log, but not committed yet"
+        assert await listed(client, -1) == (0, 0)
+        assert await listed(client, -1, replica_id=-2) == (0, 1)
+
+    run(tmp_path, story, members=2, isr=(1, 2))
+
+
+def test_followers_are_served_only_where_brokers_speak(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        await ask(client, produce(batch(b"a")))
+        liar = fetch(0, replica_state=ReplicaState(replica_id=2, replica_epoch=1))
+        assert fetched(await ask(client, liar)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        old = fetch(0, replica_id=2)
+        assert fetched(await ask(client, old, 12)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        unassigned = fetch(0, replica_state=ReplicaState(replica_id=9, replica_epoch=1))
+        answer = await ask(stage.members[1].control, unassigned, 17)
+        assert fetched(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(tmp_path, story)
+
+
+def test_list_offsets(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        for value in (b"a", b"b"):
+            await ask(client, produce(batch(value)))
+        assert await listed(client, -1) == (0, 2)
+        assert await listed(client, -2) == (0, 0)
+        assert await listed(client, -4) == (0, 0)
+        assert (await listed(client, -3))[0] == 0
+        assert await listed(client, 1000) == (0, 0)
+        assert await listed(client, 1001) == (0, -1)
+        stage.members[1].partition.leading.epoch_start = 5
+        assert await listed(client, -1) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+        assert await listed(client, -1, version=4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+        assert await listed(client, -2) == (0, 0)
+
+    run(tmp_path, story)
+
+
+def test_epoch_ends(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        await ask(client, produce(batch(b"a")))
+        await stage.elect(1, [1])
+        await ask(client, produce(batch(b"b")))
+
+        async def end(epoch: int, current: int = -1, replica: int = -1) -> tuple[int, int, int]:
+            asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+            request = OffsetForLeaderEpochRequest(
+                replica_id=replica, topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[asked])]
+            )
+            only = (await ask(client, request)).topics[0].partitions[0]
+            return only.error_code, only.leader_epoch, only.end_offset
+
+        assert await end(0) == (0, 0, 1)
+        assert await end(1) == (0, 1, 2)
+        assert await end(5) == (0, -1, -1)
+        assert (await end(0, current=0))[0] == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await end(0, replica=2))[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    run(tmp_path, story)

@@ -1,0 +1,337 @@
+"""Metadata in every version, admin requests on their way, settings, producer ids."""
+
+import asyncio
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from strandline.broker.config import OPTIONS
+from strandline.broker.exchange import Exchange, Listener
+from strandline.broker.forward import Forwarder
+from strandline.broker.handlers import cluster, metadata, producers, topics
+from strandline.broker.metadata import Picture
+from strandline.broker.metrics import Metrics
+from strandline.client.tasks import Tasks
+from strandline.protocol.apis import APIS, Api
+from strandline.protocol.errors import ApiError, InvalidRequest, NotController, RequestTimedOut
+from strandline.protocol.messages.cluster import (
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from strandline.protocol.messages.control import ConfigEntry
+from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from strandline.protocol.messages.producers import InitProducerIdRequest
+from strandline.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from strandline.protocol.schema import decode, encode
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stage import config
+from test_metadata_picture import ONE, partition, topic, update
+
+CLIENT = Listener("PLAINTEXT", internal=False)
+
+
+class Controller:
+    """A controller that answers with what it was asked, when it is active."""
+
+    def __init__(self) -> None:
+        self.active = True
+        self.controller_id: int | None = 1
+        self.asked: list[Any] = []
+        self.moves = 0
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        self.asked.append(request)
+        if self.moves:
+            self.moves -= 1
+            raise NotController
+        return CreateTopicsResponse(
+            topics=[CreatableTopicResult(name=t.name, configs=None) for t in request.topics]
+        )
+
+    async def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        self.asked.append(request)
+        code = 41 if self.moves else 0
+        self.moves = max(self.moves - 1, 0)
+        return DeleteTopicsResponse(
+            responses=[DeletableTopicResult(name=t.name, error_code=code) for t in request.topics]
+        )
+
+
+class ProducerIds:
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.next = 1000
+
+    async def take(self) -> int:
+        self.next += 1
+        return self.next - 1
+
+
+def broker(**changes: Any) -> Any:
+    """As much of a broker as these handlers look at. It knows topic t of two partitions, one leaderless."""
+    picture = Picture().updated(
+        update(topic("t", ONE, partition(0, 2, 5), partition(1, -1, 6)), brokers=(1, 2))
+    )
+    created: list[str] = []
+    return SimpleNamespace(
+        id=1,
+        config=config(listeners="PLAINTEXT://127.0.0.1:0", **changes),
+        cluster_id="the-cluster",
+        metadata=picture,
+        metrics=Metrics(),
+        controller=Controller(),
+        producer_ids=ProducerIds(),
+        created=created,
+        forwarder=SimpleNamespace(create_soon=created.append),
+        groups=SimpleNamespace(ensure_topic=lambda: created.append("offsets")),
+    )
+
+
+def exchange(api: Api, version: int) -> Exchange:
+    channel: Any = None
+    return Exchange(channel, CLIENT, api, version, 1, "test")
+
+
+def ask(
+    made: Any, version: int, names: list[str] | None, **more: Any
+) -> dict[str | None, MetadataResponseTopic]:
+    """Ask over the wire, as it were: the request and the response go through their codecs."""
+    wanted = None if names is None else [MetadataRequestTopic(name=n) for n in names]
+    if version == 0 and wanted is None:
+        wanted = []
+    request = b"".join(bytes(p) for p in encode(MetadataRequest(topics=wanted, **more), version))
+    decoded, _ = decode(MetadataRequest, version, request)
+    response = metadata.handle(made, exchange(Api.METADATA, version), decoded)
+    sent = b"".join(bytes(p) for p in encode(response, version))
+    received, end = decode(APIS[Api.METADATA].response, version, sent)
+    assert end == len(sent)
+    assert [b.node_id for b in received.brokers] == [1, 2]
+    assert version < 1 or received.controller_id == 1
+    assert version < 2 or received.cluster_id == "the-cluster"
+    return {t.name: t for t in received.topics}
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_metadata_of_all_topics(version: int) -> None:
+    (found,) = ask(broker(), version, None).values()
+    first, second = found.partitions
+    assert (found.name, found.error_code) == ("t", 0)
+    assert (first.error_code, first.leader_id, first.replica_nodes, first.isr_nodes) == (0, 2, [1, 2], [1])
+    assert (second.error_code, second.leader_id) == (5, -1), "no leader is an error of its own, told at once"
+    assert first.leader_epoch == (5 if version >= 7 else -1)
+    assert found.topic_id == (ONE if version >= 10 else UUID(int=0))
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_metadata_of_named_topics(version: int) -> None:
+    made = broker()
+    found = ask(made, version, ["t", "new", "../etc", "t", "x" * 250, ""])
+    assert {name: t.error_code for name, t in found.items()} == {
+        "t": 0,
+        "new": 5,
+        "../etc": 17,
+        "x" * 250: 17,
+        "": 17,
+    }
+    assert made.created == ["new"]
+
+
+@pytest.mark.parametrize("version", range(1, 13))
+def test_an_empty_list_means_no_topic_from_version_1_on(version: int) -> None:
+    assert ask(broker(), version, []) == {}
+
+
+def test_a_topic_is_created_only_if_broker_and_client_want_it() -> None:
+    made = broker()
+    assert ask(made, 4, ["new"], allow_auto_topic_creation=False)["new"].error_code == 3
+    shut = broker(auto_create_topics_enable=False)
+    assert ask(shut, 4, ["new"])["new"].error_code == 3
+    assert (made.created, shut.created) == ([], [])
+
+
+def test_internal_topics_are_not_created_like_others() -> None:
+    made = broker()
+    found = ask(made, 9, ["__consumer_offsets", "__transaction_state"])
+    assert found["__consumer_offsets"].error_code == 5
+    assert found["__transaction_state"].error_code == 3
+    assert made.created == ["offsets"]
+
+
+def test_a_topic_is_found_by_its_id() -> None:
+    made = broker()
+    wanted = [
+        MetadataRequestTopic(topic_id=ONE, name=None),
+        MetadataRequestTopic(topic_id=UUID(int=9), name=None),
+    ]
+    response = metadata.handle(made, exchange(Api.METADATA, 12), MetadataRequest(topics=wanted))
+    assert [(t.name, t.error_code) for t in response.topics] == [("t", 0), (None, 100)]
+
+
+def test_a_dead_leader_is_no_leader_and_dead_brokers_are_not_named() -> None:
+    made = broker()
+    made.metadata = made.metadata.updated(update(brokers=(1,)))
+    response = metadata.handle(made, exchange(Api.METADATA, 9), MetadataRequest(topics=None))
+    assert [b.node_id for b in response.brokers] == [1]
+    first = response.topics[0].partitions[0]
+    assert (first.error_code, first.leader_id, first.offline_replicas) == (5, -1, [2])
+
+
+def test_operations_are_told_when_asked_for() -> None:
+    made = broker()
+    request = MetadataRequest(topics=None, include_topic_authorized_operations=True)
+    response = metadata.handle(made, exchange(Api.METADATA, 10), request)
+    assert response.topics[0].topic_authorized_operations > 0
+    assert response.cluster_authorized_operations < 0
+
+
+def forwarding(made: Any) -> Forwarder:
+    forwarder = Forwarder(Tasks("test"))
+    made.forwarder = forwarder
+    forwarder.broker = made
+    return forwarder
+
+
+def test_bad_names_never_reach_the_controller() -> None:
+    async def story() -> None:
+        made = broker()
+        forwarding(made)
+        wanted = [CreatableTopic(name=name) for name in ("good", "..", "a/b", "")]
+        response = await topics.create(
+            made, exchange(Api.CREATE_TOPICS, 5), CreateTopicsRequest(topics=wanted, timeout_ms=1000)
+        )
+        assert {t.name: t.error_code for t in response.topics} == {"good": 0, "..": 17, "a/b": 17, "": 17}
+        assert [t.name for r in made.controller.asked for t in r.topics] == ["good"]
+        assert all(t.configs == [] for t in response.topics), "null would end Java's admin client"
+
+    asyncio.run(story())
+
+
+def test_a_moving_controller_is_waited_for() -> None:
+    async def story() -> None:
+        made = broker()
+        forwarding(made)
+        made.controller.moves = 2
+        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000)
+        response = await topics.delete(made, exchange(Api.DELETE_TOPICS, 4), request)
+        assert [r.error_code for r in response.responses] == [0]
+        assert len(made.controller.asked) == 3
+        made.controller.moves = 1
+        created = await topics.create(
+            made, exchange(Api.CREATE_TOPICS, 2), CreateTopicsRequest(topics=[CreatableTopic(name="x")])
+        )
+        assert [t.error_code for t in created.topics] == [0]
+
+    asyncio.run(story())
+
+
+def test_without_a_controller_a_request_ends_at_its_own_deadline() -> None:
+    async def story() -> None:
+        made = broker()
+        forwarding(made)
+        made.controller.active = False
+        made.controller.controller_id = None
+        request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)], timeout_ms=120)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(RequestTimedOut) as caught:
+            await topics.create_partitions(made, exchange(Api.CREATE_PARTITIONS, 2), request)
+        assert asyncio.get_running_loop().time() - began < 1
+        refused = topics.refuse_create_partitions(request, caught.value)
+        assert [(r.name, r.error_code) for r in refused.results] == [("t", 7)]
+
+    asyncio.run(story())
+
+
+def test_a_topic_is_created_in_the_background_once() -> None:
+    async def story() -> None:
+        made = broker()
+        forwarder = forwarding(made)
+        forwarder.create_soon("new")
+        forwarder.create_soon("new")
+        await asyncio.sleep(0.01)
+        assert [t.name for r in made.controller.asked for t in r.topics] == ["new"]
+
+    asyncio.run(story())
+
+
+def test_producers_get_ids_and_epochs() -> None:
+    async def story() -> None:
+        made, there = broker(), exchange(Api.INIT_PRODUCER_ID, 3)
+        first = await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1))
+        second = await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1))
+        assert (first.producer_id, second.producer_id, second.producer_epoch) == (1000, 1001, 0)
+        again = InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7, producer_epoch=3)
+        bumped = await producers.handle(made, there, again)
+        assert (bumped.producer_id, bumped.producer_epoch) == (7, 4)
+        worn = InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7, producer_epoch=32766)
+        assert (await producers.handle(made, there, worn)).producer_id == 1002
+        with pytest.raises(ApiError) as caught:
+            await producers.handle(
+                made, there, InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1)
+            )
+        refused = producers.refuse(again, caught.value)
+        assert (refused.error_code, refused.producer_id) == (53, -1)
+        with pytest.raises(InvalidRequest):
+            await producers.handle(
+                made, there, InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7)
+            )
+
+    asyncio.run(story())
+
+
+def test_the_cluster_is_described() -> None:
+    made = broker()
+    response = cluster.describe_cluster(made, exchange(Api.DESCRIBE_CLUSTER, 1), DescribeClusterRequest())
+    assert (response.cluster_id, response.controller_id) == ("the-cluster", 1)
+    assert [(b.broker_id, b.port) for b in response.brokers] == [(1, 9001), (2, 9002)]
+
+
+def test_settings_come_from_their_declarations() -> None:
+    made = broker()
+    resources = [
+        DescribeConfigsResource(resource_type=2, resource_name="t"),
+        DescribeConfigsResource(resource_type=4, resource_name="1"),
+        DescribeConfigsResource(resource_type=4, resource_name="2"),
+        DescribeConfigsResource(resource_type=2, resource_name="none"),
+        DescribeConfigsResource(resource_type=8, resource_name="1"),
+        DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["retention.ms"]),
+    ]
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+    response = cluster.describe_configs(made, exchange(Api.DESCRIBE_CONFIGS, 4), request)
+    encode(response, 4)
+    assert [r.error_code for r in response.results] == [0, 0, 42, 3, 42, 0]
+    of_broker = {c.name: c for c in response.results[1].configs}
+    assert set(of_broker) == set(OPTIONS)
+    assert of_broker["broker.id"].value == "1"
+    assert (of_broker["num.partitions"].config_source, of_broker["log.dirs"].config_source) == (5, 4)
+    (retention,) = response.results[5].configs
+    assert (retention.value, retention.config_source) == ("5", 1)
+    assert [(s.name, s.source) for s in retention.synonyms] == [("retention.ms", 1), ("log.retention.ms", 5)]
+    assert retention.documentation
+
+
+def test_a_setting_of_a_topic_that_cannot_be_understood_is_an_error_of_that_topic() -> None:
+    made = broker()
+    broken = topic("t", ONE, partition(0, 2))
+    broken.configs[0] = ConfigEntry(name="retention.ms", value="soon")
+    made.metadata = made.metadata.updated(update(broken))
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t")
+    request = DescribeConfigsRequest(resources=[resource])
+    response = cluster.describe_configs(made, exchange(Api.DESCRIBE_CONFIGS, 1), request)
+    assert [r.error_code for r in response.results] == [40]

@@ -1,0 +1,169 @@
+"""What a producer may send, and what it is answered."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.client.connection import Connection, ConnectionLost
+from strandline.protocol.batches import seal
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.control import ConfigEntry
+from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from strandline.protocol.records import BatchBuilder
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import TOPIC, Cluster, ask, batch, cluster, outcome, produce, until
+
+Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
+
+
+def run(directory: Path, story: Story, members: int = 1, isr: tuple[int, ...] = (1,), **configs: str) -> None:
+    async def play() -> None:
+        async with cluster(directory, members) as stage:
+            await stage.elect(1, isr, [ConfigEntry(name=n, value=v) for n, v in configs.items()])
+            client = await stage.members[1].connect()
+            await story(stage, client)
+            await client.close()
+
+    asyncio.run(play())
+
+
+def broken(records: bytes, at: int, value: int) -> bytes:
+    return records[:at] + bytes([value]) + records[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (produce(batch(b"a"), acks=2), ErrorCode.INVALID_REQUIRED_ACKS),
+        (produce(batch(b"a"), acks=-2), ErrorCode.INVALID_REQUIRED_ACKS),
+        (produce(None), ErrorCode.INVALID_RECORD),
+        (produce(b""), ErrorCode.INVALID_RECORD),
+        (produce(batch(b"a") + batch(b"b")), ErrorCode.INVALID_RECORD),
+        (produce(broken(batch(b"a"), 65, 99)), ErrorCode.CORRUPT_MESSAGE),
+        (produce(batch(b"a"), topic="__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (produce(batch(b"a"), topic="other"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce(batch(b"a"), index=5), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (
+            produce(batch(b"a", producer_id=1, sequence=0, transactional=True)),
+            ErrorCode.INVALID_TXN_STATE,
+        ),
+    ],
+)
+def test_what_is_refused_leaves_the_log_alone(
+    tmp_path: Path, request_: ProduceRequest, code: ErrorCode
+) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        assert outcome(await ask(client, request_)) == (code, -1)
+        assert stage.members[1].partition.log.end_offset == 0
+
+    run(tmp_path, story)
+
+
+def test_acks_1_and_a_duplicate(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        first = batch(b"a", b"b", producer_id=5, sequence=0)
+        assert outcome(await ask(client, produce(first, acks=1))) == (0, 0)
+        second = batch(b"c", producer_id=5, sequence=2)
+        assert outcome(await ask(client, produce(second, acks=1))) == (0, 2)
+        assert outcome(await ask(client, produce(first, acks=1))) == (0, 0)
+        gap = batch(b"d", producer_id=5, sequence=9)
+        assert outcome(await ask(client, produce(gap)))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert stage.members[1].partition.log.end_offset == 3
+
+    run(tmp_path, story)
+
+
+def test_a_duplicate_with_acks_all_waits_for_the_watermark(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        follower = stage.members[2].partition
+        stage.members[2].replicas.fetchers.drop(follower)
+        await asyncio.sleep(0.45)
+        again = batch(b"a", producer_id=5, sequence=0)
+        loop = asyncio.get_running_loop()
+        first = client.submit(produce(again, timeout_ms=100), deadline=loop.time() + 5)
+        assert outcome(await first)[0] == ErrorCode.REQUEST_TIMED_OUT
+        second = client.submit(produce(again), deadline=loop.time() + 5)
+        await until(lambda: len(stage.members[1].partition.acks) > 0)
+        assert not second.done()
+        stage.members[2].replicas.fetchers.follow(follower)
+        assert outcome(await second) == (0, 0)
+        assert stage.members[1].partition.log.end_offset == 1
+
+    run(tmp_path, story, members=2, isr=(1, 2))
+
+
+def test_min_insync_replicas(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        await asyncio.sleep(0.45)
+        after = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
+        assert outcome(await after)[0] == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert stage.members[1].partition.log.end_offset == 1
+        assert outcome(await ask(client, produce(batch(b"b"))))[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert outcome(await ask(client, produce(batch(b"b"), acks=1))) == (0, 1)
+
+    run(tmp_path, story, members=2, isr=(1, 2), **{"min.insync.replicas": "2"})
+
+
+def test_acks_0_is_not_answered_and_an_error_ends_the_connection(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        client.submit(produce(batch(b"a"), acks=0), deadline=asyncio.get_running_loop().time() + 5)
+        assert outcome(await ask(client, produce(batch(b"b"), acks=1))) == (0, 1)
+        client.submit(produce(batch(b"a"), acks=0, index=5), deadline=asyncio.get_running_loop().time() + 5)
+        with pytest.raises(ConnectionLost):
+            await ask(client, produce(batch(b"b"), acks=1))
+
+    run(tmp_path, story)
+
+
+def test_one_request_for_many_partitions_is_answered_in_its_order(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        places = [5, 0, 0]
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(
+                    name=TOPIC,
+                    partition_data=[PartitionProduceData(index=i, records=batch(b"a")) for i in places],
+                )
+            ],
+        )
+        answers = (await ask(client, request)).responses[0].partition_responses
+        assert [(a.index, a.error_code) for a in answers] == [(5, 6), (0, 0)]
+        assert stage.members[1].partition.log.end_offset == 1, "a partition named twice is written once"
+
+    run(tmp_path, story)
+
+
+def test_compacted_topics_want_keys_and_append_time_is_told(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        answer = (await ask(client, produce(batch(b"a")))).responses[0].partition_responses[0]
+        assert answer.error_code == 0
+        assert answer.log_append_time_ms > 1_000_000
+
+    run(
+        tmp_path,
+        story,
+        **{"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
+    )
+
+
+def test_looking_inside(tmp_path: Path) -> None:
+    lying = bytearray(batch(b"a"))
+    lying[23:27], lying[57:61] = (6).to_bytes(4, "big"), (7).to_bytes(4, "big")
+    seal(lying, 0, len(lying))
+    nameless = BatchBuilder()
+    nameless.append(1000, None, b"v", [])
+
+    async def story(stage: Cluster, client: Connection) -> None:
+        for records in (bytes(lying), nameless.build()):
+            assert outcome(await ask(client, produce(records))) == (ErrorCode.INVALID_RECORD, -1)
+        assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
+
+    run(tmp_path, story, **{"cleanup.policy": "compact"})

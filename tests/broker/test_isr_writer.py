@@ -1,0 +1,102 @@
+"""ISR writes when ZooKeeper is slow to tell, or has moved on."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from strandline.controller import documents
+from strandline.controller.registry import Delete, SetData, Unknown
+from strandline.replication.isr import Growing, Settled
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import TP, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+
+
+def losing_answers(stage: Cluster, lands: bool) -> dict[str, int]:
+    """From now on ISR writes end in `Unknown`, though they may land."""
+    real, count = stage.registry.multi, {"lost": 0}
+
+    async def multi(ops: Any) -> Any:
+        if ops[0].path == documents.state_path(TP) and not count.get("healed"):
+            count["lost"] += 1
+            if lands and count["lost"] == 1:
+                await real(ops)
+            raise Unknown("the connection broke")
+        return await real(ops)
+
+    stage.registry.multi = multi  # type: ignore[method-assign]
+    return count
+
+
+def test_a_write_whose_answer_is_lost_is_found_to_have_landed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            count = losing_answers(stage, lands=True)
+            count["healed"] = 1
+            await stage.elect(1, [1])
+            count["healed"] = 0
+            leader = stage.members[1].partition.leading
+            await until(lambda: leader.isr == Settled(frozenset({1, 2})))
+            assert count["lost"] == 1, "the state was read before a second write"
+            assert stage.state().isr == [1, 2]
+
+    asyncio.run(story())
+
+
+def test_while_the_outcome_is_unknown_the_newcomer_counts(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            count = losing_answers(stage, lands=False)
+            count["healed"] = 1
+            await stage.elect(1, [1])
+            count["healed"] = 0
+            leader = stage.members[1].partition.leading
+            await until(lambda: count["lost"] >= 1)
+            assert isinstance(leader.isr, Growing)
+            stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+            await asyncio.sleep(0.45)
+            client = await stage.members[1].connect()
+            await ask(client, produce(batch(b"a"), acks=1))
+            assert leader.high_watermark == 0
+            await until(lambda: count["lost"] >= 2)
+            count["healed"] = 1
+            await until(lambda: stage.state().isr == [1, 2])
+            await until(lambda: isinstance(leader.isr, Settled))
+            await client.close()
+
+    asyncio.run(story())
+
+
+def test_a_leader_that_zookeeper_has_replaced_steps_down(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+            await asyncio.sleep(0.45)
+            state = stage.state().model_copy(update={"leader": 2, "leader_epoch": 1})
+            await stage.registry.multi([SetData(documents.state_path(TP), state.data(), 1)])
+            client = await stage.members[1].connect()
+            waiting = client.submit(
+                produce(batch(b"a"), timeout_ms=4000), deadline=asyncio.get_running_loop().time() + 5
+            )
+            assert outcome(await waiting)[0] == 6
+            assert fetched(await ask(client, fetch(0))).error_code == 6
+            await client.close()
+
+    asyncio.run(story())
+
+
+def test_a_follower_that_is_not_registered_is_not_admitted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.registry.multi([Delete(documents.broker_path(2), 0)])
+            await stage.elect(1, [1])
+            leader = stage.members[1].partition.leading
+            await until(lambda: leader.progress_of(2).refused_until > 0)
+            assert leader.isr == Settled(frozenset({1}))
+            assert stage.state().isr == [1]
+            await stage.create(documents.broker_path(2), b"{}")
+            await until(lambda: stage.state().isr == [1, 2])
+
+    asyncio.run(story())

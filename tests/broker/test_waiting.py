@@ -1,0 +1,71 @@
+"""What waits: deadlines in one wheel, acknowledgements in order of the offset they need."""
+
+import asyncio
+
+from strandline.broker.waiting import AckQueue, Deadlines, Waiting
+from strandline.protocol.errors import ErrorCode
+
+
+class Probe(Waiting):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[object] = []
+
+    def expire(self) -> None:
+        self.told.append("expired")
+
+    def reached(self, place: int, code: ErrorCode) -> None:
+        self.told.append((place, int(code)))
+
+
+def test_deadlines_fire_in_time_and_once() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        deadlines = Deadlines(loop)
+        soon, later, gone = Probe(), Probe(), Probe()
+        now = loop.time()
+        assert deadlines.add(later, now + 0.2)
+        assert deadlines.add(soon, now + 0.02)
+        assert deadlines.add(gone, now + 0.02)
+        deadlines.remove(gone)
+        deadlines.remove(gone)
+        await asyncio.sleep(0.1)
+        assert (soon.told, later.told, gone.told) == (["expired"], [], [])
+        assert len(deadlines) == 1
+        await asyncio.sleep(0.15)
+        assert later.told == ["expired"]
+        deadlines.stop()
+        assert not deadlines.add(Probe(), now)
+
+    asyncio.run(story())
+
+
+def waiting(queue: AckQueue, required: int, place: int = 0) -> Probe:
+    probe = Probe()
+    probe.slot = 1
+    queue.add(required, probe, place)
+    return probe
+
+
+def test_acknowledgements_come_in_the_order_of_offsets() -> None:
+    queue = AckQueue()
+    first, third = waiting(queue, 10), waiting(queue, 30)
+    duplicate = waiting(queue, 10, place=4)
+    queue.reach(20, ErrorCode.NONE)
+    assert (first.told, duplicate.told, third.told) == ([(0, 0)], [(4, 0)], [])
+    queue.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert third.told == [(0, 6)]
+    assert len(queue) == 0
+
+
+def test_expired_entries_give_their_place_back() -> None:
+    queue = AckQueue()
+    probes = [waiting(queue, offset) for offset in range(10)]
+    for probe in probes[:6]:
+        probe.slot = None
+        queue.one_expired()
+    assert len(queue) == 4
+    queue.reach(100, ErrorCode.NONE)
+    assert [len(probe.told) for probe in probes] == [0] * 6 + [1] * 4

@@ -1,0 +1,291 @@
+"""A cluster of a few brokers in threads that serve ready-made batches, and that can die or change leaders.
+
+It speaks the real codecs over real sockets and knows four requests. What it has of a broker's rules are those
+that a reader meets: whole batches from the one with the offset, nothing past the high watermark, errors for
+a wrong leader, epoch or offset.
+"""
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from strandline.client.spark import register
+from strandline.protocol.apis import APIS, Api
+from strandline.protocol.batches import read_header, stamp
+from strandline.protocol.connection import frame_response, parse_head
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from strandline.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from strandline.protocol.messages.offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from strandline.protocol.records import BatchBuilder, Header
+from strandline.protocol.schema import decode
+
+Value = tuple[int, bytes | None, bytes | None, list[Header]]
+
+
+@dataclass
+class Log:
+    """One partition, as all its replicas have it."""
+
+    leader: int = 1
+    epoch: int = 5
+    start: int = 0
+    batches: list[bytes] = field(default_factory=list)
+    high_watermark: int | None = None  # None: the end
+    aborted: list[Any] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return read_header(self.batches[-1]).next_offset if self.batches else self.start
+
+    @property
+    def committed(self) -> int:
+        return self.end if self.high_watermark is None else self.high_watermark
+
+    def add(self, values: list[Value], gap: int = 0, **builder_options: Any) -> None:
+        builder = BatchBuilder(**builder_options)
+        for timestamp, key, value, pairs in values:
+            builder.append(timestamp, key, value, pairs)
+        self.add_batch(builder.build(), gap)
+
+    def add_batch(self, batch: bytes, gap: int = 0) -> None:
+        stamped = bytearray(batch)
+        stamp(stamped, 0, self.end + gap, self.epoch)
+        self.batches.append(bytes(stamped))
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        parts: list[bytes] = []
+        for batch in self.batches:
+            header = read_header(batch)
+            if header.last_offset < offset:
+                continue
+            if header.next_offset > self.committed or (
+                parts and sum(map(len, parts)) + len(batch) > bytes_max
+            ):
+                break
+            parts.append(batch)
+        return b"".join(parts)
+
+    def since(self, ms: int) -> int:
+        if ms in (-1, -2):
+            return self.committed if ms == -1 else self.start
+        for batch in self.batches:
+            if read_header(batch).max_timestamp >= ms:
+                return max(self.start, read_header(batch).base_offset)
+        return -1
+
+
+class Broker:
+    """One listening socket and a thread for each connection."""
+
+    def __init__(self, cluster: "Double", node: int, port: int = 0) -> None:
+        self.cluster = cluster
+        self.node = node
+        self.connections: list[socket.socket] = []
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.port: int = self.listener.getsockname()[1]
+        self.threads = [threading.Thread(target=self._accept, daemon=True)]
+        self.threads[0].start()
+
+    def stop(self) -> None:
+        for each in (self.listener, *self.connections):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(5)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                self.connections.append(connection)
+                self.threads.append(threading.Thread(target=self._serve, args=(connection,), daemon=True))
+                self.threads[-1].start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection, connection.makefile("rb") as stream:
+            while size := stream.read(4):
+                frame = memoryview(stream.read(int.from_bytes(size, "big")))
+                head = parse_head(frame)
+                request, _ = decode(APIS[Api(head.api_key)].request, head.version, frame, head.body_at)
+                response = self.cluster.answer(self.node, Api(head.api_key), request)
+                parts = frame_response(head.api_key, head.version, head.correlation_id, response)
+                connection.sendall(b"".join(parts))
+                self.cluster.after_answer(self.node, Api(head.api_key))
+
+
+class Double:
+    """The cluster: logs, brokers, and a count of what was asked."""
+
+    def __init__(self, brokers: int = 2) -> None:
+        self.logs: dict[TopicPartition, Log] = {}
+        self.asked: list[tuple[int, Api]] = []
+        self.on_fetch: Callable[[int], None] = lambda count: None
+        self.after_answer: Callable[[int, Api], None] = lambda node, api: None
+        self.brokers = {node: Broker(self, node) for node in range(1, brokers + 1)}
+        self.ports = {node: broker.port for node, broker in self.brokers.items()}
+
+    @property
+    def servers(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+
+    def log(self, topic: str, partition: int = 0, **facts: Any) -> Log:
+        return self.logs.setdefault(TopicPartition(topic, partition), Log(**facts))
+
+    def kill(self, node: int) -> None:
+        self.brokers.pop(node).stop()
+
+    def revive(self, node: int) -> None:
+        self.brokers[node] = Broker(self, node, self.ports[node])
+
+    def elect(self, node: int) -> None:
+        for log in self.logs.values():
+            log.leader, log.epoch = node, log.epoch + 1
+
+    def close(self) -> None:
+        for node in list(self.brokers):
+            self.kill(node)
+
+    def answer(self, node: int, api: Api, request: Any) -> Any:
+        self.asked.append((node, api))
+        if api == Api.FETCH:
+            self.on_fetch(sum(key == Api.FETCH for _, key in self.asked))
+        answers = {
+            Api.API_VERSIONS: self._versions,
+            Api.METADATA: self._metadata,
+            Api.LIST_OFFSETS: self._offsets,
+            Api.FETCH: self._fetch,
+        }
+        return answers[api](node, request)
+
+    def _versions(self, node: int, request: Any) -> ApiVersionsResponse:
+        served = (Api.FETCH, Api.LIST_OFFSETS, Api.METADATA, Api.API_VERSIONS)
+        ranges = [(api, APIS[api].served) for api in served]
+        return ApiVersionsResponse(
+            api_keys=[
+                ApiVersion(api_key=api, min_version=found[0], max_version=found[-1]) for api, found in ranges
+            ]
+        )
+
+    def _metadata(self, node: int, request: Any) -> MetadataResponse:
+        names = sorted({tp.topic for tp in self.logs})
+        asked = names if request.topics is None else [topic.name for topic in request.topics]
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=each, host="127.0.0.1", port=self.ports[each])
+                for each in self.brokers
+            ],
+            topics=[
+                MetadataResponseTopic(
+                    name=name,
+                    error_code=0 if name in names else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    partitions=[
+                        MetadataResponsePartition(
+                            partition_index=tp.partition,
+                            leader_id=log.leader,
+                            leader_epoch=log.epoch,
+                            replica_nodes=[1, 2],
+                            isr_nodes=[1, 2],
+                        )
+                        for tp, log in self.logs.items()
+                        if tp.topic == name
+                    ],
+                )
+                for name in asked
+            ],
+        )
+
+    def _error(self, node: int, tp: TopicPartition, epoch: int) -> ErrorCode:
+        log = self.logs.get(tp)
+        if log is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if log.leader != node:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.FENCED_LEADER_EPOCH if -1 < epoch < log.epoch else ErrorCode.NONE
+
+    def _offsets(self, node: int, request: Any) -> ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            found = []
+            for part in topic.partitions:
+                tp = TopicPartition(topic.name, part.partition_index)
+                code = self._error(node, tp, part.current_leader_epoch)
+                offset = -1 if code else self.logs[tp].since(part.timestamp)
+                epoch = -1 if code else self.logs[tp].epoch
+                found.append(
+                    ListOffsetsPartitionResponse(
+                        partition_index=tp.partition, error_code=code, offset=offset, leader_epoch=epoch
+                    )
+                )
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
+        return ListOffsetsResponse(topics=topics)
+
+    def _fetch(self, node: int, request: Any) -> FetchResponse:
+        (topic,) = request.topics
+        (part,) = topic.partitions
+        tp = TopicPartition(topic.topic, part.partition)
+        code = self._error(node, tp, part.current_leader_epoch)
+        log = self.logs.get(tp, Log())
+        if not code and not log.start <= part.fetch_offset <= log.end:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        data = PartitionData(
+            partition_index=tp.partition,
+            error_code=code,
+            high_watermark=log.committed,
+            log_start_offset=log.start,
+            aborted_transactions=log.aborted if request.isolation_level else None,
+            records=None if code else log.read(part.fetch_offset, part.partition_max_bytes),
+        )
+        return FetchResponse(responses=[FetchableTopicResponse(topic=tp.topic, partitions=[data])])
+
+
+@pytest.fixture
+def double() -> Iterator[Double]:
+    """Two brokers without topics."""
+    cluster = Double()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two cores, nothing heard outside of this machine, and workers with this interpreter."""
+    before = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    register(session)
+    yield session
+    session.stop()
+    if before is None:
+        del os.environ["PYSPARK_PYTHON"]
+    else:
+        os.environ["PYSPARK_PYTHON"] = before

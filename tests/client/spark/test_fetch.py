@@ -1,0 +1,294 @@
+"""The fetch loop: leaders die, move and forget, and every record still comes once."""
+
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from strandline.client.spark import snapshot
+from strandline.client.spark.client import Cluster
+from strandline.client.spark.fetch import SpanReader, Stalled
+from strandline.client.spark.options import SourceOptions, parse
+from strandline.client.spark.plan import DataLoss, PlanError, Span
+from strandline.protocol.apis import Api
+from strandline.protocol.columns import runs
+from strandline.protocol.compression import Codec
+from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.messages.fetch import AbortedTransaction
+
+Seen = list[tuple[int, bytes | None]]
+
+
+class Patience:
+    """A clock that moves only when somebody sleeps; what happens meanwhile can be told."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.slept: list[float] = []
+        self.then: Callable[[float], None] = lambda seconds: None
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.slept.append(seconds)
+        self.then(self.seconds)
+
+
+class Story:
+    """One topic with one partition of 40 batches with ten records, and a reader of it."""
+
+    def __init__(self, double: Any, **given: str) -> None:
+        self.double = double
+        self.log = double.log("t")
+        for number in range(40):
+            values = [(1000 + number, None, b"%d" % (number * 10 + index), []) for index in range(10)]
+            self.log.add(values, codec=Codec.ZSTD if number % 3 else Codec.NONE)
+        self.patience = Patience()
+        self.options: SourceOptions = parse(
+            {
+                "bootstrap.servers": double.servers,
+                "subscribe": "t",
+                "kafka.max.partition.fetch.bytes": "600",
+                "kafka.request.timeout.ms": "2000",
+                "kafkaConsumer.pollTimeoutMs": "30000",
+                **given,
+            }
+        )
+        self.cluster = Cluster(self.options.cluster, self.patience.now, self.patience.sleep)
+
+    def reader(self, span: Span | None = None) -> SpanReader:
+        if span is None:
+            (span,) = snapshot.take(self.cluster, self.options)
+        return SpanReader(self.cluster, span, self.options.stall_seconds, self.options.fail_on_data_loss)
+
+    def read(self, span: Span | None = None) -> Seen:
+        reader = self.reader(span)
+        end = 400 if span is None else span.end
+        return [
+            (row.offset, row.value)
+            for run in reader
+            for columns in runs(run.records, run.start, end)
+            for row in columns.rows()
+        ]
+
+
+@pytest.fixture
+def story(double: Any) -> Iterator[Story]:
+    found = Story(double)
+    yield found
+    found.cluster.close()
+
+
+def records(start: int, end: int) -> Seen:
+    return [(offset, b"%d" % offset) for offset in range(start, end)]
+
+
+def span(start: int, end: int) -> Span:
+    return Span(TopicPartition("t", 0), start, end)
+
+
+def test_a_quiet_cluster_is_read_once_and_whole(story: Story) -> None:
+    assert story.read() == records(0, 400)
+    assert story.patience.slept == []
+    assert story.read(span(3, 17)) == records(3, 17), "both cuts lie inside batches"
+    opened = sum(api == Api.API_VERSIONS for _, api in story.double.asked)
+    assert opened == 1, "connections are kept"
+
+
+def test_planning_asks_each_leader_once_per_question(story: Story) -> None:
+    for partition in range(1, 20):
+        log = story.double.log("t", partition, leader=1 + partition % 2)
+        log.add([(1, None, b"x", [])])
+    assert len(snapshot.take(story.cluster, story.options)) == 20
+    apis = [api for _, api in story.double.asked]
+    assert apis.count(Api.METADATA) == 1
+    assert apis.count(Api.LIST_OFFSETS) == 4, "two questions, two leaders"
+
+
+def test_later_records_are_not_in_the_snapshot(story: Story) -> None:
+    story.log.high_watermark = 200
+    reader = story.reader()
+    story.log.high_watermark = None
+    seen = [row.offset for run in reader for part in runs(run.records, run.start, 200) for row in part.rows()]
+    assert seen == list(range(200))
+
+
+def test_the_leader_dies_and_another_one_takes_over(story: Story) -> None:
+    def die(count: int) -> None:
+        if count == 5:
+            threading.Thread(target=story.double.kill, args=(1,)).start()
+
+    story.double.on_fetch = die
+    story.patience.then = lambda seconds: (
+        story.double.elect(2) if story.log.leader == 1 and seconds > 1 else None
+    )
+    assert story.read() == records(0, 400)
+    assert story.patience.slept[:4] == [0.05, 0.1, 0.2, 0.4]
+    assert max(story.patience.slept) <= 1.0
+
+
+def test_what_came_just_before_the_connection_broke_is_not_lost(story: Story) -> None:
+    """The request ahead fails at once, while the answer before it is still in hand."""
+    reader = story.reader()
+    for wires in story.cluster._idle.values():
+        for wire in wires:
+            sent = iter([False, True])
+            real = wire.send
+
+            def send(request: object, real: Any = real, sent: Iterator[bool] = sent) -> None:
+                if next(sent, False):
+                    raise BrokenPipeError
+                real(request)
+
+            wire.send = send  # type: ignore[method-assign]
+    seen = [row.offset for run in reader for part in runs(run.records, run.start, 400) for row in part.rows()]
+    assert seen == list(range(400))
+
+
+@pytest.mark.parametrize("every", [2, 3, 5])
+def test_leadership_moves_again_and_again(story: Story, every: int) -> None:
+    def move(count: int) -> None:
+        if count % every == 0 and count < 40:
+            story.double.elect(3 - story.log.leader)
+
+    story.double.on_fetch = move
+    assert story.read() == records(0, 400)
+
+
+def test_the_whole_cluster_is_down_for_a_while(story: Story) -> None:
+    def die(node: int, api: Api) -> None:
+        if api == Api.FETCH and len(story.double.brokers) == 2:
+            threading.Thread(target=story.double.close).start()
+
+    def back(seconds: float) -> None:
+        if seconds > 10 and not story.double.brokers:
+            story.double.after_answer = lambda node, api: None
+            story.double.revive(2)
+            story.double.elect(2)
+
+    story.double.after_answer = die
+    story.patience.then = back
+    assert story.read() == records(0, 400)
+    assert story.patience.seconds > 10
+
+
+def test_no_progress_for_the_stall_time_ends_the_task(story: Story) -> None:
+    reader = story.reader()
+    story.double.close()
+    with pytest.raises(Stalled, match=r"t-0: no progress at offset 0 of 400 for 30 s"):
+        list(reader)
+    assert 30 < story.patience.seconds < 32
+
+
+def test_a_new_leader_that_lags_is_waited_for(story: Story) -> None:
+    reader = story.reader(span(0, 400))
+    story.cluster.refresh(["t"])
+    story.log.high_watermark = 200
+
+    def catch_up(seconds: float) -> None:
+        if seconds > 20:
+            story.log.high_watermark = None
+
+    story.patience.then = catch_up
+    assert sum(1 for run in reader for part in runs(run.records, run.start, 400) for _ in part.rows()) == 400
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_records_that_are_gone_are_loss(double: Any, lenient: bool) -> None:
+    story = Story(double, failOnDataLoss=str(not lenient))
+    story.cluster.refresh(["t"])
+
+    def retain(count: int) -> None:
+        if count == 3:
+            story.log.start = 250
+            story.log.batches = story.log.batches[25:]
+
+    double.on_fetch = retain
+    if lenient:
+        seen = story.read(span(0, 400))
+        assert seen == records(0, seen[-151][0] + 1) + records(250, 400)
+        assert len(seen) < 400
+    else:
+        with pytest.raises(DataLoss, match=r"t-0: records \[\d+, 250\) are gone, the log holds \[250, 400\)"):
+            story.read(span(0, 400))
+    story.cluster.close()
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_log_that_was_cut_is_believed_only_after_some_time(double: Any, lenient: bool) -> None:
+    story = Story(double, failOnDataLoss=str(not lenient))
+    story.cluster.refresh(["t"])
+    del story.log.batches[20:]
+    reader = story.reader(span(300, 500))
+    if lenient:
+        assert list(reader) == []
+    else:
+        with pytest.raises(DataLoss, match=r"records \[300, 500\) are gone"):
+            list(reader)
+    assert len(story.patience.slept) >= story.options.cluster.retries
+    story.cluster.close()
+
+
+def test_gaps_and_control_batches_move_the_position(double: Any) -> None:
+    log = double.log("t")
+    log.add([(1, None, b"0", [])])
+    log.add([(1, None, b"10", [])], gap=9)
+    log.add([(1, b"\0\0\0\1", b"marker", [])], control=True)
+    log.add([(1, None, b"12", [])])
+    log.add([(1, b"\0\0\0\1", b"marker", [])], control=True)
+    story = Story.__new__(Story)
+    story.double, story.patience = double, Patience()
+    story.options = parse({"bootstrap.servers": double.servers, "subscribe": "t"})
+    story.cluster = Cluster(story.options.cluster)
+    (whole,) = snapshot.take(story.cluster, story.options)
+    assert (whole.start, whole.end) == (0, 14)
+    assert story.read(whole) == [(0, b"0"), (10, b"10"), (12, b"12")]
+    story.cluster.close()
+
+
+def test_committed_readers_see_no_aborted_records(double: Any) -> None:
+    log = double.log("t")
+    state = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    log.add([(1, None, b"aborted", [])], producer_id=7, **state)
+    log.add([(1, None, b"kept", [])], producer_id=8, **state)
+    log.add([(1, None, b"plain", [])])
+    log.add([(1, struct.pack(">hh", 0, 0), b"", [])], producer_id=7, control=True, transactional=True)
+    log.add([(1, None, b"after", [])], producer_id=7, **state)
+    log.aborted = [AbortedTransaction(producer_id=7, first_offset=0)]
+    for level, want in (
+        ("read_committed", [b"kept", b"plain", b"after"]),
+        ("read_uncommitted", [b"aborted", b"kept", b"plain", b"after"]),
+    ):
+        options = parse(
+            {"bootstrap.servers": double.servers, "subscribe": "t", "kafka.isolation.level": level}
+        )
+        cluster = Cluster(options.cluster)
+        (whole,) = snapshot.take(cluster, options)
+        reader = SpanReader(cluster, whole, 5, True)
+        rows = [row.value for run in reader for part in runs(run.records, 0) for row in part.rows()]
+        assert rows == want
+        cluster.close()
+
+
+def test_a_reader_given_up_halfway_leaves_no_answer_behind(story: Story) -> None:
+    halfway = iter(story.reader())
+    next(halfway)
+    halfway.close()  # type: ignore[attr-defined]
+    assert story.read() == records(0, 400)
+
+
+def test_a_topic_that_is_not_there_is_named(story: Story) -> None:
+    options = parse({"bootstrap.servers": story.double.servers, "subscribe": "t,nowhere"})
+    with pytest.raises(PlanError, match="nowhere"):
+        snapshot.take(story.cluster, options)
+    assert story.patience.slept == [1.0] * 3
+
+
+def test_no_broker_at_all_is_told(story: Story) -> None:
+    story.double.close()
+    with pytest.raises(ConnectionError, match="no broker can be reached"):
+        snapshot.take(story.cluster, story.options)

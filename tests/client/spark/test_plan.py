@@ -1,0 +1,117 @@
+"""From bounds to spans: whatever the bounds are, nothing is read twice and nothing is left out."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.client.spark.options import SourceOptions, Topics, parse
+from strandline.client.spark.plan import DataLoss, Log, PlanError, Span, resolve, select, split, times
+from strandline.protocol.kinds import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+LOGS = {T0: Log(10, 50, 3), T1: Log(0, 0, 4)}
+
+
+def options(**given: str) -> SourceOptions:
+    return parse({"bootstrap.servers": "h:1", "subscribe": "t", **given})
+
+
+def bounds(**given: str) -> list[tuple[int, int, int]]:
+    return [(span.partition.partition, span.start, span.end) for span in resolve(options(**given), LOGS)]
+
+
+def test_topics_are_selected_by_name_pattern_and_partition() -> None:
+    there = {"t": [0, 1], "tt": [0], "u": [0]}
+    assert select(Topics(names=("u", "t")), there) == [T0, T1, TopicPartition("u", 0)]
+    assert select(Topics(pattern=re.compile("t+")), there) == [T0, T1, TopicPartition("tt", 0)]
+    assert select(Topics(pattern=re.compile("x")), there) == []
+    assert select(Topics(partitions=(T1,)), there) == [T1]
+    for topics in (Topics(names=("t", "gone")), Topics(partitions=(T0, TopicPartition("gone", 7)))):
+        with pytest.raises(PlanError, match="gone"):
+            select(topics, there)
+
+
+def test_all_is_read_unless_told_otherwise() -> None:
+    assert bounds() == [(0, 10, 50)]
+    assert resolve(options(), LOGS) == [Span(T0, 10, 50, 3)]
+
+
+def test_offsets_by_partition() -> None:
+    assert bounds(startingOffsets='{"t": {"0": 20, "1": -2}}') == [(0, 20, 50)]
+    assert bounds(endingOffsets='{"t": {"0": 20, "1": -1}}') == [(0, 10, 20)]
+    both = {"startingOffsets": '{"t": {"0": 20, "1": 0}}', "endingOffsets": '{"t": {"0": 20, "1": 0}}'}
+    assert bounds(**both) == []
+    with pytest.raises(PlanError, match="behind the ending offset"):
+        bounds(**{**both, "startingOffsets": '{"t": {"0": 21, "1": 0}}'})
+
+
+@pytest.mark.parametrize("named", ['{"t": {"0": 20}}', '{"t": {"0": 20, "1": 0, "2": 0}}', '{"u": {"0": 1}}'])
+def test_offsets_name_exactly_the_partitions_that_are_read(named: str) -> None:
+    with pytest.raises(PlanError, match="exactly the partitions"):
+        bounds(startingOffsets=named)
+    with pytest.raises(PlanError, match="exactly the partitions"):
+        bounds(endingOffsets=named)
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({"startingOffsets": '{"t": {"0": 9, "1": -2}}'}, [(0, 10, 50)]),
+        ({"startingOffsets": '{"t": {"0": 51, "1": -2}}'}, []),
+        ({"endingOffsets": '{"t": {"0": 51, "1": -1}}'}, [(0, 10, 50)]),
+        ({"endingOffsets": '{"t": {"0": 5, "1": -1}}'}, []),
+    ],
+)
+def test_offsets_outside_of_the_log_are_loss(given: dict[str, str], left: list[tuple[int, int, int]]) -> None:
+    with pytest.raises(DataLoss, match=r"t-0.*\[10, 50\)"):
+        bounds(**given)
+    assert bounds(failOnDataLoss="false", **given) == left
+
+
+def test_times_are_looked_up_and_what_is_not_found_is_an_error_or_the_end() -> None:
+    timed = options(startingTimestamp="1000", endingTimestamp="2000")
+    assert times(timed.start, LOGS) == {T0: 1000, T1: 1000}
+    assert times(options().start, LOGS) == {}
+    found = {T0: Log(10, 50, 3, start_by_time=20, end_by_time=30)}
+    assert resolve(timed, found) == [Span(T0, 20, 30, 3)]
+    assert resolve(timed, {T0: Log(10, 50, 3, 20, -1)}) == [Span(T0, 20, 50, 3)]
+    with pytest.raises(PlanError, match="startingOffsetsByTimestampStrategy"):
+        resolve(timed, LOGS)
+    lenient = options(startingTimestamp="1000", startingOffsetsByTimestampStrategy="latest")
+    assert resolve(lenient, LOGS) == []
+    named = options(startingOffsetsByTimestamp='{"t": {"0": 7, "1": 8}}')
+    assert times(named.start, [T0, T1]) == {T0: 7, T1: 8}
+
+
+def sizes(spans: list[Span]) -> list[int]:
+    return [span.size for span in spans]
+
+
+def test_splitting_follows_sparks_own_source() -> None:
+    assert sizes(split([Span(T0, 0, 10)], 4)) == [2, 2, 3, 3]
+    assert sizes(split([Span(T0, 0, 3), Span(T1, 0, 100)], 5)) == [3, 25, 25, 25, 25]
+    assert sizes(split([Span(T0, 0, 10), Span(T1, 0, 10)], 2)) == [10, 10]
+    assert sizes(split([Span(T0, 0, 2)], 64)) == [1, 1]
+    assert sizes(split([Span(T0, 5, 5), Span(T1, 0, 7)], None)) == [7]
+    assert sizes(split([Span(T0, 0, 25)], None, 10)) == [8, 8, 9]
+    assert split([], 4) == []
+
+
+spans_of_any_size = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**6)), max_size=6)
+
+
+@given(spans_of_any_size, st.none() | st.integers(1, 64), st.none() | st.integers(10**4, 10**6))
+def test_parts_are_the_whole(
+    found: list[tuple[int, int]], partitions_min: int | None, records_max: int | None
+) -> None:
+    spans = [Span(TopicPartition("t", index), at, at + size, 1) for index, (at, size) in enumerate(found)]
+    parts = split(spans, partitions_min, records_max)
+    assert all(part.size for part in parts)
+    assert records_max is None or all(part.size <= records_max for part in parts)
+    for span in spans:
+        mine = [part for part in parts if part.partition == span.partition]
+        edges = [span.start, *(part.end for part in mine)]
+        assert [part.start for part in mine] == edges[:-1]
+        assert edges[-1] == span.end or not span.size

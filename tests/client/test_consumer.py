@@ -1,0 +1,222 @@
+"""The consumer: positions, seeks, leaders that move and die, groups that share and rebalance."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from double import Double
+
+from strandline.client import Consumer, OffsetOutOfRange, Producer, RebalanceListener, TopicPartition
+from strandline.protocol.apis import Api
+from strandline.protocol.compression import Codec
+from strandline.protocol.records import BatchBuilder
+
+T0 = TopicPartition("t", 0)
+
+
+def fill(partition: Any, count: int, per_batch: int = 10) -> None:
+    """Values 0, 1, 2 ... at timestamps 1000, 1001 ..."""
+    for first in range(0, count, per_batch):
+        builder = BatchBuilder(Codec.GZIP if first % 20 else Codec.NONE)
+        for n in range(first, min(first + per_batch, count)):
+            builder.append(1000 + n, b"k", b"%d" % n)
+        partition.append(builder.build())
+
+
+async def take(consumer: Consumer, count: int) -> list[int]:
+    found: list[int] = []
+    async with asyncio.timeout(8):
+        while len(found) < count:
+            found += [int(one.value) for one in await consumer.poll(200)]
+    return found
+
+
+def test_reads_all_in_order_and_goes_on(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 95)
+            async with Consumer(double.servers, topics=["t"], auto_offset_reset="earliest") as consumer:
+                assert await take(consumer, 95) == list(range(95))
+                assert await consumer.position(T0) == 95
+                assert consumer.high_watermark(T0) == 95
+                async with Producer(double.servers) as producer:
+                    await producer.send("t", b"95")
+                assert (await anext(consumer)).value == b"95"
+
+    run(story())
+
+
+def test_seeks_and_looks_up_times(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 50)
+            async with Consumer(double.servers, topics=["t"], fetch_max_wait_ms=20) as consumer:
+                assert await consumer.position(T0) == 50
+                consumer.seek(T0, 13)
+                assert (await take(consumer, 2))[:2] == [13, 14]
+                consumer.seek_to_timestamp(1042)
+                assert (await take(consumer, 1))[0] == 42
+                consumer.seek_to_beginning(T0)
+                assert (await anext(consumer)).offset == 0
+                assert await consumer.position(T0) == 1
+                consumer.seek_to_end()
+                assert await consumer.position(T0) == 50
+                assert await consumer.beginning_offsets([T0]) == {T0: 0}
+                assert await consumer.end_offsets([T0]) == {T0: 50}
+                times = await consumer.offsets_for_times({T0: 1007})
+                assert times[T0] is not None and times[T0][:2] == (7, 1007)
+                assert await consumer.offsets_for_times({T0: 99999}) == {T0: None}
+
+    run(story())
+
+
+def test_pauses_and_batches(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            logs = double.topic("t", 2)
+            fill(logs[0], 30)
+            fill(logs[1], 30)
+            both = [T0, TopicPartition("t", 1)]
+            async with Consumer(
+                double.servers, auto_offset_reset="earliest", fetch_max_wait_ms=20
+            ) as consumer:
+                consumer.assign(both)
+                consumer.pause(T0)
+                seen = await consumer.poll(2000)
+                assert {one.partition for one in seen} == {1}
+                assert await consumer.poll(100) == []
+                consumer.resume(T0)
+                batches = await consumer.poll_batch(2000)
+                assert [(one.partition, one.columns.offset.tolist()) for one in batches] == [
+                    (T0, list(range(30)))
+                ]
+                assert await consumer.position(T0) == 30
+
+    run(story())
+
+
+def test_an_offset_out_of_range_follows_the_policy(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            async with Consumer(double.servers, topics=["t"], auto_offset_reset="earliest") as consumer:
+                consumer.assignment()
+                await consumer.position(T0)
+                consumer.seek(T0, 500)
+                assert (await take(consumer, 1))[0] == 0
+            async with Consumer(double.servers, topics=["t"], auto_offset_reset="none") as consumer:
+                with pytest.raises(OffsetOutOfRange):
+                    await consumer.poll(2000)
+
+    run(story())
+
+
+def test_a_moved_and_a_dead_leader_cost_only_time(run: Any) -> None:
+    async def story() -> None:
+        async with Double(3) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            async with Consumer(double.servers, topics=["t"], auto_offset_reset="earliest") as consumer:
+                assert await take(consumer, 20) == list(range(20))
+                double.move("t", 0, 2)
+                async with Producer(double.servers) as producer:
+                    await producer.send("t", b"20")
+                    assert await take(consumer, 1) == [20]
+                    double.kill(2)
+                    await asyncio.sleep(0.3)
+                    double.move("t", 0, 3)
+                    start = asyncio.get_running_loop().time()
+                    await producer.send("t", b"21")
+                    assert await take(consumer, 1) == [21]
+                    assert asyncio.get_running_loop().time() - start < 0.3
+
+    run(story())
+
+
+def test_a_group_shares_commits_and_hands_over(run: Any) -> None:
+    class Listener(RebalanceListener):
+        def __init__(self) -> None:
+            self.heard: list[tuple[str, int]] = []
+
+        def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+            self.heard.append(("revoked", len(partitions)))
+
+        async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+            self.heard.append(("assigned", len(partitions)))
+
+    async def story() -> None:
+        async with Double(2) as double:
+            for log in double.topic("t", 4):
+                fill(log, 10)
+            options: dict[str, Any] = {
+                "group": "g",
+                "auto_offset_reset": "earliest",
+                "heartbeat_interval_ms": 50,
+                "fetch_max_wait_ms": 20,
+            }
+            ear = Listener()
+            async with Consumer(double.servers, topics=["t"], listener=ear, **options) as first:
+                assert len(await take(first, 40)) == 40
+                async with Consumer(double.servers, topics=["t"], **options) as second:
+                    async with asyncio.timeout(5):
+                        while len(second.assignment()) != 2 or len(first.assignment()) != 2:
+                            await first.poll(50)
+                    assert await second.poll(200) == []
+                    assert first.assignment().isdisjoint(second.assignment())
+                async with asyncio.timeout(5):
+                    while len(first.assignment()) != 4:
+                        await first.poll(50)
+                await first.commit({T0: 3})
+                committed = await first.committed(T0)
+                assert committed[T0] is not None and committed[T0].offset == 3
+            assert ear.heard[:3] == [("assigned", 4), ("revoked", 4), ("assigned", 2)]
+            offsets = double.groups.group("g").offsets
+            assert [offset for offset, _ in offsets.values()] == [10] * 4 or offsets[T0][0] == 3
+
+    run(story())
+
+
+def test_a_cooperative_group_moves_only_what_must(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t", 4)
+            options: dict[str, Any] = {
+                "group": "g",
+                "heartbeat_interval_ms": 50,
+                "fetch_max_wait_ms": 20,
+                "partition_assignment_strategy": ["cooperative-sticky"],
+            }
+            async with Consumer(double.servers, topics=["t"], **options) as first:
+                async with asyncio.timeout(5):
+                    while len(first.assignment()) != 4:
+                        await first.poll(50)
+                async with Consumer(double.servers, topics=["t"], **options) as second:
+                    least = 4
+                    async with asyncio.timeout(5):
+                        while len(second.assignment()) != 2:
+                            await first.poll(20)
+                            least = min(least, len(first.assignment()))
+                    assert least == 2
+                    double.groups.lose("g")
+                    async with asyncio.timeout(5):
+                        while len(second.assignment() | first.assignment()) != 4 or second.assignment() & (
+                            first.assignment()
+                        ):
+                            await asyncio.gather(first.poll(20), second.poll(20))
+
+    run(story())
+
+
+def test_without_reading_nothing_is_polled(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Consumer(double.servers) as consumer:
+            with pytest.raises(RuntimeError):
+                await consumer.poll(10)
+            with pytest.raises(ValueError, match="not assigned"):
+                consumer.seek(T0, 0)
+            assert Api.FETCH not in [api for api, _ in double.brokers[1].requests]
+
+    run(story())

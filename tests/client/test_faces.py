@@ -1,0 +1,156 @@
+"""Admin and the blocking faces against the cluster double; connections by themselves."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from double import SWALLOW, Double
+
+from strandline.client import Admin, NewTopic, TopicAlreadyExists, TopicPartition, UnknownTopicOrPartition
+from strandline.client.connection import Connection, ConnectionLost, RequestExpired
+from strandline.client.sync import Admin as BlockingAdmin
+from strandline.client.sync import Consumer, Producer
+from strandline.client.tasks import Tasks
+from strandline.protocol.apis import Api
+from strandline.protocol.messages.metadata import MetadataRequest
+
+
+@pytest.fixture
+def servers() -> Iterator[list[str]]:
+    """A double in a thread of its own, for callers that block."""
+    ready = threading.Event()
+    found: list[str] = []
+    stop: list[Any] = []
+
+    async def serve() -> None:
+        async with Double(2) as double:
+            found.extend(double.servers)
+            end = asyncio.Event()
+            stop.extend((asyncio.get_running_loop(), end))
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    ready.wait(5)
+    yield found
+    stop[0].call_soon_threadsafe(stop[1].set)
+    thread.join(5)
+
+
+def test_the_blocking_faces_do_the_same_and_leave_no_thread(servers: list[str]) -> None:
+    before = threading.active_count()
+    with BlockingAdmin(servers) as admin:
+        admin.create_topic("t", 2)
+        assert admin.list_topics() == ["t"]
+    with Producer(servers, serializer="str") as producer:
+        futures = [producer.send("t", f"{n}", partition=0) for n in range(10)]
+        assert [future.result(5).offset for future in futures] == list(range(10))
+        assert len(producer.send_many("t", ["x"] * 100, partition=1)) == 100
+    with Consumer(servers, topics=["t"], auto_offset_reset="earliest", deserializer="str") as consumer:
+        seen = [next(consumer) for _ in range(110)]
+        assert sorted(one.value for one in seen if one.partition == 0) == [str(n) for n in range(10)]
+        assert consumer.position(TopicPartition("t", 0)) == 10
+    assert threading.active_count() == before
+    with pytest.raises(RuntimeError):
+        producer.flush()
+
+
+def test_admin_creates_describes_and_deletes(run: Any) -> None:
+    async def story() -> None:
+        async with Double(2) as double, Admin(double.servers) as admin:
+            await admin.create_topics([NewTopic("t", 3), "u"])
+            with pytest.raises(TopicAlreadyExists):
+                await admin.create_topic("t")
+            assert await admin.list_topics() == ["t", "u"]
+            (topic,) = await admin.describe_topics(["t"])
+            assert [one.leader for one in topic.partitions] == [1, 2, 1]
+            assert len((await admin.describe_cluster()).brokers) == 2
+            await admin.alter_group_offsets("g", {TopicPartition("t", 1): 4})
+            assert (await admin.list_group_offsets("g"))[TopicPartition("t", 1)].offset == 4
+            assert (await admin.list_offsets({TopicPartition("t", 1): -1}))[
+                TopicPartition("t", 1)
+            ].offset == 0
+            await admin.delete_topics(["u"])
+            with pytest.raises(UnknownTopicOrPartition):
+                await admin.describe_topics(["u"])
+
+    run(story())
+
+
+def test_a_creation_whose_answer_was_lost_counts(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            calls = 0
+
+            async def hook(broker: Any, api: int, request: Any) -> Any:
+                nonlocal calls
+                calls += api == Api.CREATE_TOPICS
+                if api == Api.CREATE_TOPICS and calls == 1:
+                    double.topic("t")
+                    for link in list(broker.links):
+                        link.transport.abort()
+                    return SWALLOW
+                return None
+
+            double.hook = hook
+            await admin.create_topic("t")
+
+    run(story())
+
+
+def test_no_request_is_left_hanging(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            loop = asyncio.get_running_loop()
+            lost: list[Connection] = []
+            port = double.brokers[1].port
+            opened = await Connection.open("127.0.0.1", port, deadline=loop.time() + 5, on_lost=lost.append)
+            double.brokers[1].stopped = True
+            soon = opened.submit(MetadataRequest(), deadline=loop.time() + 0.1)
+            late = opened.submit(MetadataRequest(), deadline=loop.time() + 60)
+            for future in (soon, late):
+                with pytest.raises(RequestExpired):
+                    await asyncio.wait_for(future, 1)
+            assert lost == [opened] and opened.is_lost
+            with pytest.raises(ConnectionLost):
+                await opened.request(MetadataRequest(), deadline=loop.time() + 1)
+            await opened.close()
+            with pytest.raises(TimeoutError):
+                await Connection.open("127.0.0.1", port, deadline=loop.time() + 0.1)
+            double.kill(1)
+            with pytest.raises(OSError):
+                await Connection.open("127.0.0.1", port, deadline=loop.time() + 1)
+
+    run(story())
+
+
+def test_tasks_raise_what_failed_when_they_stop(run: Any) -> None:
+    async def story() -> None:
+        seen: list[BaseException] = []
+        tasks = Tasks("test", seen.append)
+
+        async def fail() -> None:
+            raise KeyError("x")
+
+        tasks.spawn(fail(), "fail")
+        waiting = tasks.spawn(asyncio.sleep(60), "wait")
+        await asyncio.sleep(0.01)
+        assert len(tasks) == 1 and isinstance(seen[0], KeyError)
+        with pytest.raises(KeyError):
+            await tasks.stop()
+        assert waiting.cancelled()
+
+    run(story())
+
+
+def test_importing_the_client_is_light() -> None:
+    code = "import sys, strandline.client.sync; print({'numpy', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.strip() == "set()"

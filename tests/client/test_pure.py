@@ -1,0 +1,274 @@
+"""The rules without a socket: partitioner, assignors, serializers, batches, positions, view, config."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from strandline.client.accumulator import Accumulator, Limits
+from strandline.client.assignors import (
+    Member,
+    assign_cooperative_sticky,
+    assign_range,
+    assign_round_robin,
+)
+from strandline.client.config import ConfigError, ConsumerConfig, ProducerConfig, configure
+from strandline.client.group_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from strandline.client.lanes import Identity, Lane
+from strandline.client.links import backoff
+from strandline.client.partitioner import Sticky, murmur2, partition_for_key
+from strandline.client.positions import Chunk, Place, end_of, visible
+from strandline.client.serializers import DESERIALIZERS, SERIALIZERS
+from strandline.client.view import ClusterView
+from strandline.protocol.errors import error_for
+from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from strandline.protocol.primitives import Malformed
+from strandline.protocol.records import BatchBuilder, iterate
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "signed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_javas(key: bytes, signed: int) -> None:
+    assert murmur2(key) == signed & 0xFFFFFFFF
+    assert partition_for_key(key, 7) == (signed & 0x7FFFFFFF) % 7
+
+
+def test_the_keyless_stay_until_a_batch_is_full() -> None:
+    sticky = Sticky(Random(1))
+    first = sticky.choose("t", [0, 1, 2], 3)
+    assert sticky.choose("t", [0, 1, 2], 3) == first
+    sticky.move_on("t", [0, 1, 2], first)
+    assert sticky.choose("t", [0, 1, 2], 3) != first
+
+
+@pytest.mark.parametrize("name", ["bytes", "str", "json", "msgpack"])
+def test_serializers_return_what_they_took(name: str) -> None:
+    value: Any = {"bytes": b"x", "str": "ü"}.get(name, {"a": [1, None, "ü"]})
+    raw = SERIALIZERS[name](value)
+    assert isinstance(raw, bytes)
+    assert DESERIALIZERS[name](raw) == value
+    assert SERIALIZERS[name](None) is None
+    if name == "bytes":
+        with pytest.raises(TypeError):
+            SERIALIZERS[name](7)
+
+
+def members(count: int, **more: Any) -> list[Member]:
+    return [Member(f"m{n}", ("t", "u"), **more) for n in range(count)]
+
+
+def test_range_and_round_robin() -> None:
+    given = assign_range(members(2), {"t": 3, "u": 3})
+    assert [len(one) for one in given.values()] == [4, 2]
+    given = assign_round_robin(members(2), {"t": 3, "u": 3})
+    assert [len(one) for one in given.values()] == [3, 3]
+    assert given["m0"][:2] == [T0, TopicPartition("t", 2)]
+
+
+def test_cooperative_sticky_moves_little_and_in_two_steps() -> None:
+    first = assign_cooperative_sticky(members(1), {"t": 4})["m0"]
+    assert len(first) == 4
+    old = Member("m0", ("t",), owned=tuple(first), generation=1)
+    step = assign_cooperative_sticky([old, Member("m1", ("t",))], {"t": 4})
+    assert len(step["m0"]) == 2 and step["m1"] == []
+    old = Member("m0", ("t",), owned=tuple(step["m0"]), generation=2)
+    last = assign_cooperative_sticky([old, Member("m1", ("t",), generation=2)], {"t": 4})
+    assert last["m0"] == step["m0"] and len(last["m1"]) == 2
+    again = Member("m1", ("t",), owned=(*last["m1"], last["m0"][0]), generation=1)
+    claim = assign_cooperative_sticky([Member("m0", ("t",), None, tuple(last["m0"]), 3), again], {"t": 4})
+    assert claim["m0"] == last["m0"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_assignments_are_whole_and_even(seed: int) -> None:
+    random = Random(seed)
+    topics = {name: random.randint(1, 9) for name in "tuv"}
+    group = [
+        Member(f"m{n}", tuple(sorted(random.sample("tuv", random.randint(1, 3)))))
+        for n in range(random.randint(1, 6))
+    ]
+    wanted = {name for one in group for name in one.topics}
+    everything = {TopicPartition(name, index) for name in wanted for index in range(topics[name])}
+    for assignor in (assign_range, assign_round_robin, assign_cooperative_sticky):
+        given = assignor(group, topics)
+        flat = [one for mine in given.values() for one in mine]
+        assert set(flat) == everything and len(flat) == len(everything)
+        for member in group:
+            assert all(one.topic in member.topics for one in given[member.member_id])
+
+
+def test_members_understand_each_other() -> None:
+    said = encode_subscription(["u", "t"], [T0], 4)
+    assert decode_subscription("m", None, said) == Member("m", ("t", "u"), None, (T0,), 4)
+    assert decode_assignment(encode_assignment([T0, TopicPartition("u", 2)])) == [T0, TopicPartition("u", 2)]
+    assert decode_assignment(b"") == []
+    for cut in range(2, len(said)):
+        with pytest.raises(Malformed):
+            decode_subscription("m", None, said[:cut])
+
+
+LIMITS = Limits(300, 0.01, 10.0, 5, True, 1 << 31, 0, None)
+
+
+def accumulated(count: int) -> tuple[Accumulator[int], Lane[int]]:
+    accumulator: Accumulator[int] = Accumulator(LIMITS)
+    for n in range(count):
+        accumulator.append(T0, (n, None, b"x" * 90, ()), n, 0.0, 120)
+    lane = accumulator.lane(T0)
+    lane.adopt(Identity(7, 0))
+    return accumulator, lane
+
+
+def test_batches_leave_when_full_or_due() -> None:
+    accumulator, lane = accumulated(1)
+    assert not accumulator.is_due(lane, 0.005)
+    assert accumulator.wake_at() == 0.01
+    assert accumulator.is_due(lane, 0.01)
+    accumulator.append(T0, (1, None, b"x" * 90, ()), 1, 0.0, 120)
+    assert accumulator.append(T0, (2, None, b"x" * 90, ()), 2, 0.0, 120)
+    assert accumulator.is_due(lane, 0.0)
+    assert accumulator.used == 360
+    batch = lane.take()
+    assert batch.tokens == [0, 1]
+    lane.succeeded(batch)
+    accumulator.release(batch)
+    assert accumulator.used == 120
+    accumulator.rush = True
+    assert accumulator.is_due(lane, 0.0)
+
+
+def test_a_failed_batch_goes_before_the_later_ones_under_its_old_number() -> None:
+    _, lane = accumulated(8)
+    one, two, three = lane.take(), lane.take(), lane.take()
+    assert [batch.sequence for batch in (one, two, three)] == [0, 2, 4]
+    assert lane.failed(one, error_for(7), 0.0)
+    assert not lane.may_send
+    assert lane.failed(two, error_for(45), 0.0)
+    assert lane.failed(three, error_for(45), 0.0)
+    assert [lane.take() for _ in range(3)] == [one, two, three]
+    assert [batch.sequence for batch in (one, two, three)] == [0, 2, 4]
+
+
+def test_after_a_gap_only_what_is_certain_is_numbered_anew() -> None:
+    _, lane = accumulated(6)
+    one, two, three = lane.take(), lane.take(), lane.take()
+    assert not lane.failed(one, error_for(10), 0.0)
+    assert lane.failed(two, ConnectionError(), 0.0)
+    assert lane.failed(three, error_for(45), 0.0)
+    assert not lane.needs_identity
+    assert lane.take() is two and two.sequence == 2 and two.identity == Identity(7, 0)
+    assert not lane.failed(two, error_for(45), 0.0)
+    assert lane.needs_identity and lane.retired == Identity(7, 0)
+    lane.adopt(Identity(8, 0))
+    assert lane.take() is three and three.sequence == 0 and three.identity == Identity(8, 0)
+
+
+def test_what_is_late_is_told_once() -> None:
+    accumulator, lane = accumulated(4)
+    sent = lane.take()
+    assert [batch.tokens for batch in accumulator.expire(10.0)] == [[0, 1], [2, 3]]
+    assert accumulator.expire(11.0) == []
+    assert not lane.failed(sent, error_for(7), 0.0)
+    accumulator.release(sent)
+    assert accumulator.is_empty and accumulator.used == 0
+
+
+def batch_at(base: int, values: list[bytes], **more: Any) -> bytearray:
+    builder = BatchBuilder(**more)
+    for value in values:
+        builder.append(1, b"\0\0\0\0" if more.get("control") else None, value)
+    data = bytearray(builder.build())
+    data[0:8] = base.to_bytes(8, "big")
+    return data
+
+
+def test_a_place_skips_what_lies_before_it_and_what_a_seek_made_void() -> None:
+    place = Place(T0)
+    place.seek(3)
+    data = bytes(batch_at(0, [b"%d" % n for n in range(5)]))
+    place.fetched(Chunk(data, 3, end_of(data, 3)))
+    assert place.fetch_at == 5
+    record = place.next_record(True)
+    assert record is not None and record.offset == 3
+    place.unread(record)
+    again = place.next_record(True)
+    assert again == record
+    age = place.age
+    place.seek(1)
+    assert place.next_record(True) is None and place.age == age + 1
+
+
+def test_aborted_records_and_control_batches_are_not_seen() -> None:
+    data = b"".join(
+        (
+            batch_at(0, [b"a"], producer_id=1, transactional=True),
+            batch_at(1, [b"b"], producer_id=2, transactional=True),
+            batch_at(2, [b"x"], producer_id=1, transactional=True, control=True),
+            batch_at(3, [b"c"], producer_id=1, transactional=True),
+        )
+    )
+    assert [record.value for record in iterate(visible(data, [(1, 0)]))] == [b"b", b"c"]
+    assert [record.value for record in iterate(visible(data, []))] == [b"a", b"b", b"c"]
+
+
+def told(leader: int, epoch: int) -> MetadataResponse:
+    partition = MetadataResponsePartition(
+        partition_index=0, leader_id=leader, leader_epoch=epoch, replica_nodes=[1, 2], isr_nodes=[1]
+    )
+    brokers = [MetadataResponseBroker(node_id=node, host="h", port=node) for node in (1, 2)]
+    return MetadataResponse(brokers=brokers, topics=[MetadataResponseTopic(name="t", partitions=[partition])])
+
+
+def test_an_older_leader_epoch_is_not_believed() -> None:
+    view = ClusterView()
+    assert view.absorb(told(1, 5))
+    assert not view.absorb(told(1, 5))
+    assert view.absorb(told(2, 6))
+    view.absorb(told(1, 5))
+    leader = view.leader(T0)
+    assert leader is not None and leader.leader == 2
+    assert not view.moved(T0, 1, 6, None)
+    assert not view.moved(T0, 9, 7, None)
+    assert view.moved(T0, 9, 7, ("h", 9))
+
+
+def test_backoff_doubles_up_to_its_bound() -> None:
+    pauses = [backoff(attempt, 0.05, 1.0, Random(attempt)) for attempt in range(10)]
+    assert 0.04 <= pauses[0] <= 0.06 and 0.8 <= pauses[9] <= 1.2
+
+
+def test_options_are_refused_by_name_and_value() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'linger_ms'"):
+        configure(ProducerConfig, "h:1", {"lingerms": 3})
+    with pytest.raises(ConfigError, match="batch_size=0"):
+        configure(ProducerConfig, "h:1", {"batch_size": 0})
+    with pytest.raises(ConfigError, match="host:port"):
+        configure(ProducerConfig, "h", {})
+    with pytest.raises(ConfigError, match="acks='all'"):
+        configure(ProducerConfig, "h:1", {"acks": 1, "enable_idempotence": True})
+    assert configure(ProducerConfig, "h:1,[::1]:2", {}).addresses == [("h", 1), ("::1", 2)]
+    assert configure(ProducerConfig, "h:1", {"acks": 1}).enable_idempotence is False
+    with pytest.raises(ConfigError, match="heartbeat"):
+        configure(ConsumerConfig, "h:1", {"session_timeout_ms": 10})

@@ -1,0 +1,218 @@
+"""A ZooKeeper namespace for each test, and a wire to it that can be cut, stalled and made deaf."""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from kazoo.client import KazooClient
+
+from strandline.controller import documents as d
+from strandline.controller import znodes
+from strandline.controller.registry import SessionState
+from strandline.controller.service import Controller, ControllerConfig
+from strandline.controller.zookeeper import KazooRegistry
+from strandline.protocol.apis import APIS, Api
+from strandline.protocol.connection import frame_response, parse_head
+from strandline.protocol.messages import control
+from strandline.protocol.schema import decode
+
+
+class Wire:
+    """A TCP proxy in front of ZooKeeper."""
+
+    def __init__(self, target: str) -> None:
+        host, port = target.split(":")
+        self.target = (host, int(port))
+        self.deaf = False  # what the server answers is lost
+        self.stalled = asyncio.Event()  # set: what the client sends passes
+        self.stalled.set()
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self.target)
+        except OSError:
+            writer.close()
+            return
+        self.writers += [writer, far_writer]
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(self.pump(reader, far_writer, True), self.pump(far_reader, writer, False))
+
+    async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, outward: bool) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                if outward:
+                    await self.stalled.wait()
+                elif self.deaf:
+                    continue
+                writer.write(data)
+        except OSError:
+            pass
+        writer.close()
+
+    def cut(self) -> None:
+        writers, self.writers = self.writers, []
+        for writer in writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def wire_to(target: str) -> AsyncIterator[tuple[Wire, str]]:
+    wire = Wire(target)
+    server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
+    try:
+        yield wire, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        wire.stalled.set()
+        wire.cut()
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def session(hosts: str, timeout_ms: int = 4000, **options: object) -> AsyncIterator[KazooRegistry]:
+    registry = KazooRegistry(hosts, timeout_ms, connect_timeout_s=10, **options)  # type: ignore[arg-type]
+    await registry.start()
+    try:
+        yield registry
+    finally:
+        await registry.close()
+
+
+async def kill(registry: KazooRegistry) -> None:
+    """As when the process is killed: the connection breaks, the session stays behind."""
+    registry._closing = True
+    registry._state = SessionState.SUSPENDED
+    client = registry._client
+    client._stopped.set()
+    client._connection._socket.shutdown(socket.SHUT_RDWR)
+    await asyncio.to_thread(client._connection.connection_stopped.wait, 5)
+    client.handler.stop()
+    client.close()
+    await registry._tasks.stop()
+
+
+@pytest.fixture
+def kill_session() -> Callable[..., object]:
+    return kill
+
+
+@pytest.fixture
+def chroot(zookeeper: str) -> str:
+    """A path of its own in the ZooKeeper of this run."""
+    client = KazooClient(zookeeper)
+    client.start()
+    path = f"/test-{uuid4().hex}"
+    client.create(path)
+    client.stop()
+    client.close()
+    return path
+
+
+@pytest.fixture
+def hosts(zookeeper: str, chroot: str) -> str:
+    return zookeeper + chroot
+
+
+@pytest.fixture
+def open_session() -> Callable[..., object]:
+    return session
+
+
+@pytest.fixture
+def open_wire() -> Callable[..., object]:
+    return wire_to
+
+
+class FakeBroker:
+    """A broker's registration and listener, with a real `Controller` behind them; it records its orders."""
+
+    def __init__(self, hosts: str, broker_id: int, session_ms: int = 10_000) -> None:
+        self.id = broker_id
+        self.registry = KazooRegistry(hosts, session_ms, connect_timeout_s=10)
+        self.orders: list[Any] = []
+        self.heard_at: dict[tuple[str, int], float] = {}
+        self.incarnation = 0
+        self.controller: Controller
+        self._server: asyncio.Server
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self, **options: Any) -> None:
+        await self.registry.start()
+        await self.listen(0)
+        await self.register()
+        config = ControllerConfig(self.id, "PLAINTEXT", **options)
+        self.controller = Controller(config, self.registry, self, random.Random(self.id).randbytes)
+        await self.controller.start()
+
+    def wall_ms(self) -> int:
+        return 1234
+
+    async def listen(self, port: int) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def register(self, intact: bool = True) -> None:
+        await znodes.ensure_paths(self.registry)
+        document, _ = await znodes.read_incarnation(self.registry, self.id)
+        self.incarnation = document.incarnation + 1
+        since = 1 if intact else self.incarnation
+        endpoint = d.Endpoint("PLAINTEXT", "127.0.0.1", self.port)
+        registration = d.Registration.of([endpoint], 0, self.incarnation, since)
+        await znodes.register_broker(self.registry, self.id, registration, [])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                frame = memoryview(await reader.readexactly(size))
+                head = parse_head(frame)
+                entry = APIS[Api(head.api_key)]
+                request, _ = decode(entry.request, head.version, frame, head.body_at)
+                answer = self._obey(request)
+                writer.writelines(frame_response(head.api_key, head.version, head.correlation_id, answer))
+        self._writers.discard(writer)
+        writer.close()
+
+    def _obey(self, request: Any) -> Any:
+        self.orders.append(request)
+        now = asyncio.get_running_loop().time()
+        match request:
+            case control.LeaderAndIsrRequest():
+                for topic in request.topic_states:
+                    for state in topic.partition_states:
+                        self.heard_at[f"{topic.topic_name}-{state.partition_index}", state.leader_epoch] = now
+                return control.LeaderAndIsrResponse()
+            case control.StopReplicaRequest():
+                return control.StopReplicaResponse()
+            case _:
+                return control.UpdateMetadataResponse()
+
+    async def die(self) -> None:
+        """As with kill -9: sockets close, the session stays behind."""
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        await kill(self.registry)
+        self.controller._deafen()
+        await self.controller._tasks.stop()
+        self.controller._dismiss()
+        await self.controller._bury()
+
+    async def stop(self) -> None:
+        await self.controller.stop()
+        await self.registry.close()
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+
+@pytest.fixture
+def fake_broker(hosts: str) -> Callable[..., FakeBroker]:
+    return lambda broker_id, **options: FakeBroker(hosts, broker_id, **options)

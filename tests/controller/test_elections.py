@@ -1,0 +1,95 @@
+"""Whatever the state of the world, an election keeps to these rules; and a world at rest stays at rest."""
+
+from dataclasses import replace
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.controller import plans as p
+from strandline.controller.elections import is_electable, is_intact, next_state
+from strandline.controller.planner import plan
+from strandline.controller.state import Broker, ClusterState, PartitionState, Topic
+from strandline.protocol.kinds import TopicPartition
+
+PARTITION = TopicPartition("t", 0)
+IDS = (1, 2, 3)
+
+brokers = st.dictionaries(
+    st.sampled_from(IDS),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda pair: (max(pair), min(pair))),
+)
+members = st.lists(st.sampled_from(IDS), min_size=1, unique=True)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> ClusterState:
+    there = {b: Broker(b, k, since) for b, (k, since) in draw(brokers).items()}
+    isr = tuple(draw(members))
+    state = PartitionState(
+        leader=draw(st.sampled_from((-1, *isr))),
+        leader_epoch=draw(st.integers(0, 5)),
+        isr=isr,
+        isr_epochs=draw(st.fixed_dictionaries({}, optional={m: st.integers(0, 3) for m in isr})),
+        controller_epoch=1,
+    )
+    starts = [(b, broker.incarnation) for b, broker in there.items()]
+    some = st.frozensets(st.sampled_from(starts)) if starts else st.just(frozenset())
+    configs = {"unclean.leader.election.enable": draw(st.sampled_from(("true", "false")))}
+    return ClusterState(
+        controller_epoch=1,
+        brokers=there,
+        suspected=draw(some),
+        leaving=draw(some),
+        topics={"t": Topic("t", UUID(int=1), {0: IDS}, configs)},
+        partitions={PARTITION: state},
+    )
+
+
+@given(worlds())
+def test_an_election_keeps_to_the_rules(world: ClusterState) -> None:
+    known = world.partitions[PARTITION]
+    wanted = next_state(world, PARTITION, known)
+    if wanted is None:
+        return
+    assert wanted.leader_epoch == known.leader_epoch + 1
+    assert wanted.version == known.version
+    assert wanted.isr and wanted.isr_epochs.keys() <= set(wanted.isr)
+    if wanted.leader == -1:
+        assert wanted.isr == known.isr, "an ISR without a leader is not touched"
+        assert not any(is_electable(world, r, PARTITION, known) for r in known.isr)
+    elif wanted.recovering:
+        assert world.topics["t"].unclean
+        assert not any(is_intact(world, r, PARTITION, known) for r in known.isr), (
+            "nobody whole is passed over"
+        )
+    else:
+        assert is_electable(world, wanted.leader, PARTITION, known)
+        assert set(wanted.isr) <= set(known.isr)
+
+
+@given(worlds())
+def test_suspicion_alone_takes_no_partition_offline(world: ClusterState) -> None:
+    known = world.partitions[PARTITION]
+    if known.leader == -1 or not is_intact(world, known.leader, PARTITION, known):
+        return
+    wanted = next_state(world, PARTITION, known)
+    assert wanted is None or (wanted.leader != -1 and not wanted.recovering)
+
+
+@given(worlds())
+def test_one_write_is_enough(world: ClusterState) -> None:
+    wanted = next_state(world, PARTITION, world.partitions[PARTITION])
+    if wanted is not None:
+        settled = replace(world, partitions={PARTITION: wanted})
+        assert next_state(settled, PARTITION, wanted) is None
+
+
+@given(worlds(), st.permutations([1, 2, 3]))
+def test_decisions_do_not_depend_on_the_order_of_a_dict(world: ClusterState, order: list[int]) -> None:
+    shuffled = {b: world.brokers[b] for b in order if b in world.brokers}
+    other = replace(world, brokers=shuffled)
+    event = p.BrokersRead({})
+    assert plan(world, event)[1] == plan(other, event)[1]
+    known = world.partitions[PARTITION]
+    assert next_state(world, PARTITION, known) == next_state(other, PARTITION, known)

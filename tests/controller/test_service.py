@@ -1,0 +1,273 @@
+"""Several controllers, a real ZooKeeper, listeners that record: elections, deaths, topics, shutdowns."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from strandline.controller import documents as d
+from strandline.controller import znodes
+from strandline.controller.registry import Create, SetData, Unknown
+from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
+from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.messages import control
+from strandline.protocol.messages import topics as t
+
+
+@asynccontextmanager
+async def cluster(make: Any, *ids: int) -> AsyncIterator[dict[int, Any]]:
+    brokers = {broker: make(broker) for broker in ids}
+    dead: set[int] = set()
+    for broker in brokers.values():
+        broker.dead = dead
+        await broker.start()
+    await until(lambda: any(b.controller.active for b in brokers.values()))
+    first = next(b for b in brokers.values() if b.controller.active)
+    await first.controller._office.until(lambda state: state.brokers.keys() == brokers.keys())
+    try:
+        yield brokers
+    finally:
+        for broker in brokers.values():
+            if broker.id not in dead:
+                await broker.stop()
+
+
+async def create(
+    broker: Any, name: str, partitions: int, factor: int, **options: Any
+) -> t.CreatableTopicResult:
+    wanted = t.CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **options)
+    answer = await broker.controller.create_topics(t.CreateTopicsRequest(topics=[wanted], timeout_ms=5000))
+    return answer.topics[0]  # type: ignore[no-any-return]
+
+
+def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
+    async def story() -> None:
+        async with cluster(fake_broker, 1, 2) as brokers:
+            one, two = brokers[1], brokers[2]
+            assert one.controller.active and not two.controller.active
+            await until(lambda: two.controller.controller_id == 1)
+            with pytest.raises(NotController):
+                await create(two, "t", 1, 1)
+            configs = [t.CreatableTopicConfig(name="min.insync.replicas", value="2")]
+            made = await create(one, "t", 2, 2, configs=configs)
+            assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 2)
+            for broker in (one, two):  # both have heard before the answer came
+                order = next(
+                    o for o in broker.orders if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states
+                )
+                (topic,) = order.topic_states
+                assert (topic.topic_name, topic.topic_id) == ("t", made.topic_id)
+                assert [(c.name, c.value) for c in topic.configs] == [("min.insync.replicas", "2")]
+                assert [(s.leader, s.isr, s.isr_epochs) for s in topic.partition_states] == [
+                    (1, [1, 2], [1, 1]),
+                    (2, [2, 1], [1, 1]),
+                ]
+                assert any(
+                    isinstance(o, control.UpdateMetadataRequest) and o.topic_states for o in broker.orders
+                )
+            assert (await create(one, "t", 2, 2)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            assert (await create(one, "u", 2, 3)).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+            assert (await create(one, "u", 0, 1)).error_code == ErrorCode.INVALID_PARTITIONS
+            chosen = [t.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
+            bad = await create(one, "u", -1, -1, assignments=chosen)
+            assert bad.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+            more = t.CreatePartitionsTopic(name="t", count=3)
+            grown = await one.controller.create_partitions(
+                t.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
+            )
+            assert grown.results[0].error_code == 0
+            assert ("t-2", 0) in two.heard_at
+
+            gone = await one.controller.delete_topics(
+                t.DeleteTopicsRequest(topics=[t.DeleteTopicState(name="t")], timeout_ms=5000)
+            )
+            assert gone.responses[0].error_code == 0
+            assert await one.registry.children("/brokers/topics") == []
+            assert await one.registry.children("/admin/delete_topics") == []
+            assert await one.registry.exists("/config/topics/t") is None
+            assert (await create(one, "t", 1, 1)).error_code == 0
+
+    asyncio.run(story())
+
+
+def test_a_dead_controller_is_succeeded_and_its_partitions_move_within_a_second(fake_broker: Any) -> None:
+    async def story() -> None:
+        async with cluster(fake_broker, 1, 2, 3) as brokers:
+            one, two, three = brokers.values()
+            assert (await create(one, "t", 3, 3)).error_code == 0
+            await until(
+                lambda: two.controller._lifeline is not None and three.controller._lifeline is not None
+            )
+            killed_at = asyncio.get_running_loop().time()
+            one.dead.add(1)
+            await one.die()
+            await until(lambda: ("t-0", 1) in three.heard_at)
+            gap = three.heard_at["t-0", 1] - killed_at
+            assert gap < 0.9
+            assert two.controller.active or three.controller.active
+            state, _ = await znodes.read_state(two.registry, TopicPartition("t", 0))
+            assert (state.leader, state.isr, state.controller_epoch) == (2, [2, 3], 2)
+            assert await two.registry.exists("/brokers/ids/1") is not None, (
+                "the dead broker's own node is left alone"
+            )
+
+    asyncio.run(story())
+
+
+def test_a_dead_broker_is_suspected_and_welcomed_when_it_answers(fake_broker: Any) -> None:
+    async def story() -> None:
+        async with cluster(fake_broker, 1, 2) as brokers:
+            one, two = brokers[1], brokers[2]
+            assert (await create(one, "t", 2, 2)).error_code == 0
+            two._server.close()
+            for writer in list(two._writers):
+                writer.transport.abort()
+            await until(lambda: ("t-1", 1) in one.heard_at)
+            state, _ = await znodes.read_state(one.registry, TopicPartition("t", 1))
+            assert (state.leader, state.isr) == (1, [1])
+            assert ("t-1", 1) not in two.heard_at
+            await two.listen(two.port)
+            await until(lambda: ("t-1", 1) in two.heard_at)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_write_whose_answer_is_lost_is_settled_before_it_is_announced(fake_broker: Any, late: bool) -> None:
+    async def story() -> None:
+        async with cluster(fake_broker, 1, 2) as brokers:
+            one, two = brokers[1], brokers[2]
+            assert (await create(one, "t", 2, 2)).error_code == 0
+            multi, pending = one.registry.multi, []
+
+            async def lossy(ops: Any) -> Any:
+                if not pending and any(isinstance(op, SetData) for op in ops):
+                    pending.append(asyncio.ensure_future(carry_out(ops)))
+                    if not late:
+                        await pending[0]
+                    raise Unknown("the answer was lost")
+                return await multi(ops)
+
+            async def carry_out(ops: Any) -> Any:
+                await asyncio.sleep(0.19 if late else 0)  # just before the write is issued again
+                return await asyncio.gather(multi(ops), return_exceptions=True)
+
+            one.registry.multi = lossy
+            two._server.close()
+            for writer in list(two._writers):
+                writer.transport.abort()
+            await until(lambda: ("t-1", 1) in one.heard_at)
+            state, version = await znodes.read_state(one.registry, TopicPartition("t", 1))
+            assert (state.leader, state.leader_epoch, state.isr, version) == (1, 1, [1], 1)
+            await pending[0]
+            one.registry.multi = multi
+
+    asyncio.run(story())
+
+
+def test_a_fenced_controller_resigns(fake_broker: Any) -> None:
+    async def story() -> None:
+        async with cluster(fake_broker, 1, 2) as brokers:
+            one, two = brokers[1], brokers[2]
+            seat = await znodes.read_seat(two.registry)
+            assert seat is not None
+            office = one.controller._office
+            reign = await znodes.take_over(two.registry, 2, 0, seat)
+            assert reign is not None and reign.epoch == 2
+            await until(lambda: one.controller._office is not office)
+            assert office.ended
+
+    asyncio.run(story())
+
+
+def test_an_expired_session_ends_the_reign(fake_broker: Any) -> None:
+    async def story() -> None:
+        async with cluster(fake_broker, 1, 2) as brokers:
+            one, two = brokers[1], brokers[2]
+            credentials = one.registry.credentials
+            other = type(one.registry)(one.registry._hosts, 4000, previous_session=credentials)
+            await other.start()  # takes the session up and closes it
+            await until(lambda: two.controller.active)
+            await until(lambda: one.registry.generation == 2)
+            assert not one.controller.active
+            await one.register()
+            assert two.controller.epoch == 2
+            await two.controller._office.until(lambda state: 1 in state.brokers)
+            await other.close()
+
+    asyncio.run(story())
+
+
+def test_the_isr_that_a_leader_wrote_is_shown_to_everybody(fake_broker: Any) -> None:
+    async def story() -> None:
+        async with cluster(fake_broker, 1, 2) as brokers:
+            one, two = brokers[1], brokers[2]
+            partition = TopicPartition("t", 0)
+            assert (await create(one, "t", 1, 2)).error_code == 0
+            state, version = await znodes.read_state(one.registry, partition)
+            smaller = state.model_copy(update={"isr": [1]})
+            await znodes.write_state(one.registry, partition, smaller, version, znodes.leader_checks(1, 1))
+            await znodes.notify_isr_change(one.registry, [partition])
+            await until(lambda: shown_isr(two) == [1])
+            assert await one.registry.children(d.ISR_CHANGES) == []
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_leaves_hands_over_first(fake_broker: Any) -> None:
+    async def story() -> None:
+        async with cluster(fake_broker, 1, 2) as brokers:
+            one, two = brokers[1], brokers[2]
+            assert (await create(one, "t", 2, 2)).error_code == 0
+            assert (await create(one, "own", 2, 1)).error_code == 0
+            with pytest.raises(StaleBrokerEpoch):
+                await one.controller.controlled_shutdown(2, 0)
+            answer = await one.controller.controlled_shutdown(2, 1)
+            assert answer.remaining_partitions == [], "own-1 has no other replica to wait for"
+            assert one.heard_at["t-1", 1]
+            stop = next(o for o in two.orders if isinstance(o, control.StopReplicaRequest))
+            assert not stop.topic_states[0].partition_states[0].delete_partition
+
+    asyncio.run(story())
+
+
+def test_a_new_controller_finishes_what_was_begun(fake_broker: Any, hosts: str, open_session: Any) -> None:
+    async def story() -> None:
+        async with open_session(hosts) as registry:
+            await znodes.ensure_paths(registry)
+            document = d.TopicDocument(topic_id=d.uuid_to_text(d.UUID(int=7)), partitions={0: [1], 1: [1]})
+            await registry.multi([Create("/brokers/topics/begun", document.data())])
+            await registry.multi([Create("/brokers/topics/broken", b"{")])
+            await registry.multi([Create("/admin/delete_topics/unknown", b"")])
+            async with cluster(fake_broker, 1) as brokers:
+                await until(lambda: ("begun-1", 0) in brokers[1].heard_at)
+                await until_async(lambda: registry.exists("/admin/delete_topics/unknown"), None)
+                grown = document.model_copy(update={"partitions": {0: [1], 1: [1], 2: [1]}})
+                await registry.multi([SetData("/brokers/topics/begun", grown.data(), 0)])
+                await until(lambda: ("begun-2", 0) in brokers[1].heard_at)
+
+    asyncio.run(story())
+
+
+def shown_isr(broker: Any) -> list[int] | None:
+    for order in reversed(broker.orders):
+        if isinstance(order, control.UpdateMetadataRequest) and order.topic_states:
+            return order.topic_states[0].partition_states[0].isr  # type: ignore[no-any-return]
+    return None
+
+
+async def until(condition: Any, seconds: float = 5) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
+        await asyncio.sleep(0.005)
+
+
+async def until_async(ask: Any, wanted: Any, seconds: float = 5) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while await ask() != wanted:
+        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
+        await asyncio.sleep(0.01)

@@ -1,0 +1,178 @@
+"""Deeds on a real ZooKeeper: elections and their fence, registrations, states, producer ids."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from strandline.controller import documents as d
+from strandline.controller import znodes
+from strandline.controller.registry import (
+    BadVersion,
+    Check,
+    Create,
+    MultiFailed,
+    NodeExists,
+    SetData,
+    Unknown,
+)
+from strandline.protocol.kinds import TopicPartition
+
+ENDPOINT = d.Endpoint("PLAINTEXT", "127.0.0.1", 9092)
+PARTITION = TopicPartition("t", 0)
+
+
+def test_the_first_controller_has_epoch_one_and_a_second_is_refused(hosts: str, open_session: Any) -> None:
+    async def story() -> None:
+        async with open_session(hosts) as one, open_session(hosts) as two:
+            await znodes.ensure_paths(one)
+            reign = await znodes.elect(one, 1, 0)
+            assert reign == znodes.Reign(1, 1)
+            assert await znodes.elect(two, 2, 0) is None
+            seat = await znodes.read_seat(two)
+            assert seat is not None and (seat.broker, seat.owner) == (1, one.session_id)
+            await znodes.resign(one, reign)
+            assert await znodes.read_seat(two) is None
+            assert await znodes.elect(two, 2, 0) == znodes.Reign(2, 2)
+
+    asyncio.run(story())
+
+
+def test_a_controller_that_was_succeeded_meets_the_fence(hosts: str, open_session: Any) -> None:
+    async def story() -> None:
+        async with open_session(hosts) as one, open_session(hosts) as two:
+            await znodes.ensure_paths(one)
+            old = await znodes.elect(one, 1, 0)
+            seat = await znodes.read_seat(two)
+            assert old is not None and seat is not None
+            new = await znodes.take_over(two, 2, 0, seat)
+            assert new == znodes.Reign(2, 2)
+            with pytest.raises(znodes.ControllerMoved):
+                await znodes.fenced(one, old, [Create("/x", b"")])
+            assert await one.exists("/x") is None
+            assert await znodes.take_over(one, 1, 0, seat) is None, "that seat is taken already"
+            await znodes.resign(one, old)
+            still = await znodes.read_seat(one)
+            assert still is not None and still.broker == 2
+
+    asyncio.run(story())
+
+
+def test_an_election_whose_answer_was_lost_is_recognised(
+    zookeeper: str, chroot: str, open_session: Any, open_wire: Any
+) -> None:
+    async def story() -> None:
+        async with open_wire(zookeeper) as (_, address), open_session(address + chroot) as registry:
+            await znodes.ensure_paths(registry)
+            await znodes.create_if_absent(registry, d.CONTROLLER_EPOCH, b"0")
+            multi = registry.multi
+
+            async def deaf_multi(ops: Any) -> Any:
+                if not any(isinstance(op, SetData) for op in ops):
+                    return await multi(ops)
+                await multi(ops)
+                raise Unknown("the answer was lost")
+
+            registry.multi = deaf_multi
+            assert await znodes.elect(registry, 1, 0) == znodes.Reign(1, 1)
+
+    asyncio.run(story())
+
+
+def test_registration_counts_the_starts_of_a_broker(hosts: str, open_session: Any) -> None:
+    async def story() -> None:
+        async with open_session(hosts) as registry:
+            await znodes.ensure_paths(registry)
+            document, failed = await znodes.read_incarnation(registry, 7)
+            assert (document.incarnation, failed) == (0, frozenset())
+            first = d.Registration.of([ENDPOINT], 5, incarnation=1, intact_since=1)
+            await znodes.register_broker(registry, 7, first, ["dir-a"])
+            data, stat = await registry.get("/brokers/ids/7")
+            assert stat.owner == registry.session_id
+            assert d.parse(d.Registration, data).listeners() == [ENDPOINT]
+            document, _ = await znodes.read_incarnation(registry, 7)
+            assert (document.incarnation, document.dirs) == (1, {"dir-a": 1})
+
+            doubt = d.Registration.of([ENDPOINT], 5, 2, 1, {"t-0": 2})
+            await znodes.register_broker(registry, 7, doubt, ["dir-a"])  # in its place, while running
+            with pytest.raises(BadVersion):
+                await znodes.register_broker(registry, 7, d.Registration.of([ENDPOINT], 6, 2, 1), ["dir-a"])
+
+            async with open_session(hosts) as other:
+                with pytest.raises(NodeExists):
+                    await znodes.register_broker(other, 7, d.Registration.of([ENDPOINT], 5, 3, 1), [])
+                with pytest.raises(znodes.DuplicateBroker):
+                    await znodes.await_registration_end(other, 7, 0.1)
+                waiting = asyncio.ensure_future(znodes.await_registration_end(other, 7, 5))
+                await znodes.delete_if_present(registry, "/brokers/ids/7")
+                await waiting
+
+    asyncio.run(story())
+
+
+def test_the_registration_reads_as_kafka_writes_it() -> None:
+    text = d.Registration.of([ENDPOINT], 5, 2, 1, {"t-0": 2}).data().decode()
+    assert text == (
+        '{"version":5,"host":"127.0.0.1","port":9092,"jmx_port":-1,"timestamp":"5",'
+        '"endpoints":["PLAINTEXT://127.0.0.1:9092"],"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},'
+        '"features":{},"incarnation":2,"intact_since":1,"intact_since_of":{"t-0":2}}'
+    )
+    state = d.parse(
+        d.StateDocument, b'{"controller_epoch":12,"leader":0,"version":1,"leader_epoch":3,"isr":[0,1]}'
+    )
+    assert (state.leader, state.isr, state.isr_epochs) == (0, [0, 1], {})
+    foreign = d.parse(d.Registration, b'{"version":4,"endpoints":["EXTERNAL://[::1]:9"],"future":1}')
+    assert foreign.listeners()[0] == d.Endpoint("EXTERNAL", "::1", 9, "EXTERNAL")
+    for bad in (
+        b"",
+        b"{}",
+        b'{"leader":"x"}',
+        b'{"leader":1,"leader_epoch":0,"isr":null,"controller_epoch":1}',
+    ):
+        with pytest.raises(d.BadDocument):
+            d.parse(d.StateDocument, bad)
+
+
+def test_a_leader_writes_the_state_first_and_then_its_conditions(hosts: str, open_session: Any) -> None:
+    async def story() -> None:
+        async with open_session(hosts) as registry:
+            await znodes.ensure_paths(registry)
+            for path in (
+                "/brokers/topics/t",
+                "/brokers/topics/t/partitions",
+                "/brokers/topics/t/partitions/0",
+            ):
+                await registry.multi([Create(path, b"")])
+            before = d.StateDocument(leader=1, leader_epoch=0, isr=[1], controller_epoch=1, isr_epochs={1: 1})
+            await registry.multi([Create(d.state_path(PARTITION), before.data())])
+            await registry.multi([Create(d.incarnation_path(1), b"{}")])
+            await registry.multi([SetData(d.incarnation_path(1), b"{}", 0)])
+            after = before.model_copy(update={"isr": [1, 2]})
+            with pytest.raises(znodes.CheckFailed) as failed:
+                checks = [*znodes.member_checks(2, 1, 1, 1)]
+                await znodes.write_state(registry, PARTITION, after, 0, checks)
+            assert failed.value.path == "/brokers/ids/2"
+            assert await znodes.write_state(registry, PARTITION, after, 0, znodes.leader_checks(1, 1)) == 1
+            with pytest.raises(znodes.StateMoved):  # the state speaks first, also when a condition fails too
+                await znodes.write_state(registry, PARTITION, after, 0, [Check("/brokers/ids/2", -1)])
+            assert await znodes.read_state(registry, PARTITION) == (after, 1)
+            await znodes.notify_isr_change(registry, [PARTITION])
+            assert await registry.children(d.ISR_CHANGES) == ["isr_change_0000000000"]
+
+    asyncio.run(story())
+
+
+def test_producer_ids_are_given_out_once(hosts: str, open_session: Any) -> None:
+    async def story() -> None:
+        async with open_session(hosts) as one, open_session(hosts) as two:
+            await znodes.ensure_paths(one)
+            blocks = await asyncio.gather(*(znodes.next_producer_ids(r, 1) for r in (one, two, one, two)))
+            assert sorted(blocks) == [(0, 1000), (1000, 2000), (2000, 3000), (3000, 4000)]
+            ids = await asyncio.gather(
+                *(znodes.cluster_id(r, bytes([i]) * 16) for i, r in enumerate((one, two)))
+            )
+            assert ids[0] == ids[1] and len(ids[0]) == 22
+            with pytest.raises(MultiFailed):
+                await one.multi([Create("/cluster/id", b"")])
+
+    asyncio.run(story())

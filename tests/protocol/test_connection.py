@@ -1,0 +1,188 @@
+"""Frames and headers: what a broker reads, what it answers, how a client matches answers to requests."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.protocol.apis import Api
+from strandline.protocol.connection import ClientEnd, FrameSplitter, RequestHead, frame_response, parse_head
+from strandline.protocol.messages import api_versions, fetch, groups, produce
+from strandline.protocol.messages.header import RequestHeader, ResponseHeader
+from strandline.protocol.primitives import Malformed, Slices
+from strandline.protocol.schema import decode, encode
+
+
+def heartbeat() -> groups.HeartbeatRequest:
+    return groups.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+def acks(level: int) -> produce.ProduceRequest:
+    return produce.ProduceRequest(acks=level, timeout_ms=1, topic_data=[])
+
+
+def framed(parts: list[object]) -> memoryview:
+    """The one frame that `parts` are."""
+    (frame,) = FrameSplitter(1 << 20).feed(b"".join(parts))  # type: ignore[arg-type]
+    return frame
+
+
+def test_a_header_written_out_by_hand() -> None:
+    old = bytes.fromhex("0000 0007 00000005 0002 6162 ff".replace(" ", ""))
+    assert parse_head(old) == RequestHead(0, 7, 5, "ab", 12)
+    new = bytes.fromhex("0000 0009 00000005 ffff 00 ff".replace(" ", ""))
+    assert parse_head(memoryview(new)) == RequestHead(0, 9, 5, None, 11)
+    tagged = bytes.fromhex("0000 0009 00000005 0000 01 07 01 aa ff".replace(" ", ""))
+    assert parse_head(tagged) == RequestHead(0, 9, 5, "", 14)
+
+
+def test_the_header_of_a_request_we_do_not_know_is_read_all_the_same() -> None:
+    frame = bytes.fromhex("0012 0063 00000005 0001 61".replace(" ", ""))
+    assert parse_head(frame) == RequestHead(18, 99, 5, "a", 11)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_declared_header_agrees_with_the_one_read_by_hand(version: int) -> None:
+    header = RequestHeader(
+        request_api_key=0, request_api_version=7 + version, correlation_id=3, client_id="client"
+    )
+    frame = b"".join(encode(header, version))
+    assert decode(RequestHeader, version, frame) == (header, len(frame))
+    assert parse_head(frame) == RequestHead(0, 7 + version, 3, "client", len(frame))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "",
+        "0000 0007 00000005",
+        "0000 0007 00000005 fffe",
+        "0000 0007 00000005 0003 6162",
+        "0000 0007 00000005 0002 fffe",
+        "0000 0009 00000005 0000",
+        "0000 0009 00000005 0000 01 07 05 aa",
+    ],
+)
+def test_a_damaged_header_is_malformed(damaged: str) -> None:
+    with pytest.raises(Malformed):
+        parse_head(bytes.fromhex(damaged.replace(" ", "")))
+
+
+def test_a_response_is_framed_with_its_header() -> None:
+    answer = groups.HeartbeatResponse(error_code=27)
+    (plain,) = frame_response(Api.HEARTBEAT, 0, 7, answer)
+    assert bytes(plain) == bytes.fromhex("00000006 00000007 001b".replace(" ", ""))
+    (flexible,) = frame_response(Api.HEARTBEAT, 4, 7, answer)
+    assert bytes(flexible) == bytes.fromhex("0000000c 00000007 00 00000000 001b 00".replace(" ", ""))
+
+
+def test_api_versions_is_answered_with_the_oldest_header() -> None:
+    (frame,) = frame_response(Api.API_VERSIONS, 3, 7, api_versions.ApiVersionsResponse(api_keys=[]))
+    assert decode(ResponseHeader, 0, frame, 4) == (ResponseHeader(correlation_id=7), 8)
+    assert bytes(frame)[8:] == bytes.fromhex("0000 01 00000000 00".replace(" ", ""))
+
+
+def test_fetched_records_are_not_copied() -> None:
+    records = memoryview(bytes(70_000))
+    partition = fetch.PartitionData(
+        partition_index=0, high_watermark=1, records=Slices([records, records[:10]])
+    )
+    topic = fetch.FetchableTopicResponse(topic="t", partitions=[partition])
+    parts = frame_response(Api.FETCH, 12, 1, fetch.FetchResponse(responses=[topic]))
+    assert any(part is records for part in parts)
+    assert int.from_bytes(bytes(parts[0])[:4]) == sum(map(len, parts)) - 4
+
+
+def test_a_conversation() -> None:
+    client = ClientEnd("me")
+    first = framed([*client.send(heartbeat(), 4)])
+    second = framed([*client.send(acks(1), 9)])
+    head = parse_head(first)
+    assert (head.api_key, head.version, head.client_id) == (Api.HEARTBEAT, 4, "me")
+    assert decode(groups.HeartbeatRequest, 4, first, head.body_at) == (heartbeat(), len(first))
+    assert parse_head(second).correlation_id != head.correlation_id
+    answers = [
+        frame_response(Api.HEARTBEAT, 4, head.correlation_id, groups.HeartbeatResponse()),
+        frame_response(
+            Api.PRODUCE, 9, parse_head(second).correlation_id, produce.ProduceResponse(responses=[])
+        ),
+    ]
+    assert client.waiting == 2
+    assert client.receive(framed([*answers[0]])) == (head.correlation_id, groups.HeartbeatResponse())
+    assert client.receive(framed([*answers[1]]))[1] == produce.ProduceResponse(responses=[])
+    assert client.waiting == 0
+
+
+def test_a_produce_without_acks_waits_for_no_answer() -> None:
+    client = ClientEnd(None)
+    client.send(acks(0), 9)
+    later = parse_head(framed([*client.send(heartbeat(), 0)]))
+    answer = frame_response(Api.HEARTBEAT, 0, later.correlation_id, groups.HeartbeatResponse())
+    assert client.receive(framed([*answer]))[0] == later.correlation_id
+
+
+def test_a_broker_too_old_for_our_api_versions_is_understood() -> None:
+    client = ClientEnd(None)
+    head = parse_head(framed([*client.send(api_versions.ApiVersionsRequest(), 4)]))
+    row = api_versions.ApiVersion(api_key=18, min_version=0, max_version=2)
+    refusal = api_versions.ApiVersionsResponse(error_code=35, api_keys=[row])
+    _, read = client.receive(framed([*frame_response(Api.API_VERSIONS, 0, head.correlation_id, refusal)]))
+    assert read == refusal
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        (b"", "without a correlation id"),
+        (b"\0\0\0\5\0\0", "answer 5 where 0"),
+        (b"\0\0\0\0\0", "HeartbeatResponse"),
+        (b"\0\0\0\0\0\0!", "1 bytes behind"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_malformed(frame: bytes, why: str) -> None:
+    client = ClientEnd(None)
+    client.send(heartbeat(), 0)
+    with pytest.raises(Malformed, match=why):
+        client.receive(frame)
+
+
+def test_an_answer_to_nothing_is_malformed() -> None:
+    with pytest.raises(Malformed, match="nobody"):
+        ClientEnd(None).receive(b"\0\0\0\0")
+
+
+# ---- cutting frames
+
+
+@given(frames=st.lists(st.binary(max_size=40), max_size=8), seed=st.integers(0, 1 << 30))
+def test_frames_come_out_whole_however_the_stream_is_cut(frames: list[bytes], seed: int) -> None:
+    stream = b"".join(len(f).to_bytes(4) + f for f in frames)
+    splitter, random, pos = FrameSplitter(1000), Random(seed), 0
+    found: list[memoryview] = []
+    while pos < len(stream):
+        step = random.choice((1, 2, 3, 5, 50))
+        found += splitter.feed(random.choice((bytes, bytearray))(stream[pos : pos + step]))
+        pos += step
+    assert [bytes(f) for f in found] == frames
+
+
+@pytest.mark.parametrize("size", [-1, 101, (1 << 31) - 1, -(1 << 31)])
+def test_a_frame_of_a_forbidden_size_is_refused_before_it_is_read(size: int) -> None:
+    splitter = FrameSplitter(100)
+    assert len(splitter.feed((100).to_bytes(4) + bytes(100))) == 1
+    with pytest.raises(Malformed, match=str(size)):
+        splitter.feed(size.to_bytes(4, signed=True))
+
+
+def test_a_large_frame_in_small_pieces_is_looked_at_once() -> None:
+    """Sixteen megabytes in pieces of a kilobyte: quadratic work would take minutes."""
+    size = 16 << 20
+    splitter = FrameSplitter(size)
+    assert splitter.feed(size.to_bytes(4)) == []
+    piece = bytes(1024)
+    for _ in range(size // 1024 - 1):
+        assert splitter.feed(piece) == []
+    (frame,) = splitter.feed(piece + b"\0\0")
+    assert len(frame) == size
+    assert [bytes(f) for f in splitter.feed(b"\0\1z")] == [b"z"]

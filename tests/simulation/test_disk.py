@@ -1,0 +1,53 @@
+"""What a simulated disk remembers, and what a dead process can still do to it: nothing."""
+
+import contextvars
+
+import pytest
+
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.loop import HOST, CrashedHost, Host
+from strandline.storage.disk import DirectoryLocked
+
+
+def test_a_process_crash_keeps_the_page_cache_and_power_loss_does_not() -> None:
+    disk = SimDisk()
+    disk.mkdir("/d")
+    file = disk.open("/d/log", create=True)
+    file.append([b"safe"])
+    file.sync()
+    file.append([b"-unsynced"])
+    assert disk.open("/d/log").pread(0, 100) == b"safe-unsynced"
+    disk.lose_power(keep=0.5)
+    assert disk.read("/d/log") == b"safe-uns"
+    disk.lose_power(keep=0)
+    assert disk.read("/d/log") == b"safe-uns", "what stood there after the loss had reached the medium"
+
+
+def test_a_dead_process_writes_nothing_and_holds_no_lock() -> None:
+    disk, host = SimDisk(), Host("b1")
+    disk.mkdir("/d")
+    mine = contextvars.copy_context()
+    mine.run(HOST.set, host)
+    file = mine.run(disk.open, "/d/log", True)
+    mine.run(disk.lock, "/d/.lock")
+    with pytest.raises(DirectoryLocked):
+        disk.lock("/d/.lock")
+    host.alive = False
+    with pytest.raises(CrashedHost):
+        file.append([b"late"])
+    with pytest.raises(CrashedHost):
+        mine.run(disk.rename, "/d/log", "/d/other")
+    disk.lock("/d/.lock")
+    assert disk.read("/d/log") == b""
+
+
+def test_folders_are_renamed_and_removed_whole() -> None:
+    disk = SimDisk()
+    disk.mkdir("/d/t-0")
+    disk.open("/d/t-0/a.log", create=True).append([b"x"])
+    disk.rename("/d/t-0", "/d/t-0.1-delete")
+    assert disk.listdir("/d") == ["t-0.1-delete"] and disk.read("/d/t-0.1-delete/a.log") == b"x"
+    disk.rmtree("/d/t-0.1-delete")
+    assert disk.listdir("/d") == []
+    with pytest.raises(FileNotFoundError):
+        disk.open("/nowhere/file", create=True)

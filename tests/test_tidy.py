@@ -1,0 +1,143 @@
+"""Taste that a machine can check: sizes, sentences, banned names, and the list of packages."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = (
+    "protocol",
+    "storage",
+    "replication",
+    "client",
+    "controller",
+    "broker",
+    "cli",
+    "simulation",
+    "testing",
+)
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+
+CHOOSERS = ("broker/node.py", "cli/", "simulation/", "testing/", "client/clock.py")
+"""Who may choose a clock and a source of randomness; everybody else is handed one."""
+
+BANNED = {
+    # pattern -> (what to use instead, where it is allowed)
+    r"^\s*(import time|from time import)\b": (
+        "a Clock, or the loop's time()",
+        (*CHOOSERS, "client/sync.py", "client/spark/"),
+    ),
+    r"^\s*import random\b|^\s*from random import (?!Random$)": (
+        "a Random that is handed in",
+        (*CHOOSERS, "client/spark/"),
+    ),
+    r"\buuid\.uuid4\(|\bimport uuid4\b": ("bytes from the Random that is handed in", CHOOSERS),
+    r"\bos\.urandom\(": ("the Random that is handed in", CHOOSERS),
+    r"\basyncio\.create_task\(|\bloop\.create_task\(": (
+        "TaskGroup, or Tasks of client/tasks.py",
+        ("client/tasks.py", "simulation/"),
+    ),
+    r"\bdatetime\.now\(": ("a Clock", ()),
+    r"(?<![\w.])print\(": ("a log line, or the console of cli/", ("cli/",)),
+    r"except Exception\b|except:\s*$": ("the kinds of trouble, one by one", ()),
+    r"(?<![\w.])(?<!def )open\(|\bos\.(write|pread|pwrite|fsync|fdatasync|rename|replace|unlink)\(": (
+        "Disk and File of storage/disk.py",
+        (
+            "storage/disk.py",
+            "client/",
+            "controller/",
+            "cli/",
+            "simulation/",
+            "testing/",
+            "protocol/",
+            "broker/",
+        ),
+    ),
+    r"^\s*(import|from) kazoo\b": ("Registry of controller/registry.py", ("controller/zookeeper.py",)),
+    r"^\s*(import|from) pyspark\b": ("the data source of client/spark/", ("client/spark/", "cli/")),
+    r"version=-1\b": ("an expected version: a write without one may land late and undo others", ()),
+    r"\bpickle\b|\beval\(|yaml\.load\b": ("a format that cannot run code", ()),
+}
+
+
+def sources(*, tests: bool = False) -> Iterator[Path]:
+    for room in ROOMS + (("tests", "bench") if tests else ()):
+        yield from sorted((ROOT / room).rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", list(sources(tests=True)), ids=relative)
+def test_files_and_functions_are_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= FILE_LINES_MAX, (
+        f"{relative(path)} has {text.count(chr(10))} lines: two ideas share a room"
+    )
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= FUNCTION_LINES_MAX, (
+                f"{relative(path)}:{node.lineno} {node.name} has {lines} lines"
+            )
+
+
+@pytest.mark.parametrize("path", list(sources(tests=True)), ids=relative)
+def test_modules_and_public_classes_have_their_sentence(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), f"{relative(path)} does not say what it is"
+    if path.is_relative_to(ROOT / "tests"):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            assert ast.get_docstring(node), (
+                f"{relative(path)}:{node.lineno} class {node.name} has no sentence"
+            )
+
+
+@pytest.mark.parametrize("path", list(sources()), ids=relative)
+def test_banned_names_have_replacements(path: Path) -> None:
+    name = relative(path)
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        code = line.split("#", 1)[0]
+        for pattern, (instead, allowed) in BANNED.items():
+            if re.search(pattern, code) and not name.startswith(tuple(allowed)):
+                pytest.fail(f"{name}:{number}: {line.strip()!r}: use {instead}")
+
+
+@pytest.mark.parametrize("path", list(sources()), ids=relative)
+def test_who_catches_everything_passes_it_on(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if (
+            isinstance(node, ast.ExceptHandler)
+            and isinstance(node.type, ast.Name)
+            and node.type.id == "BaseException"
+        ):
+            assert any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node)), (
+                f"{relative(path)}:{node.lineno} swallows everything, cancellation too"
+            )
+
+
+def test_packages_are_the_folders() -> None:
+    declared = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    folders = {"strandline"}
+    for room in ROOMS:
+        folders |= {
+            "strandline." + relative(init.parent).replace("/", ".")
+            for init in (ROOT / room).rglob("__init__.py")
+        }
+    assert declared == folders
+
+
+def test_every_decision_is_numbered_and_short() -> None:
+    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [int(path.name[:4]) for path in decisions]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for path in decisions:
+        assert path.read_text().count("\n") <= 60, f"{path.name} is more than a page"
