@@ -83,6 +83,7 @@ class SimTask(asyncio.Task[Any]):
         context = more.get("context") or contextvars.copy_context()
         self.host: Host = context.get(HOST, OUTSIDE)
         super().__init__(coro, loop=loop, **more)
+        loop.keep(self)
 
     def __hash__(self) -> int:
         return self.birth
@@ -101,6 +102,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.births = itertools.count()
         self.network: Network = Network(self)
         self.draining = False
+        self._kept: list[SimTask] = []
+        self._kept_max = 1000
         self.failures: list[str] = []  # a callback that raised fails the run
         self._selector = _Jump(self)
         self._clock_resolution = GRID_S / 10
@@ -158,6 +161,13 @@ class SimLoop(asyncio.BaseEventLoop):
         self.call_later(self.random.uniform(*EXECUTOR_DELAY_S), work)
         return done
 
+    def keep(self, task: SimTask) -> None:
+        """Hold a task until it is done: collected half-way, it would end itself in somebody else's context."""
+        self._kept.append(task)
+        if len(self._kept) > self._kept_max:
+            self._kept = [task for task in self._kept if not task.done()]
+            self._kept_max = 2 * len(self._kept) + 1000
+
     def spawn(self, host: Host, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a program as the process `host`: whatever it starts, dials or serves is that host's."""
         context = contextvars.copy_context()
@@ -186,13 +196,14 @@ class SimLoop(asyncio.BaseEventLoop):
         """Cancel whatever is left and let it end, so that nothing outlives the world."""
         self.draining = True  # the world is over: the dead may finish, though no door opens to them
         for _ in range(20):
-            left = sorted(asyncio.all_tasks(self), key=hash)
+            left = [task for task in self._kept if not task.done()]
             if not left:
-                return
+                break
             for task in left:
                 task.cancel()
             self.call_later(1.0, self.stop)
             self.run_forever()
+        self._kept.clear()
 
 
 def current_host() -> Host:

@@ -199,7 +199,8 @@ class World:
     def run(self) -> Outcome:
         """Run the story to its end; what it came to."""
         asyncio.set_event_loop(self.loop)
-        structlog.configure(processors=[self._to_trace], cache_logger_on_first_use=False)
+        everything = structlog.make_filtering_bound_logger(0)
+        structlog.configure([self._to_trace], wrapper_class=everything, cache_logger_on_first_use=False)
         violation: str | None = None
         try:
             self.loop.run_until_complete(self.story())
