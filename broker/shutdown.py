@@ -26,10 +26,11 @@ LOOK_EVERY_S = 0.1
 
 async def hand_over(broker: "Broker") -> bool:
     """Ask until nothing is led here that another could lead; False if it stayed so after all attempts."""
-    config = broker.config
+    config, asked = broker.config, broker.controller.controller_id
     for attempt in range(config.controlled_shutdown_max_retries + 1):
         if attempt:
-            await _pause(broker, config.controlled_shutdown_retry_backoff_ms / 1000)
+            await _pause(broker, config.controlled_shutdown_retry_backoff_ms / 1000, asked)
+        asked = broker.controller.controller_id
         left = await _ask(broker)
         if left is not None and not left:
             log.info("leadership_handed_over", attempts=attempt + 1)
@@ -40,11 +41,11 @@ async def hand_over(broker: "Broker") -> bool:
     return False
 
 
-async def _pause(broker: "Broker", pause_s: float) -> None:
-    """Wait before the next attempt, unless those who could take over are gone earlier than that."""
+async def _pause(broker: "Broker", pause_s: float, asked: int | None) -> None:
+    """Wait before the next attempt, unless another controller can be asked or nobody could take over."""
     loop = asyncio.get_running_loop()
     until = loop.time() + pause_s
-    while loop.time() < until and _is_replicated(broker):
+    while loop.time() < until and _is_replicated(broker) and broker.controller.controller_id in (None, asked):
         await asyncio.sleep(min(LOOK_EVERY_S, pause_s))
 
 

@@ -67,7 +67,7 @@ def clear_errors() -> Iterator[None]:
     except BufferExhausted as error:
         fail(f"the brokers do not keep up: {error}", 1)
     except ApiError as error:
-        fail(f"{type(error).__name__}: {error}", 1)
+        fail(str(error), 1)
     except BrokenPipeError:  # whoever read our output has gone: that is no failure
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
@@ -98,6 +98,11 @@ def pair(text: str, option: str, example: str) -> tuple[str, str]:
     if not separator or not name.strip():
         raise WrongUsage(f"{option} {text}: expected name=value, as in {example}")
     return name.strip(), value.strip()
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def tell(sentence: str, value: Any, as_json: bool) -> None:

@@ -12,19 +12,36 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from crc32c import crc32c
+
 from ..protocol.batches import BatchHeader, crc_ok, headers
 from ..protocol.compression import Codec
 from ..protocol.errors import ApiError
 from ..protocol.primitives import Malformed
 from ..protocol.records import Record, iterate
+from ..storage.producers import SNAPSHOT_CRC_END, SNAPSHOT_ENTRY, SNAPSHOT_HEAD
+from .console import clear_errors
 
 HELP = "Print segments, indexes, epochs and checkpoints: --files F,G [--print-data-log] [--json]."
 OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
-CHECKPOINTS = ("leader-epoch-checkpoint", "-offset-checkpoint")
+OFFSETS = ("topic", "partition", "offset")
+COLUMNS = {
+    "leader-epoch-checkpoint": ("epoch", "startOffset"),
+    "replication-offset-checkpoint": OFFSETS,
+    "recovery-point-offset-checkpoint": OFFSETS,
+    "log-start-offset-checkpoint": OFFSETS,
+}
+OF_A_SEGMENT = (".log", ".index", ".timeindex", ".snapshot")
+BAD = {"isvalid": False}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Dump the files named; 0, or 1 when one could not be read or is damaged."""
+    with clear_errors():
+        return _dump(arguments)
+
+
+def _dump(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("strandline dump", description=HELP)
     parser.add_argument("-files", "--files", required=True, help="files to print, separated by commas")
     parser.add_argument(
@@ -39,6 +56,10 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write(f"strandline: {path} is not a file: name segments, indexes or checkpoints\n")
             damaged = True
             continue
+        if path.suffix in OF_A_SEGMENT and not path.stem.isdecimal():
+            sys.stderr.write(f"strandline: {path}: the name of a segment's file is its first offset\n")
+            damaged = True
+            continue
         if not options.json:
             sys.stdout.write(f"Dumping {path}\n")
         for row in rows(path, options.print_data_log):
@@ -51,19 +72,17 @@ def rows(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
     """What stands in one file, row by row; `kind` says what a row is."""
     if path.suffix == ".log":
         yield from _segment(path, with_records)
-    elif path.suffix == ".index":
-        base = int(path.stem)
-        for offset, position in OFFSET_ENTRY.iter_unpack(_whole(path, OFFSET_ENTRY.size)):
-            yield {"kind": "index", "offset": base + offset, "position": position}
-    elif path.suffix == ".timeindex":
-        base = int(path.stem)
-        for timestamp, offset in TIME_ENTRY.iter_unpack(_whole(path, TIME_ENTRY.size)):
-            yield {"kind": "timeindex", "timestamp": timestamp, "offset": base + offset}
-    elif path.name.endswith(CHECKPOINTS):
-        for text in path.read_text().splitlines()[2:]:
-            yield {"kind": "checkpoint", "entry": text}
+    elif path.suffix in (".index", ".timeindex"):
+        found = _offset_index(path) if path.suffix == ".index" else _time_index(path)
+        if not found:
+            yield {"kind": "empty", "file": str(path)}
+        yield from found
+    elif path.suffix == ".snapshot":
+        yield from _snapshot(path)
+    elif path.name in COLUMNS:
+        yield from _checkpoint(path, *COLUMNS[path.name])
     else:
-        yield {"kind": "unknown", "entry": f"{path.name} is no segment, index or checkpoint"}
+        yield {"kind": "damage", "problem": f"{path} is no segment, index, snapshot or checkpoint", **BAD}
 
 
 def line(row: dict[str, Any]) -> str:
@@ -71,7 +90,12 @@ def line(row: dict[str, Any]) -> str:
     kind = row["kind"]
     fields = {name: value for name, value in row.items() if name != "kind"}
     text = " ".join(f"{name}: {_text(value)}" for name, value in fields.items())
-    return {"start": f"Log starting offset: {row.get('offset')}", "record": f"| {text}"}.get(kind, text)
+    special = {
+        "start": f"Log starting offset: {row.get('offset')}",
+        "record": f"| {text}",
+        "empty": f"{row.get('file')} is empty.",
+    }
+    return special.get(kind, text)
 
 
 def _segment(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
@@ -85,10 +109,10 @@ def _segment(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
                 for record in iterate(memoryview(data)[position : position + header.size]):
                     yield _record(record, header)
             except (Malformed, ApiError) as error:
-                yield {"kind": "damage", "position": position, "problem": str(error), "isvalid": False}
+                yield {"kind": "damage", "position": position, "problem": str(error), **BAD}
         position += header.size
     if position < len(data):
-        yield {"kind": "damage", "position": position, "torn_bytes": len(data) - position, "isvalid": False}
+        yield {"kind": "damage", "position": position, "torn_bytes": len(data) - position, **BAD}
 
 
 def _batch(data: bytes, position: int, header: BatchHeader) -> dict[str, Any]:
@@ -128,6 +152,56 @@ def _record(record: Record, header: BatchHeader) -> dict[str, Any]:
         **({} if record.key is None else {"key": record.key}),
         "payload": record.value,
     }
+
+
+def _offset_index(path: Path) -> list[dict[str, Any]]:
+    base, entries = int(path.stem), OFFSET_ENTRY.iter_unpack(_whole(path, OFFSET_ENTRY.size))
+    return [{"kind": "index", "offset": base + offset, "position": at} for offset, at in entries]
+
+
+def _time_index(path: Path) -> list[dict[str, Any]]:
+    base, entries = int(path.stem), TIME_ENTRY.iter_unpack(_whole(path, TIME_ENTRY.size))
+    return [{"kind": "timeindex", "timestamp": at, "offset": base + offset} for at, offset in entries]
+
+
+def _checkpoint(path: Path, *columns: str) -> Iterator[dict[str, Any]]:
+    """A version, a count, and so many lines of words."""
+    lines = path.read_text(errors="replace").splitlines()
+    for text in lines[2:]:
+        words = text.split(" ")
+        if len(words) != len(columns):
+            yield {"kind": "damage", "problem": f"not an entry: {text}", **BAD}
+            continue
+        values = (int(word) if word.lstrip("-").isdecimal() else word for word in words)
+        yield {"kind": "checkpoint", **dict(zip(columns, values, strict=True))}
+    if lines[1:2] != [str(len(lines) - 2)]:
+        yield {"kind": "damage", "problem": f"{len(lines) - 2} entries, announced {lines[1:2]}", **BAD}
+
+
+def _snapshot(path: Path) -> Iterator[dict[str, Any]]:
+    """What was known of idempotent producers at an offset."""
+    data = path.read_bytes()
+    count = SNAPSHOT_HEAD.unpack_from(data)[2] if len(data) >= SNAPSHOT_HEAD.size else -1
+    end = SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY.size
+    whole = count >= 0 and end <= len(data)
+    if not whole or crc32c(data[SNAPSHOT_CRC_END:]) != SNAPSHOT_HEAD.unpack_from(data)[1]:
+        yield {"kind": "damage", "problem": "the snapshot is torn or its checksum is wrong", **BAD}
+        return
+    for entry in SNAPSHOT_ENTRY.iter_unpack(data[SNAPSHOT_HEAD.size : end]):
+        producer, epoch, sequence, offset, delta, timestamp, coordinator, transaction = entry
+        yield {
+            "kind": "producer",
+            "producerId": producer,
+            "producerEpoch": epoch,
+            "coordinatorEpoch": coordinator,
+            "currentTxnFirstOffset": "OptionalLong.empty" if transaction < 0 else transaction,
+            "lastTimestamp": timestamp,
+            "firstSequence": sequence - delta,
+            "lastSequence": sequence,
+            "lastOffset": offset,
+            "offsetDelta": delta,
+            "timestamp": timestamp,
+        }
 
 
 def _whole(path: Path, size: int) -> bytes:

@@ -3,8 +3,11 @@
 import asyncio
 import base64
 import json
+import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,9 +20,21 @@ from ..client.consumer import Consumer
 from ..client.producer import Producer
 from ..client.shapes import ConsumerRecord, Receipt
 from ..protocol.kinds import TopicPartition
-from .console import DEFAULT_BOOTSTRAP, Bootstrap, Failure, WrongUsage, clear_errors, err
+from .console import (
+    DEFAULT_BOOTSTRAP,
+    PATIENCE,
+    AsJson,
+    Bootstrap,
+    Failure,
+    WrongUsage,
+    clear_errors,
+    counted,
+    err,
+    print_json,
+)
 
 IN_FLIGHT_MAX = 10_000
+CHUNK_BYTES = 1 << 16
 END_WAIT_MS = 500
 
 
@@ -43,6 +58,7 @@ def produce(
     ] = Format.text,
     acks: Annotated[str, typer.Option(help="all, 1 or 0")] = "all",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
 ) -> None:
     """Send each line as a record, and say how many were acknowledged."""
     with clear_errors():
@@ -51,30 +67,40 @@ def produce(
         for path in files or []:
             if not path.is_file():
                 raise WrongUsage(f"{path} is not a file that can be read")
-        records = (
-            (name, _encoded(value, format, number))
-            for number, line in enumerate(_lines(files), 1)
-            for name, value in [_key_and_value(line, key, key_separator)]
-        )
-        sent = asyncio.run(_send(bootstrap, topic, acks, records))
-        err.print(f"{sent} records acknowledged")
+        sent = asyncio.run(_send(bootstrap, topic, acks, _records(files, key, key_separator, format)))
+        if as_json:
+            print_json({"topic": topic, "acknowledged": sent})
+        else:
+            err.print(f"{counted(sent, 'record')} {'sent' if acks == '0' else 'acknowledged'}")
 
 
-async def _send(bootstrap: str, topic: str, acks: str, records: Iterator[tuple[str | None, bytes]]) -> int:
+async def _records(
+    files: list[Path] | None, key: str | None, separator: str | None, format: Format
+) -> AsyncIterator[tuple[bytes | None, bytes]]:
+    number = 0
+    async for line in _lines(files):
+        number += 1
+        name, value = _key_and_value(line, key, separator)
+        yield name, _encoded(value, format, number)
+
+
+async def _send(
+    bootstrap: str, topic: str, acks: str, records: AsyncIterator[tuple[bytes | None, bytes]]
+) -> int:
     acknowledged = 0
     columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,}"), TimeElapsedColumn())
-    async with Producer(
-        bootstrap, acks=acks, linger_ms=5, enable_idempotence=acks in ("all", "-1")
-    ) as producer:
-        with Progress(*columns, console=err, transient=True) as progress:
+    options: dict[str, Any] = {"acks": acks, "linger_ms": 5, "key_serializer": "bytes", **PATIENCE}
+    quiet = sys.stdin.isatty() or not err.is_terminal
+    async with Producer(bootstrap, **options) as producer:
+        with Progress(*columns, console=err, transient=True, disable=quiet) as progress:
             task = progress.add_task(f"producing to {topic}", total=None)
-            waiting: list[asyncio.Future[Receipt]] = []
-            for name, value in records:
+            waiting: deque[asyncio.Future[Receipt]] = deque()
+            async for name, value in records:
                 await producer.room()
                 waiting.append(producer.send(topic, value, key=name))
-                if len(waiting) == IN_FLIGHT_MAX:
-                    acknowledged += len(await asyncio.gather(*waiting))
-                    waiting = []
+                while waiting and (waiting[0].done() or len(waiting) >= IN_FLIGHT_MAX):
+                    await waiting.popleft()
+                    acknowledged += 1
                     progress.update(task, completed=acknowledged)
             acknowledged += len(await asyncio.gather(*waiting))
     return acknowledged
@@ -85,11 +111,11 @@ def consume(
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="start at the first record")
     ] = False,
-    offset: Annotated[int | None, typer.Option(help="start at this offset (with --partition)")] = None,
-    partition: Annotated[int | None, typer.Option(help="read this partition alone")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, help="start at this offset (with --partition)")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="read this partition alone")] = None,
     group: Annotated[str | None, typer.Option(help="read as a member of this consumer group")] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", help="stop after so many")
+        int | None, typer.Option("--max-messages", "-n", min=0, help="stop after so many")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="wait for more; without it, stop at the end of now")
@@ -108,7 +134,7 @@ def consume(
             raise WrongUsage("--group shares all partitions out: leave --partition away")
         reading = _Reading(topic, partition, offset, from_beginning, group, max_messages, follow)
         shown = asyncio.run(reading.run(bootstrap, lambda record: _print(record, format, as_json)))
-        err.print(f"{shown} records")
+        err.print(counted(shown, "record"))
 
 
 class _Reading:
@@ -127,10 +153,13 @@ class _Reading:
         self.topic, self.partition, self.offset, self.group = topic, partition, offset, group
         self.most, self.follow = most if most is not None else sys.maxsize, follow
         self.reset = "earliest" if from_beginning or not follow else "latest"
+        if offset is not None:
+            self.reset = "none"  # an offset that is not there is an error, no reason to begin elsewhere
 
     async def run(self, bootstrap: str, show: Any) -> int:
         """Read and show; how many."""
         options: dict[str, Any] = {"auto_offset_reset": self.reset, "allow_auto_create_topics": False}
+        options |= PATIENCE
         if self.group:
             options |= {"group": self.group, "topics": [self.topic]}
         shown = 0
@@ -144,6 +173,7 @@ class _Reading:
                 records = await consumer.poll(END_WAIT_MS, max_records=min(500, self.most - shown))
                 for record in records:
                     show(record)
+                sys.stdout.flush()
                 shown += len(records)
                 if not records and not self.follow and await self._at_end(consumer, ends):
                     break
@@ -170,25 +200,57 @@ def _span(numbers: list[int]) -> str:
     return f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
 
 
-def _lines(files: list[Path] | None) -> Iterator[str]:
+async def _lines(files: list[Path] | None) -> AsyncIterator[bytes]:
+    """The lines of the files, or of standard input as they come: a line typed is a line sent."""
     if not files:
-        yield from (line.rstrip("\r\n") for line in sys.stdin)
+        async for line in _lines_of(sys.stdin.fileno()):
+            yield line
         return
     for path in files:
-        with path.open(encoding="utf-8") as file:
-            yield from (line.rstrip("\r\n") for line in file)
+        with path.open("rb") as file:
+            async for line in _lines_of(file.fileno()):
+                yield line
 
 
-def _key_and_value(line: str, key: str | None, separator: str | None) -> tuple[str | None, str]:
-    if separator and separator in line:
-        name, value = line.split(separator, 1)
-        return name, value
-    return key, line
+async def _lines_of(file: int) -> AsyncIterator[bytes]:
+    rest = b""
+    while chunk := await _read(file):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest
 
 
-def _encoded(line: str, format: Format, number: int) -> bytes:
+async def _read(file: int) -> bytes:
+    """What can be read now, in a thread of its own: an executor's thread would keep Ctrl-C waiting."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[bytes] = loop.create_future()
+
+    def tell(chunk: bytes) -> None:
+        if not answer.done():
+            answer.set_result(chunk)
+
+    def work() -> None:
+        chunk = os.read(file, CHUNK_BYTES)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, chunk)
+
+    threading.Thread(target=work, daemon=True, name="reads the input").start()
+    return await answer
+
+
+def _key_and_value(line: bytes, key: str | None, separator: str | None) -> tuple[bytes | None, bytes]:
+    if separator:
+        name, found, value = line.partition(separator.encode())
+        if found:
+            return name, value
+    return None if key is None else key.encode(), line
+
+
+def _encoded(line: bytes, format: Format, number: int) -> bytes:
     if format is Format.text:
-        return line.encode()
+        return line
     try:
         value = json.loads(line)
     except ValueError as error:
@@ -199,14 +261,24 @@ def _encoded(line: str, format: Format, number: int) -> bytes:
     return packed
 
 
+def _decoded(record: ConsumerRecord, format: Format) -> Any:
+    if format is Format.text or record.value is None:
+        return _text(record.value)
+    read = json.loads if format is Format.json else msgpack.unpackb
+    try:
+        return read(bytes(record.value))
+    except (ValueError, msgpack.UnpackException) as error:
+        place = f"{record.topic}-{record.partition}, offset {record.offset}"
+        reason = str(error) or type(error).__name__
+        raise Failure(f"the record at {place} is not {format.value}: {reason}") from None
+
+
 def _print(record: ConsumerRecord, format: Format, as_json: bool) -> None:
-    value = record.value
-    shown = msgpack.unpackb(value) if format is Format.msgpack and value is not None else _text(value)
+    shown = _decoded(record, format)
     if not as_json:
-        sys.stdout.write(f"{shown if isinstance(shown, str) else json.dumps(shown, default=_text)}\n")
+        plain = shown if format is Format.text and shown is not None else json.dumps(shown, default=_text)
+        sys.stdout.write(f"{plain}\n")
         return
-    if format is Format.json and value is not None:
-        shown = json.loads(value)
     row = {
         "partition": record.partition,
         "offset": record.offset,

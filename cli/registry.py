@@ -64,7 +64,7 @@ def get(path: str, zookeeper: Address = "localhost:2181", as_json: AsJson = Fals
 
 @app.command()
 def ls(
-    path: str = "/",
+    path: Annotated[str, typer.Argument(help="the root, if none")] = "/",
     zookeeper: Address = "localhost:2181",
     as_json: AsJson = False,
 ) -> None:

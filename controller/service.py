@@ -92,8 +92,10 @@ class Controller:
         return None if self._office is None else self._office.reign.epoch
 
     async def start(self) -> None:
-        """Stand for election from now on. The broker's listener must be open, and it must register itself."""
-        await znodes.ensure_paths(self._registry)
+        """Stand for election from now on. The broker's listener must be open, and it must have registered.
+
+        ZooKeeper is not asked here: it may be lost by now, which must not end a broker that is registered.
+        """
         self._deafen = self._registry.listen(self._session_changed)
         self._due.set()
         self._tasks.spawn(self._stand(), "election")

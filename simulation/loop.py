@@ -162,7 +162,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return done
 
     def keep(self, task: SimTask) -> None:
-        """Hold a task until it is done: collected half-way, it would end itself in somebody else's context."""
+        """Hold a task until it is done: collected half-way, it would end itself in another one's context."""
         self._kept.append(task)
         if len(self._kept) > self._kept_max:
             self._kept = [task for task in self._kept if not task.done()]

@@ -1,7 +1,9 @@
 """ProducerStates: the last batches of each producer, so that a batch sent twice is stored once.
 
 A leader checks a batch against the last five of its producer; followers and a log that is opened again
-rebuild the same state from batch headers. Snapshots have Kafka's format, which keeps one batch a producer.
+rebuild the same state from batch headers. Snapshots have Kafka's format, which keeps one batch a producer;
+the four before it stand behind what Kafka reads, for a producer may have five on their way when its leader
+stops, and will send all of them again.
 Left to others: where snapshots lie and when they are taken (storage/snapshots.py).
 """
 
@@ -24,6 +26,8 @@ SNAPSHOT_CRC_END = 6
 # producer id and epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first
 # offset of an open transaction
 SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+# a batch before a producer's last one: producer id, first and last sequence, first and last offset, timestamp
+EARLIER_ENTRY = Struct(">qiiqqq")
 
 
 class Duplicate(NamedTuple):
@@ -139,7 +143,7 @@ class ProducerStates:
 
     def snapshot(self) -> bytes:
         """The bytes of a .snapshot file."""
-        entries = bytearray()
+        entries, earlier = bytearray(), bytearray()
         for producer_id, known in self._producers.items():
             last = known.batches[-1] if known.batches else Stored(-1, -1, -1, -1, -1)
             entries += SNAPSHOT_ENTRY.pack(
@@ -152,7 +156,9 @@ class ProducerStates:
                 known.coordinator_epoch,
                 known.transaction_first_offset,
             )
-        body = len(self._producers).to_bytes(4, "big") + entries
+            for batch in list(known.batches)[:-1]:
+                earlier += EARLIER_ENTRY.pack(producer_id, *batch)
+        body = len(self._producers).to_bytes(4, "big") + entries + earlier
         return SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
     def restore(self, data: bytes) -> None:
@@ -165,13 +171,18 @@ class ProducerStates:
             raise InvalidSnapshot(f"version {version}, not {SNAPSHOT_VERSION}")
         if crc32c(memoryview(data)[SNAPSHOT_CRC_END:]) != crc:
             raise InvalidSnapshot("its checksum does not match")
-        if count < 0 or SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY.size != len(data):
+        end = SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY.size
+        if count < 0 or end > len(data) or (len(data) - end) % EARLIER_ENTRY.size:
             raise InvalidSnapshot(f"{count} producers do not fit {len(data)} bytes")
-        for entry in SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEAD.size :]):
-            self._restore_entry(*entry)
+        earlier: dict[int, list[Stored]] = {}
+        for producer_id, *batch in EARLIER_ENTRY.iter_unpack(memoryview(data)[end:]):
+            earlier.setdefault(producer_id, []).append(Stored(*batch))
+        for entry in SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEAD.size : end]):
+            self._restore_entry(earlier.get(entry[0], []), *entry)
 
     def _restore_entry(
         self,
+        earlier: list[Stored],
         producer_id: int,
         epoch: int,
         last_sequence: int,
@@ -186,6 +197,7 @@ class ProducerStates:
         known.coordinator_epoch = coordinator_epoch
         known.transaction_first_offset = transaction_first_offset
         if last_sequence >= 0:
+            known.batches.extend(earlier)
             first = (last_sequence - delta) % SEQUENCES
             known.batches.append(Stored(first, last_sequence, last_offset - delta, last_offset, timestamp))
 

@@ -1,11 +1,17 @@
-"""What all tests share: a real ZooKeeper, started once."""
+"""What all tests share: a real ZooKeeper and a real Spark session, each started when first wanted."""
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from strandline.cli.zookeeper import Zookeeper
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +21,30 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.start()
     yield server.address
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """Two cores, nothing heard outside of this machine, and workers with this interpreter."""
+    from pyspark.sql import SparkSession
+
+    from strandline.client.spark import register
+
+    before = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    register(session)
+    yield session
+    session.stop()
+    if before is None:
+        del os.environ["PYSPARK_PYTHON"]
+    else:
+        os.environ["PYSPARK_PYTHON"] = before

@@ -1,6 +1,7 @@
 """Several controllers, a real ZooKeeper, listeners that record: elections, deaths, topics, shutdowns."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from strandline.controller import documents as d
 from strandline.controller import znodes
 from strandline.controller.registry import Create, SetData, Unknown
+from strandline.controller.service import Controller, ControllerConfig
 from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
 from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages import control
@@ -213,6 +215,35 @@ def test_the_isr_that_a_leader_wrote_is_shown_to_everybody(fake_broker: Any) -> 
             await znodes.notify_isr_change(one.registry, [partition])
             await until(lambda: shown_isr(two) == [1])
             assert await one.registry.children(d.ISR_CHANGES) == []
+
+    asyncio.run(story())
+
+
+class Deaf:
+    """A registry that has just lost its connection."""
+
+    generation, connected = 1, False
+
+    def listen(self, hear: Any) -> Any:
+        return lambda: None
+
+    def __getattr__(self, operation: str) -> Any:
+        async def unanswered(*_: Any) -> Any:
+            raise Unknown
+
+        return unanswered
+
+
+def test_a_start_does_not_depend_on_zookeeper(fake_broker: Any) -> None:
+    """The connection may be lost between the registration and this: the broker must live through it."""
+
+    async def story() -> None:
+        told = ControllerConfig(1, "PLAINTEXT")
+        controller = Controller(told, Deaf(), fake_broker(1), random.Random(1).randbytes)
+        await controller.start()
+        await asyncio.sleep(0.05)
+        assert not controller.active
+        await controller.stop()
 
     asyncio.run(story())
 

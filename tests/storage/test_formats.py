@@ -118,6 +118,25 @@ SNAPSHOT = bytes.fromhex(
 )
 
 
+def test_a_snapshot_keeps_all_batches_that_may_be_sent_again() -> None:
+    """A leader that stops may leave five batches of a producer unanswered; they all come again."""
+    states, last = ProducerStates(10), 7
+    for batch in range(7):
+        states.update(read_header(make_batch(b"a", b"b", pid=7, seq=2 * batch)), 100 + 2 * batch)
+        states.update(read_header(make_batch(b"c", pid=8, seq=batch)), 500 + batch)
+    again = ProducerStates(10)
+    again.restore(states.snapshot())
+    for batch in range(last - 5, last):
+        found = again.check(read_header(make_batch(b"a", b"b", pid=7, seq=2 * batch)))
+        assert found is not None
+        assert (found.base_offset, found.last_offset) == (100 + 2 * batch, 101 + 2 * batch)
+        other = again.check(read_header(make_batch(b"c", pid=8, seq=batch)))
+        assert other is not None
+        assert other.base_offset == 500 + batch
+    assert again.check(read_header(make_batch(b"new", pid=7, seq=14))) is None
+    assert again.snapshot() == states.snapshot()
+
+
 def test_producer_snapshot() -> None:
     states = ProducerStates(10)
     header = read_header(make_batch(b"a", b"b", b"c", b"d", b"e", pid=7, seq=5))

@@ -5,9 +5,7 @@ that a reader meets: whole batches from the one with the offset, nothing past th
 a wrong leader, epoch or offset.
 """
 
-import os
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,9 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from strandline.client.spark import register
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.batches import read_header, stamp
 from strandline.protocol.connection import frame_response, parse_head
@@ -266,26 +262,3 @@ def double() -> Iterator[Double]:
     cluster = Double()
     yield cluster
     cluster.close()
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Two cores, nothing heard outside of this machine, and workers with this interpreter."""
-    before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    register(session)
-    yield session
-    session.stop()
-    if before is None:
-        del os.environ["PYSPARK_PYTHON"]
-    else:
-        os.environ["PYSPARK_PYTHON"] = before

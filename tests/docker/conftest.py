@@ -1,0 +1,71 @@
+"""The compose cluster as its users start it: images built, `docker-compose up`, all gone afterwards."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PUBLIC = {"PYTHON_IMAGE": "python:3.12-slim", "ZOOKEEPER_IMAGE": "zookeeper:3.9"}
+STAND_INS = {"PYTHON_IMAGE": "strandline-python", "ZOOKEEPER_IMAGE": "strandline-zookeeper"}
+IN_CI = bool(os.environ.get("CI"))
+
+
+def missing(what: str) -> None:
+    """Skip with the reason; where everything should be there, fail."""
+    if IN_CI:
+        pytest.fail(f"{what}: in CI this test must run")
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[docker.DockerClient]:
+    """A Docker engine that answers."""
+    if shutil.which("docker-compose") is None:
+        missing("docker-compose is not installed: apt-get install docker-compose")
+    try:
+        client = docker.from_env()
+        client.ping()
+    except docker.errors.DockerException as error:
+        missing(f"no Docker engine answers: {error}")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def images(engine: docker.DockerClient) -> dict[str, str]:
+    """The base images: the public ones where they can be had, else stand-ins made on this machine."""
+    if all(_is_here(engine, image) for image in PUBLIC.values()):
+        return PUBLIC
+    subprocess.run(["deploy/base-images"], cwd=ROOT, check=True)
+    return STAND_INS
+
+
+@pytest.fixture(scope="session")
+def compose(engine: docker.DockerClient, images: dict[str, str]) -> Iterator[docker.DockerClient]:
+    """ZooKeeper and three brokers up and healthy; taken down with their volumes at the end."""
+    environment = {**os.environ, **images}
+
+    def run(*arguments: str) -> None:
+        done = subprocess.run(
+            ["docker-compose", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"docker-compose {' '.join(arguments)}:\n{done.stdout}\n{done.stderr}"
+
+    run("down", "--volumes", "--remove-orphans")
+    run("build")
+    run("up", "--detach")
+    yield engine
+    run("down", "--volumes", "--timeout", "20")
+
+
+def _is_here(engine: docker.DockerClient, image: str) -> bool:
+    try:
+        engine.images.get(image)
+    except docker.errors.ImageNotFound:
+        return False
+    return True
