@@ -1,7 +1,7 @@
 """The systems under measurement: Strandline and Apache Kafka 3.9, each with its own ZooKeeper.
 
 Both are started with the same settings of the same meaning; both are killed at the end of a workload.
-Kafka's jars come by `mvn dependency:copy-dependencies` from `bench/kafka/pom.xml`.
+Kafka's jars come by `mvn dependency:copy-dependencies` from `bench/kafka_pom.xml`.
 """
 
 import os
@@ -18,7 +18,7 @@ from strandline.cli.ports import free_ports
 from strandline.cli.processes import BrokerProcess
 from strandline.cli.zookeeper import Zookeeper
 
-POM = Path(__file__).parent / "kafka" / "pom.xml"
+POM = Path(__file__).parent / "kafka_pom.xml"
 STOCK_FLAGS = (
     "-server",
     "-Xms1g",
@@ -175,21 +175,24 @@ class Kafka(System):
 
 def jars() -> Path:
     """Kafka's jars, fetched once into the user's cache."""
-    folder = Path.home() / ".cache" / "strandline" / "kafka-3.9"
-    if not list(folder.glob("kafka_*.jar")):
-        sys.stderr.write("fetching Apache Kafka 3.9 with Maven\n")
-        subprocess.run(
-            [
-                "mvn",
-                "-q",
-                "-B",
-                "-f",
-                str(POM),
-                "dependency:copy-dependencies",
-                f"-DoutputDirectory={folder}",
-            ],
-            check=True,
-        )
+    return fetched(POM, "kafka-3.9")
+
+
+def fetched(pom: Path, name: str) -> Path:
+    """The folder with the jars that a POM names, fetched with Maven when it is not there yet."""
+    folder = Path.home() / ".cache" / "strandline" / name
+    if not list(folder.glob("*.jar")):
+        sys.stderr.write(f"fetching {name} with Maven\n")
+        line = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(pom),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={folder}",
+        ]
+        subprocess.run(line, check=True)
     return folder
 
 

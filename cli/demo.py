@@ -23,6 +23,7 @@ from ..client.shapes import Receipt
 from .cluster import LocalCluster
 from .console import Failure, clear_errors, out
 from .demo_screen import final_screen
+from .demo_spark import Delays, in_a_process
 from .failover import Accident
 from .flights import FLIGHTS, archive, flights
 from .verdict import AckLog, compare_replicas, judge
@@ -173,10 +174,8 @@ class _Demo:
                 group.create_task(reader())
         return len(seen)
 
-    def _spark(self) -> tuple[int, list[tuple[str, int, float]]]:
-        from .demo_spark import delays_by_carrier
-
+    def _spark(self) -> tuple[int, Delays]:
         task = self.progress.add_task("Spark reads up to the high watermark", total=1)
-        result = delays_by_carrier(self.cluster.bootstrap, TOPIC)
+        result = in_a_process(self.cluster.bootstrap, TOPIC, self.directory / "spark.log")
         self.progress.update(task, completed=1)
         return result

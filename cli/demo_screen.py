@@ -22,7 +22,7 @@ def final_screen(
     """Print it."""
     good = all(checks.values())
     out.print()
-    out.print(Panel(_timeline(accident), title="failover", title_align="left"))
+    out.print(Panel(_timeline(accident), title="failover", title_align="left", expand=False))
     panels = [
         Panel(_verdict(checks), title="verdict", title_align="left", border_style="green" if good else "red")
     ]
@@ -37,7 +37,8 @@ def _timeline(accident: Accident) -> Group:
     table.add_column(justify="right", style="cyan")
     table.add_column(justify="right", style="dim")
     table.add_column()
-    for at_s, what in sorted(accident.events):
+    over = (accident.gaps.over_at, "the longest gap is over: acknowledgements from a new leader")
+    for at_s, what in sorted([*accident.events, over]):
         since = f"kill {at_s - accident.killed_at:+.3f} s"
         table.add_row(f"{at_s:.3f} s", since, what)
     isr = Table(box=None, show_header=False, pad_edge=False)

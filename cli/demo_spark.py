@@ -1,13 +1,38 @@
-"""The demo's Spark job: flights as a DataFrame, mean delays by carrier."""
+"""The demo's Spark job: flights as a DataFrame, mean delays by carrier.
 
+Spark runs in a process of its own: what it says of itself goes to a file, and its JVM ends with it.
+"""
+
+import json
 import os
+import subprocess
 import sys
+from pathlib import Path
+
+from .zookeeper import EnvironmentProblem
+
+Delays = list[tuple[str, int, float]]
 
 
-def delays_by_carrier(bootstrap: str, topic: str) -> tuple[int, list[tuple[str, int, float]]]:
+def in_a_process(bootstrap: str, topic: str, log: Path) -> tuple[int, Delays]:
+    """`delays_by_carrier`, run by another interpreter. Raises EnvironmentProblem when that fails."""
+    environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **os.environ}
+    with log.open("wb") as noise:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, bootstrap, topic],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=noise,
+            stdin=subprocess.DEVNULL,
+        )
+    if done.returncode != 0:
+        raise EnvironmentProblem(f"Spark failed:\n{log.read_text(errors='replace')[-2000:]}")
+    rows, delays = json.loads(done.stdout.splitlines()[-1])
+    return rows, [(carrier, count, delay) for carrier, count, delay in delays]
+
+
+def delays_by_carrier(bootstrap: str, topic: str) -> tuple[int, Delays]:
     """(rows read, [(carrier, flights, mean departure delay in minutes)]), most delayed first."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
@@ -42,3 +67,7 @@ def delays_by_carrier(bootstrap: str, topic: str) -> tuple[int, list[tuple[str, 
     finally:
         spark.stop()
     return sum(count for _, count, _ in rows), sorted(rows, key=lambda row: -row[2])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(delays_by_carrier(sys.argv[1], sys.argv[2])) + "\n")

@@ -101,18 +101,26 @@ def line(row: dict[str, Any]) -> str:
 def _segment(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
     data = path.read_bytes()
     yield {"kind": "start", "offset": int(path.stem)}
-    position = 0
-    for position, header in headers(data):
-        yield _batch(data, position, header)
-        if with_records:
-            try:
-                for record in iterate(memoryview(data)[position : position + header.size]):
-                    yield _record(record, header)
-            except (Malformed, ApiError) as error:
-                yield {"kind": "damage", "position": position, "problem": str(error), **BAD}
-        position += header.size
-    if position < len(data):
-        yield {"kind": "damage", "position": position, "torn_bytes": len(data) - position, **BAD}
+    end = 0
+    try:
+        for position, header in headers(data):
+            end = position + header.size
+            yield _batch(data, position, header)
+            if with_records:
+                yield from _records(memoryview(data)[position:end], position, header)
+    except Malformed as error:
+        yield {"kind": "damage", "position": end, "problem": str(error), **BAD}
+        return
+    if end < len(data):
+        yield {"kind": "damage", "position": end, "torn_bytes": len(data) - end, **BAD}
+
+
+def _records(batch: memoryview, position: int, header: BatchHeader) -> Iterator[dict[str, Any]]:
+    try:
+        for record in iterate(batch):
+            yield _record(record, header)
+    except (Malformed, ApiError) as error:
+        yield {"kind": "damage", "position": position, "problem": str(error), **BAD}
 
 
 def _batch(data: bytes, position: int, header: BatchHeader) -> dict[str, Any]:

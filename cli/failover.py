@@ -24,6 +24,7 @@ class Gaps:
 
     all_s: float = 0.0
     struck_s: float = 0.0
+    over_at: float = 0.0  # when the longest gap of the struck ended
     struck: frozenset[int] = frozenset()
     _last: float | None = None
     _last_of_struck: float | None = None
@@ -34,8 +35,8 @@ class Gaps:
             self.all_s = max(self.all_s, at_s - self._last)
         self._last = at_s
         if partition in self.struck:
-            if self._last_of_struck is not None:
-                self.struck_s = max(self.struck_s, at_s - self._last_of_struck)
+            if self._last_of_struck is not None and at_s - self._last_of_struck > self.struck_s:
+                self.struck_s, self.over_at = at_s - self._last_of_struck, at_s
             self._last_of_struck = at_s
 
 
@@ -54,7 +55,6 @@ class Accident:
     events: list[tuple[float, str]] = field(default_factory=list)
     isr: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     killed_at: float = 0.0
-    recovered: bool = False
 
     @property
     def now(self) -> float:
@@ -67,9 +67,6 @@ class Accident:
         """An acknowledgement has come: it is written down at once."""
         at_s = self.now
         self.acks.write(number, partition, offset, at_s)
-        if self.killed_at and not self.recovered and partition in self.gaps.struck:
-            self.recovered = True
-            self.note("first acknowledgement from a partition that had lost its leader")
         self.gaps.acknowledged(partition, at_s)
 
     async def choose(self, admin: Admin) -> None:

@@ -16,6 +16,7 @@ import msgpack
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ..client.admin import Admin
 from ..client.consumer import Consumer
 from ..client.producer import Producer
 from ..client.shapes import ConsumerRecord, Receipt
@@ -57,6 +58,7 @@ def produce(
         Format, typer.Option(help="text: the line itself; json, msgpack: the line is JSON")
     ] = Format.text,
     acks: Annotated[str, typer.Option(help="all, 1 or 0")] = "all",
+    timeout: Annotated[float, typer.Option(min=0.1, help="seconds that a record may take")] = 30,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -67,7 +69,9 @@ def produce(
         for path in files or []:
             if not path.is_file():
                 raise WrongUsage(f"{path} is not a file that can be read")
-        sent = asyncio.run(_send(bootstrap, topic, acks, _records(files, key, key_separator, format)))
+        sent = asyncio.run(
+            _send(bootstrap, topic, acks, timeout, _records(files, key, key_separator, format))
+        )
         if as_json:
             print_json({"topic": topic, "acknowledged": sent})
         else:
@@ -85,11 +89,12 @@ async def _records(
 
 
 async def _send(
-    bootstrap: str, topic: str, acks: str, records: AsyncIterator[tuple[bytes | None, bytes]]
+    bootstrap: str, topic: str, acks: str, timeout: float, records: AsyncIterator[tuple[bytes | None, bytes]]
 ) -> int:
     acknowledged = 0
     columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,}"), TimeElapsedColumn())
     options: dict[str, Any] = {"acks": acks, "linger_ms": 5, "key_serializer": "bytes", **PATIENCE}
+    options["delivery_timeout_ms"] = int(timeout * 1000)
     quiet = sys.stdin.isatty() or not err.is_terminal
     async with Producer(bootstrap, **options) as producer:
         with Progress(*columns, console=err, transient=True, disable=quiet) as progress:
@@ -162,6 +167,8 @@ class _Reading:
         options |= PATIENCE
         if self.group:
             options |= {"group": self.group, "topics": [self.topic]}
+        async with Admin(bootstrap, **PATIENCE) as admin:
+            await admin.describe_topics([self.topic])  # raises at once when there is none
         shown = 0
         async with Consumer(bootstrap, **options) as consumer:
             ends = await self._ends(consumer)

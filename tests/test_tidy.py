@@ -136,7 +136,7 @@ def test_packages_are_the_folders() -> None:
 
 
 def test_every_decision_is_numbered_and_short() -> None:
-    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    decisions = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
     numbers = [int(path.name[:4]) for path in decisions]
     assert numbers == list(range(1, len(numbers) + 1))
     for path in decisions:

@@ -1,0 +1,85 @@
+"""W20: rows per second that Spark reads on `local[2]`, value only and all seven columns.
+
+Ours reads from a Strandline broker; Spark's own Kafka source (a jar) reads from Apache Kafka. Each run is a
+Spark process of its own: the first query warms it up, the median of the next three counts.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from .drivers import create_topic, produce
+from .systems import Strandline, System, fetched
+from .workloads import BIG, VALUE, Figures, running
+
+ROWS = 4_000_000
+POM = Path(__file__).parent / "spark_kafka_pom.xml"
+QUERIES = {
+    "value rows/s": "count(1), sum(length(value))",
+    "7 columns rows/s": "count(1), sum(length(value)), sum(length(key)), max(topic), sum(partition), "
+    "sum(offset), max(timestamp), sum(timestampType)",
+}
+
+
+def w20(kind: type[System]) -> Figures:
+    """4 M records of 100 bytes in two partitions, read by one Spark."""
+    with running(kind, 1) as system:
+        create_topic(system.bootstrap, "w20", 2, 1)
+        sent = 0
+        while sent < ROWS:
+            sent += produce(system.bootstrap, "w20", value=VALUE, seconds=2, **BIG).records
+        ours = kind is Strandline
+        line = [sys.executable, "-m", "bench.spark", system.bootstrap, "strandline" if ours else "kafka"]
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, check=True)
+        figures: Figures = json.loads(done.stdout.splitlines()[-1])
+        return figures
+
+
+def main(bootstrap: str, source: str) -> None:
+    """Run the queries in this process and print their rates as JSON."""
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+    )
+    if source == "kafka":
+        jars = sorted(map(str, fetched(POM, "spark-kafka").glob("*.jar")))
+        builder = builder.config("spark.jars", ",".join(jars))
+    spark = builder.getOrCreate()
+    if source == "strandline":
+        from strandline.client.spark import register
+
+        register(spark)
+    figures = {}
+    for name, columns in QUERIES.items():
+        rates = []
+        for _ in range(4):
+            frame = (
+                spark.read.format(source)
+                .option("kafka.bootstrap.servers", bootstrap)
+                .option("subscribe", "w20")
+                .option("startingOffsets", "earliest")
+                .load()
+            )
+            began = time.perf_counter()
+            rows = frame.selectExpr(*_aggregates(columns)).collect()[0][0]
+            rates.append(rows / (time.perf_counter() - began))
+        figures[name] = statistics.median(rates[1:])
+    spark.stop()
+    sys.stdout.write(json.dumps(figures) + "\n")
+
+
+def _aggregates(columns: str) -> list[str]:
+    return [column.strip() for column in columns.split(", ")]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
