@@ -86,6 +86,10 @@ class System:
     def signal(self, id: int, sign: signal.Signals) -> None:
         raise NotImplementedError
 
+    def wait_ended(self, id: int) -> None:
+        """Wait until a broker that was told to stop has ended."""
+        raise NotImplementedError
+
     def wait_ready(self, brokers: int, wait_s: float = 60) -> None:
         """Wait until `brokers` brokers are known to a client."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
@@ -133,6 +137,9 @@ class Strandline(System):
         else:
             self.processes[id].signal(sign)
 
+    def wait_ended(self, id: int) -> None:
+        assert self.processes[id].wait(60), "a broker stops when it is told to"
+
 
 class Kafka(System):
     """Apache Kafka 3.9 in ZooKeeper mode, with its stock JVM flags and a quiet log."""
@@ -171,6 +178,9 @@ class Kafka(System):
             child.send_signal(sign)
             if sign is signal.SIGKILL:
                 child.wait(10)
+
+    def wait_ended(self, id: int) -> None:
+        self.children[id].wait(60)
 
 
 def jars() -> Path:

@@ -5,7 +5,6 @@ W13 start-up, W14 idle memory.
 """
 
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -113,7 +112,7 @@ def w13(kind: type[System], runs: int = 5) -> Figures:
         create_topic(system.bootstrap, "w13", 1, 1)
         for _ in range(runs):
             system.signal(1, signal.SIGTERM)
-            _wait_refused(system.ports[1][0])
+            system.wait_ended(1)
             began = time.perf_counter()
             system.start_broker(1)
             while not _accepts(system.ports[1][0], batch):
@@ -128,18 +127,6 @@ def w14(kind: type[System], idle_s: float = 20) -> Figures:
         create_topic(system.bootstrap, "w14", 6, 3)
         threading.Event().wait(idle_s)
         return {"idle RssAnon MB": system.rss_anon_mb()}
-
-
-def _wait_refused(port: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except ConnectionRefusedError:
-            threading.Event().wait(1.0)  # the process ends after its listener; its session must be closed too
-            return
-        time.sleep(0.02)
-    raise TimeoutError("the broker did not stop")
 
 
 def _accepts(port: int, batch: bytes) -> bool:

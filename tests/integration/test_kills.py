@@ -1,0 +1,253 @@
+"""Brokers killed with SIGKILL under load: what was acknowledged stays, and the others go on.
+
+One cluster lives through all stories; each has a topic of its own and leaves everybody alive.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from support import (
+    DURABLE,
+    View,
+    assert_kept,
+    assert_no_traceback,
+    create,
+    incarnation,
+    machine_is_slower,
+    revive,
+    until,
+    wait_alike,
+)
+
+from strandline.cli.cluster import LocalCluster
+from strandline.client.sync import Admin, Consumer, Producer
+from strandline.protocol.kinds import TopicPartition
+from strandline.testing.workload import Workload
+
+GAP_S_MAX = 3.0  # what a bad day of the machine may cost; the figure itself is printed
+WARM = 150
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster) -> LocalCluster:
+    return start_cluster(3, DURABLE)
+
+
+@pytest.fixture(autouse=True)
+def healthy(cluster: LocalCluster) -> Iterator[None]:
+    """All brokers run before and after each story, and none has logged a traceback."""
+    cluster.wait_ready()
+    yield
+    revive(cluster)
+    assert_no_traceback(cluster)
+
+
+def others(cluster: LocalCluster, *brokers: int) -> list[int]:
+    return [id for id in sorted(cluster.brokers) if id not in brokers]
+
+
+def cast(cluster: LocalCluster, role: str) -> tuple[int, list[int]]:
+    """Who dies in a role, and the leaders of the six partitions of that story."""
+    controller = cluster.controller()
+    first, second = others(cluster, controller)
+    if role == "leader":
+        return first, [first, second, controller] * 2
+    if role == "follower":
+        return first, [second, controller] * 3
+    if role == "controller":
+        return controller, [first, second] * 3
+    return controller, [controller, first, second] * 2
+
+
+@pytest.mark.parametrize("role", ["leader", "follower", "controller", "controller and leader"])
+def test_a_killed_broker_costs_nothing_that_was_acknowledged(cluster: LocalCluster, role: str) -> None:
+    victim, leaders = cast(cluster, role)
+    topic = f"kill-{role.replace(' ', '-')}"
+    with create(cluster, topic, leaders) as view:
+        with Workload(cluster.bootstrap, topic, len(leaders)) as load:
+            load.wait_acknowledged(WARM)
+            killed_s = time.monotonic()
+            cluster.brokers[victim].kill()
+            load.wait_acknowledged_everywhere()
+            view.wait_led_without(victim)
+            gap_s = load.history.longest_gap_s(since_s=killed_s)
+            cluster.brokers[victim].start()
+            full_s = view.wait_full_isr()
+            load.wait_acknowledged(WARM)
+        print(f"\n{role} killed: longest gap {gap_s:.2f} s; ISR full {full_s:.2f} s after its restart")
+        assert_kept(load)
+        wait_alike(cluster, topic, len(leaders))
+        if "controller" in role:
+            assert cluster.controller() in others(cluster, victim)
+        if role != "follower":
+            assert gap_s < GAP_S_MAX
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+def test_all_killed_at_once_lose_nothing(cluster: LocalCluster, order: tuple[int, ...]) -> None:
+    topic = f"all-{''.join(map(str, order))}"
+    with create(cluster, topic, sorted(cluster.brokers) * 2) as view:
+        with Workload(cluster.bootstrap, topic, 6) as load:
+            load.wait_acknowledged(WARM)
+            for broker in cluster.brokers.values():
+                broker.kill()
+            before = load.acknowledged
+            for broker in order:
+                cluster.brokers[broker].start()
+            began = time.monotonic()
+            load.wait_acknowledged_everywhere(within_s=45)
+            print(f"\nall killed after {before} receipts: acks again in {time.monotonic() - began:.2f} s")
+            view.wait_full_isr()
+        assert_kept(load)
+        wait_alike(cluster, topic, 6)
+
+
+def test_killed_and_started_at_once_it_takes_its_old_session_up(cluster: LocalCluster) -> None:
+    """The session of the killed process (18 s) still holds its registration when it comes back."""
+    topic = "bounced"
+    victim = others(cluster, cluster.controller())[0]
+    broker = cluster.brokers[victim]
+    with create(cluster, topic, sorted(cluster.brokers)) as view:
+        with Workload(cluster.bootstrap, topic, 3) as load:
+            load.wait_acknowledged(WARM)
+            before, began = incarnation(broker), time.monotonic()
+            broker.kill()
+            broker.start()
+            until(lambda: incarnation(broker) > before, 10, "a new incarnation")
+            until(lambda: knows_all(cluster, victim), 10, "it knows the cluster again")
+            view.wait_full_isr()
+            took_s = time.monotonic() - began
+            load.wait_acknowledged_everywhere()
+        print(f"\nkilled and started at once: back in every ISR after {took_s:.2f} s")
+        assert incarnation(broker) == before + 1
+        assert took_s < 5 * machine_is_slower()
+        assert_kept(load)
+        wait_alike(cluster, topic, 3)
+
+
+def knows_all(cluster: LocalCluster, broker: int) -> bool:
+    try:
+        with Admin(cluster.brokers[broker].address, request_timeout_ms=2000) as admin:
+            return len(admin.describe_cluster().brokers) == len(cluster.brokers)
+    except OSError:
+        return False
+
+
+def test_a_controlled_shutdown_hands_leadership_over(cluster: LocalCluster) -> None:
+    topic = "handed-over"
+    victim = others(cluster, cluster.controller())[0]
+    broker = cluster.brokers[victim]
+    with create(cluster, topic, [victim] * 3 + others(cluster, victim)) as view:
+        with Workload(cluster.bootstrap, topic, 5) as load:
+            load.wait_acknowledged(WARM)
+            asked_s = time.monotonic()
+            broker.stop()
+            stopped_s = time.monotonic() - asked_s
+            assert broker.child is not None
+            assert broker.child.returncode == 0
+            assert (broker.directory / "data" / ".kafka_cleanshutdown").exists()
+            assert victim not in view.leaders()
+            load.wait_acknowledged_everywhere()
+            gap_s = load.history.longest_gap_s(since_s=asked_s)
+            began = time.monotonic()
+            broker.start()
+            until(lambda: knows_all(cluster, victim), 15, "it knows the cluster again")
+            started_s = time.monotonic() - began
+            view.wait_full_isr()
+            load.wait_acknowledged(WARM)
+        print(
+            f"\ncontrolled shutdown: {stopped_s:.2f} s, longest gap {gap_s:.2f} s, "
+            f"ready {started_s:.2f} s after its start"
+        )
+        assert gap_s < GAP_S_MAX
+        assert started_s < 5 * machine_is_slower()
+        assert_kept(load)
+        wait_alike(cluster, topic, 5)
+
+
+def test_all_stopped_together_wait_for_nobody(cluster: LocalCluster) -> None:
+    """Nobody is left to take over: each ends at once, clean, and all is there when they come back."""
+    topic = "stopped-together"
+    with create(cluster, topic, sorted(cluster.brokers)) as view:
+        with Workload(cluster.bootstrap, topic, 3) as load:
+            load.wait_acknowledged(WARM)
+            began = time.monotonic()
+            for broker in cluster.brokers.values():
+                broker.signal(signal.SIGTERM)
+            for broker in cluster.brokers.values():
+                assert broker.wait(30)
+            took_s = time.monotonic() - began
+            for broker in cluster.brokers.values():
+                assert broker.child is not None
+                assert broker.child.returncode == 0
+                assert (broker.directory / "data" / ".kafka_cleanshutdown").exists()
+            print(f"\nall stopped together in {took_s:.2f} s")
+            assert took_s < 4 * machine_is_slower()
+            for broker in cluster.brokers.values():
+                broker.start()
+            load.wait_acknowledged_everywhere(within_s=45)
+            view.wait_full_isr()
+        assert_kept(load)
+        wait_alike(cluster, topic, 3)
+
+
+def test_a_killed_coordinator_loses_no_committed_offset(cluster: LocalCluster) -> None:
+    topic, group = "committed", "readers"
+    with create(cluster, topic, sorted(cluster.brokers)):
+        with Producer(cluster.bootstrap) as producer:
+            for partition in range(3):
+                producer.send_many(topic, [b"%d" % n for n in range(300)], partition=partition)
+        promised: dict[TopicPartition, int] = {}
+        seen: set[tuple[int, int]] = set()
+        with Consumer(
+            cluster.bootstrap, group=group, auto_offset_reset="earliest", enable_auto_commit=False
+        ) as consumer:
+            consumer.subscribe([topic])
+            read_and_commit(consumer, promised, seen, rounds=3)
+            coordinator = coordinator_of(cluster, group)
+            began = time.monotonic()
+            cluster.brokers[coordinator].kill()
+            read_and_commit(consumer, promised, seen, rounds=1)
+            print(f"\ncoordinator killed: next commit after {time.monotonic() - began:.2f} s")
+            with Admin(cluster.bootstrap) as admin:
+                kept = {tp: found.offset for tp, found in admin.list_group_offsets(group).items()}
+            assert {tp: kept.get(tp) for tp in promised} == promised
+            assert coordinator_of(cluster, group) != coordinator
+            deadline = time.monotonic() + 30
+            while len(seen) < 900:
+                assert time.monotonic() < deadline, f"{900 - len(seen)} records were not handed out"
+                read_and_commit(consumer, promised, seen, rounds=1)
+        with Admin(cluster.bootstrap) as admin:
+            kept = {tp: found.offset for tp, found in admin.list_group_offsets(group).items()}
+        assert kept == promised == {TopicPartition(topic, partition): 300 for partition in range(3)}
+
+
+def read_and_commit(
+    consumer: Consumer, promised: dict[TopicPartition, int], seen: set[tuple[int, int]], rounds: int
+) -> None:
+    """Read some records and commit, so many times; `promised` are the offsets whose commit has returned."""
+    deadline = time.monotonic() + 30
+    while rounds:
+        assert time.monotonic() < deadline, "no records, or no commit, within 30 s"
+        records = consumer.poll(500, max_records=40)
+        if not records:
+            continue
+        for record in records:
+            assert (record.partition, record.offset) not in seen, "nobody else reads: nothing comes twice"
+            seen.add((record.partition, record.offset))
+        offsets = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records}
+        consumer.commit(offsets)
+        promised.update(offsets)
+        rounds -= 1
+
+
+def coordinator_of(cluster: LocalCluster, group: str) -> int:
+    """The leader of the group's partition of __consumer_offsets."""
+    java = 0
+    for letter in group:
+        java = (31 * java + ord(letter)) & 0xFFFFFFFF
+    with View(cluster, "__consumer_offsets") as view:
+        partitions = view.partitions()
+        return partitions[(java & 0x7FFFFFFF) % len(partitions)].leader
