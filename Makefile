@@ -19,10 +19,10 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q tests/test_tidy.py tests/test_docs.py
+	$(BIN)/python -m pytest -q --no-header tests/test_tidy.py tests/test_docs.py
 
 test: setup
-	$(BIN)/python -m pytest -q -ra tests
+	$(BIN)/python -m pytest -ra --no-header tests
 
 demo: setup
 	$(BIN)/strandline demo

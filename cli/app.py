@@ -55,12 +55,18 @@ def build(names: list[str]) -> typer.Typer:
     return app
 
 
-def _about(
-    version: Annotated[bool, typer.Option("--version", help="print the version", is_eager=True)] = False,
-) -> None:
-    if version:
+def _tell_version(asked: bool) -> None:
+    if asked:
         typer.echo(__version__)
         raise typer.Exit()
+
+
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", is_eager=True, callback=_tell_version)
+    ] = False,
+) -> None:
+    pass
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}

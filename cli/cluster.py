@@ -200,7 +200,7 @@ def _ports_from(first: int, brokers: int) -> list[int]:
 def _knows(address: str, brokers: int) -> bool:
     """Whether the broker at `address` answers and knows at least `brokers` brokers and a controller."""
     try:
-        with Admin(address, request_timeout_ms=2000) as admin:
+        with Admin(address, request_timeout_ms=2000, default_api_timeout_ms=2000) as admin:
             cluster = admin.describe_cluster()
             return len(cluster.brokers) >= brokers and cluster.controller_id >= 0
     except (OSError, ApiError):

@@ -22,7 +22,7 @@ DEFAULT_BOOTSTRAP = "localhost:9092,localhost:9093,localhost:9094"
 PIPE_WIDTH = 1000
 """Columns of a table that goes to a file or a program: nothing is cut off there."""
 
-PATIENCE = {"default_api_timeout_ms": 15_000, "request_timeout_ms": 10_000}
+PATIENCE: dict[str, Any] = {"default_api_timeout_ms": 15_000, "request_timeout_ms": 10_000}
 """What a person waits at most for an answer."""
 
 

@@ -18,7 +18,7 @@ app = typer.Typer(
     invoke_without_command=True, help="The ZooKeeper inside the pyspark wheel: run it, or look into it."
 )
 
-Address = Annotated[str, typer.Option("--zookeeper", "-z", help="host:port[/chroot]")]
+Address = Annotated[str, typer.Option("--zookeeper", "-z", help="host:port, with /chroot if there is one")]
 
 
 @app.callback()

@@ -277,7 +277,7 @@ class Admin:
         deadline = self._cluster.deadline(timeout_ms)
         is_uncertain = False
 
-        async def attempt() -> None:
+        async def attempt() -> ApiError | None:
             nonlocal is_uncertain
             controller = self._cluster.view.controller_id
             try:
@@ -292,10 +292,16 @@ class Admin:
             if is_uncertain:
                 refusals = [one for one in refusals if one.error_code != done_already]
             is_uncertain |= any(one.error_code == ErrorCode.REQUEST_TIMED_OUT for one in refusals)
-            if refusals:
-                raise error_for(refusals[0].error_code, refusals[0].error_message or refusals[0].name)
+            if not refusals:
+                return None
+            refusal = error_for(refusals[0].error_code, refusals[0].error_message or refusals[0].name)
+            if refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return refusal  # the controller knows every topic: to ask again would change nothing
+            raise refusal
 
-        await self._cluster.persist(attempt, deadline)
+        refusal = await self._cluster.persist(attempt, deadline)
+        if refusal is not None:
+            raise refusal
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

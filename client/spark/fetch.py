@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple, cast
 
-import structlog
-
 from ...protocol.batches import headers
 from ...protocol.errors import ApiError, OffsetOutOfRange, UnknownTopicOrPartition, error_for
 from ...protocol.messages.fetch import (
@@ -22,12 +20,13 @@ from ...protocol.messages.fetch import (
     PartitionData,
 )
 from ...protocol.primitives import Buffer
+from ..log import get_logger
 from .client import BACKOFF_FIRST, BACKOFF_MAX, Cluster, Wire, passing
 from .options import EARLIEST, LATEST
 from .plan import DataLoss, Span
 from .transactions import without_aborted
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Stalled(TimeoutError):

@@ -1,0 +1,129 @@
+"""The command line against a cluster that `strandline up` started, shared by all of these tests."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.cli.cluster import find
+from strandline.cli.ports import is_free
+
+
+@dataclass
+class Done:
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+@dataclass
+class Shell:
+    """Runs `strandline` as a person would, with the cluster's address in the environment."""
+
+    directory: Path
+    zygote: "subprocess.Popen[str]"
+    bootstrap: str = ""
+    zookeeper: str = ""
+    more: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, *words: object, given: str | bytes = b"", expect: int = 0) -> Done:
+        files = {name: self.directory / name for name in ("stdin", "stdout", "stderr")}
+        files["stdin"].write_bytes(given.encode() if isinstance(given, str) else given)
+        order = {
+            "words": [str(word) for word in words],
+            "directory": str(self.directory),
+            "environment": self.environment,
+            **{name: str(path) for name, path in files.items()},
+        }
+        assert self.zygote.stdin and self.zygote.stdout
+        self.zygote.stdin.write(json.dumps(order) + "\n")
+        self.zygote.stdin.flush()
+        status = int(self.zygote.stdout.readline())
+        out, err = files["stdout"].read_text(), files["stderr"].read_text()
+        assert "Traceback" not in err, err
+        assert status == expect, f"{words}: status {status}\n{out}\n{err}"
+        return Done(status, out, err)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        named = {"BOOTSTRAP_SERVERS": self.bootstrap} if self.bootstrap else {}
+        return {**os.environ, "HOME": str(self.directory), "COLUMNS": "160", **named, **self.more}
+
+    def up(self, *words: object) -> None:
+        """Start a cluster in the directory."""
+        told = self("up", "--dir", self.directory / "cluster", "--port", free_port(), "--json", *words).json
+        self.bootstrap, self.zookeeper = told["bootstrap"], told["zookeeper"]
+
+    def end(self) -> None:
+        """SIGKILL for what still runs."""
+        local = find(self.directory / "cluster")
+        for broker in local.brokers.values():
+            broker.kill()
+        self("down", "--dir", self.directory / "cluster")
+
+
+def free_port() -> int:
+    """A port with five free ones behind it, and as many 10,000 above."""
+    first = 16_000 + os.getpid() % 300 * 20
+    while not all(is_free(first + i) and is_free(first + 10_000 + i) for i in range(6)):
+        first += 20
+    return first
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator["subprocess.Popen[str]"]:
+    """The process that commands are forked from."""
+    line = [sys.executable, str(Path(__file__).parent / "zygote.py")]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        assert process.stdin
+        process.stdin.close()
+        process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def strandline(zygote: "subprocess.Popen[str]", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """The command, and three brokers that it started."""
+    shell = Shell(tmp_path_factory.mktemp("cli"), zygote)
+    settings = {
+        "log.segment.bytes": 16384,
+        "log.index.interval.bytes": 512,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    shell.up(*(word for name, value in settings.items() for word in ("--override", f"{name}={value}")))
+    yield shell
+    shell.end()
+
+
+@pytest.fixture
+def alone(zygote: "subprocess.Popen[str]", tmp_path: Path) -> Iterator[Shell]:
+    """The command without any cluster; one that the test starts is ended."""
+    shell = Shell(tmp_path, zygote)
+    yield shell
+    if (tmp_path / "cluster" / "cluster.json").exists():
+        shell.end()
+
+
+@pytest.fixture
+def topic(strandline: Shell) -> str:
+    """A topic of one partition on three brokers."""
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    strandline("topics", "create", name, "--partitions", 1, "--replication-factor", 3)
+    return name

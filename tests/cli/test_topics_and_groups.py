@@ -1,0 +1,117 @@
+"""`strandline topics`, `groups` and `zookeeper`: in our spelling and in Kafka's, as tables and JSON."""
+
+import json
+import uuid
+
+import pytest
+
+from strandline.cli.kafka_spelling import translate
+
+
+def test_life_of_a_topic(strandline) -> None:
+    made = strandline("topics", "create", "life", "--partitions", 2, "--config", "min.insync.replicas=2")
+    assert made.out == "Created topic life.\n"
+    assert "life" in strandline("topics", "list").lines
+    assert "life" in strandline("topics", "list", "--json").json
+    strandline("topics", "alter", "life", "--partitions", 3)
+    rows = strandline("topics", "describe", "life", "--json").json
+    assert [row["partition"] for row in rows] == [0, 1, 2]
+    assert all(row["leader"] in row["isr"] and row["replicas"] for row in rows)
+    table = strandline("topics", "describe", "life").out
+    assert "leader epoch" in table and table.count("life") == 4
+    assert strandline("topics", "delete", "life").out == "Deleted topic life.\n"
+    assert "life" not in strandline("topics", "list").lines
+
+
+def test_kafkas_spelling_with_zookeeper(strandline) -> None:
+    words = "--create --zookeeper {} --replication-factor 2 --partitions 3 --topic secondTopic"
+    strandline("topics", *words.format(strandline.zookeeper).split())
+    assert "secondTopic" in strandline("topics", "--list", "--zookeeper", strandline.zookeeper).lines
+    by_zookeeper = ("--describe", "--topic", "secondTopic", "--zookeeper", strandline.zookeeper)
+    rows = strandline("topics", *by_zookeeper, "--json").json
+    assert [len(row["replicas"]) for row in rows] == [2, 2, 2]
+    by_broker = ("--bootstrap-server", strandline.bootstrap.split(",")[0])
+    strandline("topics", "--alter", *by_broker, "--topic=secondTopic", "--partitions", 4)
+    assert len(strandline("topics", "--describe", "--topic", "secondTopic", *by_broker, "--json").json) == 4
+    strandline("topics", *by_broker, "--delete", "--topic", "secondTopic")
+    strandline("topics", *by_broker, "--delete", "--topic", "secondTopic", "--if-exists")
+
+
+@pytest.mark.parametrize(
+    "kafkas, ours",
+    [
+        ("--create --topic t --partitions 3", "create t --partitions 3"),
+        ("--partitions 3 --topic=t --create", "create t --partitions 3"),
+        ("--list --zookeeper h:2181", "list --zookeeper h:2181"),
+        ("create t --partitions 3", "create t --partitions 3"),
+        ("--create --delete --topic t", "--create --delete --topic t"),
+    ],
+)
+def test_kafkas_spelling_is_put_into_ours(kafkas: str, ours: str) -> None:
+    assert translate(kafkas.split()) == ours.split()
+
+
+@pytest.mark.parametrize(
+    "words, status, why",
+    [
+        ("create t --replication-factor 9", 1, "larger than the 3 available brokers"),
+        ("create bad/name", 1, "'bad/name'"),
+        ("create t --config nonsense=1", 1, "nonsense"),
+        ("create t --config retention.ms=soon", 1, "retention.ms"),
+        ("create t --config nothing", 2, "expected name=value"),
+        ("create", 2, "Missing argument"),
+        ("create t --partitions many", 2, "--partitions"),
+        ("describe nope", 1, "nope"),
+        ("delete nope", 1, "nope"),
+        ("alter nope --partitions 3", 1, "nope"),
+        ("--delete", 2, "Missing argument"),
+        ("list --bootstrap-server nowhere", 2, "'nowhere' is not host:port"),
+        ("list --zookeeper 127.0.0.1:1", 1, "no ZooKeeper answers at 127.0.0.1:1"),
+    ],
+)
+def test_refusals_of_topics(strandline, words: str, status: int, why: str) -> None:
+    assert why in strandline("topics", *words.split(), expect=status).err
+
+
+def test_what_is_there_already(strandline, topic: str) -> None:
+    assert "exists" in strandline("topics", "create", topic, expect=1).err
+    kept = strandline("topics", "create", topic, "--if-not-exists", "--json").json
+    assert kept == {"topic": topic, "created": False}
+
+
+def test_life_of_a_group(strandline, topic: str) -> None:
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    strandline("produce", topic, given="".join(f"{i}\n" for i in range(10)))
+    strandline("consume", topic, "--group", group, "-n", 4)
+    assert {"group": group, "protocol_type": "consumer", "state": "Empty"} in strandline(
+        "groups", "list", "--json"
+    ).json
+    (row,) = strandline("groups", "describe", group, "--json").json
+    assert (row["committed"], row["end"], row["lag"], row["member"]) == (4, 10, 6, None)
+    assert f"{group}  Empty" in strandline("groups", "describe", group).out
+    assert strandline("consume", topic, "--group", group).lines == [str(i) for i in range(4, 10)]
+    for goal, offset in (("earliest", 0), ("7", 7), ("@0", 0), ("latest", 10), ("@9999999999999", 10)):
+        (row,) = strandline("groups", "reset-offsets", group, topic, "--to", goal, "--json").json
+        assert row == {"topic": topic, "partition": 0, "offset": offset}
+    beyond = strandline("groups", "reset-offsets", group, topic, "--to", "11", expect=1)
+    assert "0 to 10" in beyond.err
+    strandline("groups", "reset-offsets", group, topic, "--to", "earliest", "--partition", 1, expect=1)
+    strandline("groups", "reset-offsets", group, topic, "--to", "then", expect=2)
+    strandline("groups", "delete", group)
+    assert group in strandline("groups", "delete", group, expect=1).err
+    assert group in strandline("groups", "describe", group, expect=1).err
+
+
+def test_a_look_into_zookeeper(strandline, topic: str) -> None:
+    at = ("--zookeeper", strandline.zookeeper)
+    assert strandline("zookeeper", "ls", "/brokers/ids", *at).lines == ["1", "2", "3"]
+    assert "brokers" in strandline("zookeeper", "ls", *at, "--json").json
+    path = f"/brokers/topics/{topic}/partitions/0/state"
+    seen = strandline("zookeeper", "get", path, *at)
+    *laid_out, last = seen.lines
+    assert sorted(json.loads("".join(laid_out))["isr"]) == [1, 2, 3]
+    assert last.startswith("version ") and last.endswith("(persistent)")
+    told = strandline("zookeeper", "get", "/controller", *at, "--json").json
+    assert told["data"]["brokerid"] in (1, 2, 3) and told["owner"].startswith("0x")
+    assert "does not exist" in strandline("zookeeper", "get", "/nope", *at, expect=1).err
+    strandline("zookeeper", "get", "nope", *at, expect=2)
