@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100
 
-.PHONY: setup check test demo simulate bench-smoke bench docs wheelhouse clean
+.PHONY: setup check test demo simulate bench bench-smoke docs clean
 
 setup: $(VENV)/.ready
 
@@ -12,6 +12,7 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: apt-get install python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || (echo "python3-venv is missing: apt-get install python3-venv"; exit 1)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m compileall -q protocol storage replication client controller broker cli simulation testing
 	@touch $@
 
 check: setup
@@ -32,6 +33,9 @@ simulate: setup
 
 bench-smoke: setup
 	$(BIN)/python -m bench.smoke
+
+bench: setup
+	$(BIN)/python -m bench.smoke --runs 5
 
 docs: setup
 	$(BIN)/strandline docs docs

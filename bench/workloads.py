@@ -17,7 +17,12 @@ from .systems import Kafka, Strandline, System
 
 Figures = dict[str, float]
 BIG = {"linger.ms": 5, "batch.size": 1_000_000, "batch.num.messages": 100_000}
-SINGLE = {"linger.ms": 0, "batch.num.messages": 1, "max.in.flight.requests.per.connection": 5}
+SINGLE = {
+    "linger.ms": 0,
+    "batch.num.messages": 1,
+    "max.in.flight.requests.per.connection": 5,
+    "queue.buffering.max.messages": 1000,  # what waits in the client must not outlive the measurement
+}
 VALUE = b"v" * 100
 WARM_UP_S = {"strandline": 3.0, "kafka-3.9": 20.0}
 

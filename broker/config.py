@@ -101,7 +101,7 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
         2000,
         ge=1,
         kafka="max.request.partition.size.limit",
-        help="The most partitions in one answer that lists partitions.",
+        help="The most partitions in one answer that lists partitions. No effect yet.",
     )
     auto_create_topics_enable: bool = option(
         True,

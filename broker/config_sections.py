@@ -150,19 +150,19 @@ class ControllerConfig(BaseModel, frozen=True, extra="forbid"):
     auto_leader_rebalance_enable: bool = option(
         True,
         kafka="auto.leader.rebalance.enable",
-        help="Whether leadership goes back to preferred replicas by itself.",
+        help="Whether leadership goes back to preferred replicas by itself. No effect yet.",
     )
     leader_imbalance_check_interval_s: int = option(
         300,
         ge=1,
         kafka="leader.imbalance.check.interval.seconds",
-        help="How often the balance of leaders is looked at.",
+        help="How often the balance of leaders is looked at. No effect yet.",
     )
     leader_imbalance_percentage: int = option(
         10,
         ge=0,
         kafka="leader.imbalance.per.broker.percentage",
-        help="How many percent of a broker's preferred partitions may be led elsewhere.",
+        help="How many percent of a broker's preferred partitions may be led elsewhere. No effect yet.",
     )
 
 

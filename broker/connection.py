@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from .server import Server
 
 UNSENT_BYTES_MAX = 1 << 20  # answered but not written; beyond it nothing more is executed for this peer
+SMALL_FRAME_BYTES_MAX = (
+    4 << 20
+)  # of a request without records: what is made of it may take forty times as much
 WRITE_HIGH_WATER_BYTES = 256 << 10
 MEMORY_IDLE_S = 10.0
+LINGER_S = 5.0  # for the last answers, once a connection is closed on our side
 # librdkafka reserves four bytes for the count of topics and fills one of them when it asks for all topics in
 # a flexible version; Kafka does not look behind the end of a request, so nobody has noticed.
 TRAILING_BYTES_MAX = {Api.METADATA: 3}
@@ -139,6 +143,10 @@ class Connection(asyncio.BufferedProtocol):
         route = self.routes.get(head.api_key << 16 | head.version)
         if route is None:
             return self._unserved(head)
+        if len(frame) > SMALL_FRAME_BYTES_MAX and route.api != Api.PRODUCE and not self.listener.internal:
+            raise Malformed(
+                f"{len(frame)} bytes of {route.api.name}, at most {SMALL_FRAME_BYTES_MAX} are taken"
+            )
         request: Any
         request, end = decode(route.request, route.version, frame, head.body_at)
         if end != len(frame) and len(frame) - end > TRAILING_BYTES_MAX.get(route.api, 0):
@@ -227,6 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed:
             self._write_answered()
             self.closed = True
+            self.heard_at = self.server.now
             self.exchanges.clear()
             self.transport.close()
 
@@ -239,7 +248,10 @@ class Connection(asyncio.BufferedProtocol):
         """Look at this connection's deadlines; called about once a second."""
         config = self.server.config
         idle_s = now - self.heard_at
-        if (
+        if self.closed:
+            if idle_s > LINGER_S:  # the peer does not read
+                self.transport.abort()
+        elif (
             self.partial_since is not None
             and (now - self.partial_since) * 1000 > config.partial_frame_timeout_ms
         ):

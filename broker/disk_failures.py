@@ -12,8 +12,8 @@ import structlog
 from ..client.tasks import FailureHook, Tasks
 from ..controller import znodes
 from ..controller.registry import Registry, Unknown
-from ..protocol.kinds import BrokerId
-from ..storage.disk import DiskError, DiskFull
+from ..protocol.kinds import BrokerId, TopicPartition
+from ..storage.disk import DiskError, DiskFull, LogDamaged
 from ..storage.incarnation import Incarnations
 from ..storage.logs import Logs
 from .partition import Partition
@@ -42,19 +42,25 @@ class DiskFailures:
         """Hook of `replicas`: a file call of this replica has failed."""
         log.error("disk_failed", partition=str(partition.tp), reason=str(error))
         if isinstance(error, DiskFull):
-            return
+            return None
+        if isinstance(error, LogDamaged):  # one replica is in doubt, not all that the directory holds
+            return self._note(partition.tp)
         directory = self._logs.directory_of(partition.tp)
         if directory in self._failed:
-            return
+            return None
         self._failed.add(directory)
-        try:
-            self._incarnations.note_doubt(None)
-        except OSError as trouble:
-            log.error("loss_not_noted", reason=str(trouble))
+        self._note(None)
         if self._failed >= set(self._logs.dirs):
             self._fail(BrokenInvariant("every log directory has failed"))
         else:
             self._tasks.spawn(self._report(self._incarnations.dir_ids[directory]), "report")
+        return None
+
+    def _note(self, partition: TopicPartition | None) -> None:
+        try:
+            self._incarnations.note_doubt(partition)
+        except OSError as trouble:
+            log.error("loss_not_noted", reason=str(trouble))
 
     async def stop(self) -> None:
         """End what is not told yet."""

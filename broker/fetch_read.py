@@ -12,6 +12,7 @@ from uuid import UUID
 from ..protocol.errors import ApiError, ErrorCode
 from ..protocol.kinds import NO_EPOCH, BrokerId, Incarnation, TopicPartition
 from ..protocol.messages.fetch import FetchEpochEndOffset, FetchPartition, PartitionData
+from ..protocol.primitives import NO_UUID
 from .partition import Partition
 
 READ_COMMITTED = 1
@@ -47,11 +48,16 @@ class Wanted:
         self.parting: tuple[int, int] | None = None
 
     def find(self, get: Callable[[TopicPartition], Partition]) -> None:
-        """Look up the replica that is here."""
+        """Look up the replica that is here; one of an earlier topic of that name will not do."""
         try:
-            self.partition = get(TopicPartition(self.topic, self.asked.partition))
+            found = get(TopicPartition(self.topic, self.asked.partition))
         except ApiError as error:
             self.error = error.code
+            return
+        if NO_UUID in (self.topic_id, found.log.topic_id or NO_UUID) or found.log.topic_id == self.topic_id:
+            self.partition = found
+        else:
+            self.error = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 class Reading:

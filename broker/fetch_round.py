@@ -11,7 +11,6 @@ from uuid import UUID
 
 import structlog
 
-from ..protocol.errors import ErrorCode
 from ..protocol.kinds import NO_EPOCH, Epoch, Offset, TopicPartition
 from ..protocol.messages.fetch import (
     FetchPartition,
@@ -107,7 +106,6 @@ class FetchRound:
         self._host = host
         self._config = config
         self._asked: dict[tuple[UUID, int], tuple[Partition, Follower, AskRecords]] = {}
-        self.written: list[Partition] = []
         for partition in partitions:
             follower = partition.following
             question = follower.question() if follower is not None else None
@@ -184,7 +182,6 @@ class FetchRound:
         if records:
             assert not isinstance(records, Slices), "what was received is one view of a frame"
             partition.log.append_replicated(records, follower.epoch, self._host.clock.wall_ms())
-            self.written.append(partition)
         partition.obey(follower.replicated(Offset(data.high_watermark)))
         start = min(data.log_start_offset, follower.high_watermark)
         if start > partition.log.start_offset:
@@ -202,7 +199,7 @@ class FetchRound:
         if reaction is Reaction.OUT_OF_RANGE:
             partition.obey(follower.out_of_range(question, Offset(data.log_start_offset)))
         if reaction is not Reaction.WAIT:
-            failed[partition] = ErrorCode(data.error_code).name
+            failed[partition] = f"error {data.error_code}"
 
 
 def nudge(host: Host) -> FetchRequest:

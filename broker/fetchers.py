@@ -1,9 +1,9 @@
 """Followers' side: one task and one connection per leader, which fetch for all our followers of it.
 
 Each round asks where histories part, for those that must cut first, and then fetches for all others; the
-next round begins when the answers of this one have been written, for a fetch from x says "I hold
-everything before x". A partition that comes while a fetch is parked at the leader does not wait for it:
-an empty fetch (a nudge) makes the leader answer at once.
+next round begins when the answers of this one have been written (and flushed, with log.flush.before.ack),
+for a fetch from x says "I hold everything before x". A partition that comes while a fetch is parked at the
+leader does not wait for it: an empty fetch (a nudge) makes the leader answer at once.
 Left to others: what an answer means (replication/follower.py), one round's messages (fetch_round.py).
 """
 
@@ -150,6 +150,8 @@ class LeaderFetcher:
             )
             self._judge(ready, cutting.take(answer))
             return  # others may have come meanwhile: they fetch in the same request
+        if self._host.flush_before_ack and await self._flush(ready):
+            return  # what was followed may have changed meanwhile
         fetching = FetchRound(self._host, self._config, ready)
         if not fetching:
             await self._pause(self._next_delay(now))
@@ -160,8 +162,6 @@ class LeaderFetcher:
         finally:
             self._parked = False
         self._judge(ready, fetching.take(fetched))
-        if self._host.flush_before_ack and fetching.written:
-            await self._flush(fetching.written)
         if self._nudge is not None:
             nudged, self._nudge = self._nudge, None
             await nudged
@@ -188,13 +188,15 @@ class LeaderFetcher:
         """Seconds until a partition may be asked for again; long if all wait for the controller."""
         return max(min((at for at, _ in self._delays.values()), default=now + IDLE_SECONDS) - now, 0.0)
 
-    async def _flush(self, written: list[Partition]) -> None:
-        """log.flush.before.ack: what the next fetch acknowledges is on the medium first."""
-        for partition in written:
+    async def _flush(self, ready: list[Partition]) -> bool:
+        """log.flush.before.ack: what the next fetch acknowledges is on the medium first. False if it is."""
+        unflushed = [p for p in ready if p.offline is None and p.log.flushed_offset < p.log.end_offset]
+        for partition in unflushed:
             try:
                 await self._host.loop.run_in_executor(None, partition.log.flush)
             except DiskError as error:
                 partition.disk_failed(error)
+        return bool(unflushed)
 
 
 class Fetchers:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import structlog
 
@@ -176,6 +177,7 @@ class Node:
             self._clock,
             self._server.wake,
             is_known=self._is_known,
+            is_unknown_topic=self._is_unknown_topic,
             on_failure=self.fail,
             on_disk_failed=failures.happened,
         )
@@ -226,6 +228,10 @@ class Node:
     def _is_known(self, tp: TopicPartition) -> bool:
         return self.broker.metadata.partition(tp.topic, tp.partition) is not None
 
+    def _is_unknown_topic(self, topic_id: UUID, controller_epoch: int) -> bool:
+        picture = self.broker.metadata
+        return picture.controller_epoch == controller_epoch and topic_id not in picture.names
+
     async def _register_again(self) -> None:
         await self._registration.register_again()
         self.broker.incarnation = self._registration.incarnation
@@ -253,6 +259,7 @@ class Node:
                 replication_factor=config.controller.default_replication_factor,
             ),
             Patience(answer_within_s=config.controller.socket_timeout_ms / 1000),
+            session_timeout_s=config.zookeeper.session_timeout_ms / 1000,
             check_configs=self._check_topic_configs,
         )
         return Controller(told, registry, self._clock, self._random.randbytes, self.fail)

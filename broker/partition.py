@@ -196,14 +196,14 @@ class Partition:
     ) -> tuple[int, int] | None:
         """A follower asks from `offset`: note how far it is. (epoch, end) if its history is not ours."""
         leader = self.led(epoch_asked)
+        if epoch_asked == NO_EPOCH:
+            raise NotLeaderOrFollower()  # it does not say whom it follows: what it holds proves nothing
         progress = leader.progress_of(follower)
         if progress is None:
-            raise UnknownLeaderEpoch() if epoch_asked != NO_EPOCH else NotLeaderOrFollower()
+            raise UnknownLeaderEpoch()
         log = self.log
-        if last_epoch != NO_EPOCH:
-            parting = self.parting(last_epoch, offset)
-            if parting is not None:
-                return parting
+        if last_epoch != NO_EPOCH and (parting := self.parting(last_epoch, offset)) is not None:
+            return parting
         if not log.start_offset <= offset <= log.end_offset:
             raise OffsetOutOfRange()
         now = self.host.loop.time()
@@ -339,9 +339,9 @@ class Partition:
             log.keep_tail = True  # never switched off again: the tail has no room for gaps
         self.leading = leader
         self._enter(host.me, mandate.epoch)
-        effects = () if host.flush_before_ack else leader.opened(host.loop.time())
-        if effects:
-            host.perform(self, leader, effects)
+        if host.flush_before_ack:
+            leader.safe_end = Offset(min(log.flushed_offset, log.end_offset))
+        host.perform(self, leader, leader.opened(host.loop.time()))
         self._announced = True
         host.on_leading(self)
 

@@ -113,6 +113,8 @@ class Registration:
         self._random = random
         self._verdict: Verdict
         self._endpoints: Sequence[Endpoint] = ()
+        self._turn = asyncio.Lock()
+        self._registered_in = -1  # the session of the last registration, by its generation
 
     @property
     def incarnation(self) -> Incarnation:
@@ -167,12 +169,21 @@ class Registration:
         log.info("broker_registered", incarnation=verdict.k, intact=verdict.intact, reasons=verdict.reasons)
 
     async def register_again(self) -> None:
-        """After the session has expired: one incarnation later, as intact as before. Waits for ZooKeeper."""
-        before = self._verdict
-        await self._settle(
-            lambda document, _: Verdict(document.incarnation + 1, before.intact_since, before.intact_since_of)
-        )
-        log.info("broker_registered_again", incarnation=self._verdict.k)
+        """After the session has expired: one incarnation later, as intact as before. Waits for ZooKeeper.
+
+        Sessions may follow each other so fast that the registration for one of them lands in the next: then
+        that one needs no other. Two at once would take each other for another broker.
+        """
+        async with self._turn:
+            if self._registered_in == self._registry.generation:
+                return
+            before = self._verdict
+            await self._settle(
+                lambda document, _: Verdict(
+                    document.incarnation + 1, before.intact_since, before.intact_since_of
+                )
+            )
+            log.info("broker_registered_again", incarnation=self._verdict.k)
 
     def _judge(self, document: documents.IncarnationDocument, failed: frozenset[str]) -> Verdict:
         return self._incarnations.verdict(document.incarnation, document.dirs, failed_dirs=failed)
@@ -184,6 +195,7 @@ class Registration:
         attempt is one incarnation later. Another broker of our id is told apart by the ephemeral it holds.
         """
         while True:
+            generation = self._registry.generation
             try:
                 read = await znodes.read_incarnation(self._registry, self._config.broker_id)
                 verdict = judge(*read)
@@ -195,6 +207,7 @@ class Registration:
                 await self._wait_for_the_other()
             else:
                 self._verdict = verdict
+                self._registered_in = generation
                 return
 
     async def _announce(self, verdict: Verdict) -> None:

@@ -62,10 +62,14 @@ class Replicas:
         wake: Callable[[], None],
         *,
         is_known: Callable[[TopicPartition], bool],
+        is_unknown_topic: Callable[[UUID, int], bool] = lambda topic_id, controller_epoch: False,
         on_failure: FailureHook | None = None,
         on_disk_failed: Callable[[Partition, DiskError], None] | None = None,
     ) -> None:
-        """`is_known`: the cluster has such a partition; `wake` asks for a `sweep` at the end of the turn."""
+        """`is_known`: the cluster has such a partition; `wake` asks for a `sweep` at the end of the turn.
+
+        `is_unknown_topic`: the controller of this epoch has told about all topics, and this is none of them.
+        """
         replication, storage = config.replication, config.storage
         loop = asyncio.get_running_loop()
         self.logs = logs
@@ -74,6 +78,7 @@ class Replicas:
         self.on_resigned: list[Callable[[TopicPartition], None]] = []
         self._storage = storage
         self._is_known = is_known
+        self._is_unknown_topic = is_unknown_topic
         self._tasks = Tasks("replicas", on_failure)
         self._isr = IsrWriter(registry, self._tasks, lambda: self.host, self._look_after)
         self.host = Host(
@@ -220,17 +225,35 @@ class Replicas:
 
     def unhost(self, tp: TopicPartition) -> None:
         """Let go of `tp` and have its log deleted. Raises DiskError."""
-        partition = self.partitions.pop(tp, None)
-        if partition is not None:
-            partition.offline = "deleted"
-            self._restless.pop(partition, None)
+        self._let_go(tp, "deleted")
         if self.logs.get(tp) is not None:
             self.logs.remove(tp, self._removal_name())
 
+    def strays(self, named: Iterable[UUID], controller_epoch: int) -> list[TopicPartition]:
+        """Logs of topics that are not `named`, and that the controller of this epoch does not know."""
+        ids = frozenset(named)
+        return [
+            tp
+            for tp, held in sorted(self.logs.logs.items())
+            if held.topic_id is not None
+            and held.topic_id not in ids
+            and self._is_unknown_topic(held.topic_id, controller_epoch)
+        ]
+
     def set_aside(self, tp: TopicPartition) -> None:
-        """The log here is of an earlier topic of the same name: it is kept, but never served."""
+        """The log here is of a topic that is no more: it is kept, but never served. Raises DiskError."""
+        self._let_go(tp, "of a topic that is no more")
         target = self.logs.remove(tp, self._removal_name(), STRAY)
         log.warning("stray_log", partition=str(tp), kept_as=target)
+
+    def _let_go(self, tp: TopicPartition, why: str) -> None:
+        partition = self.partitions.pop(tp, None)
+        if partition is None:
+            return
+        partition.offline = why
+        self._restless.pop(partition, None)
+        if not any(other.topic == tp.topic for other in self.partitions):
+            self._names = {id: name for id, name in self._names.items() if name != tp.topic}
 
     def _removal_name(self) -> UUID:
         self._removed += 1

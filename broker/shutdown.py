@@ -1,7 +1,8 @@
 """Controlled shutdown: a broker asks the controller to be relieved of its leaderships before it stops.
 
 The controller's address comes from the picture, not from ZooKeeper, so that an outage there cannot hang a
-stop. Partitions that no other replica could take over do not hold it up. Left to others: what the
+stop. Partitions that no other replica could take over do not hold it up; nor does a controller that cannot
+be reached while ZooKeeper, which would name another one, cannot be either. Left to others: what the
 controller does (controller/), the order of what is stopped afterwards (node.py).
 """
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-ANSWER_S_MAX = 10.0
+ANSWER_S_MAX = 5.0
+ANSWER_WITHOUT_ZOOKEEPER_S_MAX = 3.0
 LOOK_EVERY_S = 0.1
 
 
@@ -37,15 +39,21 @@ async def hand_over(broker: "Broker") -> bool:
             return True
         if not _is_replicated(broker):
             return True
+        if left is None and not broker.controller.is_informed:
+            break
         log.warning("leadership_not_handed_over", attempt=attempt + 1, partitions=left)
+    log.warning("stopped_as_leader", zookeeper=broker.controller.is_informed)
     return False
 
 
 async def _pause(broker: "Broker", pause_s: float, asked: int | None) -> None:
-    """Wait before the next attempt, unless another controller can be asked or nobody could take over."""
+    """Wait before the next attempt, unless another controller can be asked, or it would be in vain."""
     loop = asyncio.get_running_loop()
     until = loop.time() + pause_s
-    while loop.time() < until and _is_replicated(broker) and broker.controller.controller_id in (None, asked):
+    controller = broker.controller
+    while loop.time() < until and _is_replicated(broker) and controller.controller_id in (None, asked):
+        if not controller.is_informed:
+            return
         await asyncio.sleep(min(LOOK_EVERY_S, pause_s))
 
 
@@ -53,7 +61,9 @@ async def _ask(broker: "Broker") -> list[str] | None:
     """What would still have to be handed over; None if the controller could not be asked."""
     request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.incarnation)
     try:
-        async with asyncio.timeout(ANSWER_S_MAX):
+        async with asyncio.timeout(
+            ANSWER_S_MAX if broker.controller.is_informed else ANSWER_WITHOUT_ZOOKEEPER_S_MAX
+        ):
             response = await _response(broker, request)
     except (OSError, ApiError) as error:
         log.warning("controller_not_asked", reason=str(error) or type(error).__name__)

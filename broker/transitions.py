@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+FULL = 2  # a request that names all that this broker hosts
 BREATH = 50  # after so many new partitions, others get a turn
 
 
@@ -82,6 +83,8 @@ class Transitions:
             self._replicas.fetchers.know(
                 (BrokerId(b.broker_id), b.host_name, b.port) for b in request.live_leaders
             )
+            if request.type == FULL:
+                self._set_strays_aside(request)
             begun: list[Transition] = []
             topics = []
             for topic in request.topic_states:
@@ -120,6 +123,19 @@ class Transitions:
         return state.leader == self._replicas.host.me
 
     # LeaderAndIsr, step by step.
+
+    def _set_strays_aside(self, request: LeaderAndIsrRequest) -> None:
+        """Logs of topics that the cluster does not have. Of a topic that it has, none is touched for that."""
+        named = {topic.topic_id for topic in request.topic_states}
+        for tp in self._replicas.strays(named, request.controller_epoch):
+            partition = self._replicas.find(tp)
+            if partition is not None:
+                self._replicas.fetchers.drop(partition)
+                partition.stop(partition.leader_epoch)
+            try:
+                self._replicas.set_aside(tp)
+            except DiskError as error:
+                log.error("stray_not_set_aside", partition=str(tp), reason=str(error))
 
     async def _begin(
         self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: list[Transition]

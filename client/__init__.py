@@ -1,22 +1,28 @@
 """The Python client: Producer, Consumer, Admin, for asyncio and (in `sync`) for blocking code.
 
 Works against Strandline and against Apache Kafka. Errors carry Kafka's names and say whether they are
-`.retriable`. Importing this loads neither numpy nor pyarrow; `Consumer.poll_batch` does when called.
+`.retriable`. Importing this loads neither numpy nor pyarrow; `Consumer.poll_batch` does when called. Each
+face is loaded when it is first named: a broker uses the connection below them and none of these.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..protocol import errors as errors
 from ..protocol.errors import *  # noqa: F403
 from ..protocol.errors import ApiError as ApiError
 from ..protocol.errors import ErrorCode as ErrorCode
-from .admin import Admin
-from .config import ConfigError
-from .connection import ConnectionLost
-from .consumer import Consumer
-from .descriptions import NewTopic
-from .handout import Batch
-from .producer import BufferExhausted, Producer
-from .shapes import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt, TopicPartition
-from .subscription import RebalanceListener
+
+if TYPE_CHECKING:
+    from .admin import Admin
+    from .config import ConfigError
+    from .connection import ConnectionLost
+    from .consumer import Consumer
+    from .descriptions import NewTopic
+    from .handout import Batch
+    from .producer import BufferExhausted, Producer
+    from .shapes import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt, TopicPartition
+    from .subscription import RebalanceListener
 
 __all__ = [
     "Admin",
@@ -37,3 +43,32 @@ __all__ = [
     "TopicPartition",
     "errors",
 ]
+
+_HOMES = {
+    "Admin": "admin",
+    "ConfigError": "config",
+    "ConnectionLost": "connection",
+    "Consumer": "consumer",
+    "NewTopic": "descriptions",
+    "Batch": "handout",
+    "BufferExhausted": "producer",
+    "Producer": "producer",
+    "CommittedOffset": "shapes",
+    "ConsumerRecord": "shapes",
+    "OffsetAndTimestamp": "shapes",
+    "Receipt": "shapes",
+    "TopicPartition": "shapes",
+    "RebalanceListener": "subscription",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

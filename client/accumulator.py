@@ -134,6 +134,13 @@ class Accumulator(Generic[T]):
         if lane.is_idle:
             self._busy.pop(batch.partition, None)
 
+    def split(self, batch: Batch[T]) -> bool:
+        """A batch was too large for the broker: send it in halves. False if it cannot be split."""
+        if not self._lanes[batch.partition].split(batch):
+            return False
+        batch.reserved, batch.tokens = 0, []  # the halves have them now
+        return True
+
     def hasten(self) -> None:
         """Leaders may have changed: what was waiting out a backoff may be tried now."""
         for lane in self._busy.values():

@@ -56,6 +56,7 @@ class Consumer:
             deserializer_for(config.deserializer),
             config.check_crcs,
         )
+        self._fetcher.on_gone_back = self._handout.drop
         self._subscription = Subscription(self._cluster, config, self._fetcher, self._handout.drop)
         self._wanted = ([topics] if isinstance(topics, str) else list(topics), pattern, listener)
         self._tasks = Tasks("consumer")

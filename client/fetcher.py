@@ -17,7 +17,7 @@ from .config import ConsumerConfig
 from .connection import Connection, ConnectionLost
 from .log import get_logger
 from .offsets import EARLIEST, LATEST, list_offsets
-from .positions import Chunk, Place, end_of, visible
+from .positions import Chunk, Place, end_of, last_epoch, visible
 from .tasks import Tasks
 
 log = get_logger(__name__)
@@ -56,6 +56,7 @@ class Fetcher:
         self.arrived = asyncio.Event()
         self.trouble: ApiError | None = None
         self.on_settled: Callable[[], None] = lambda: None
+        self.on_gone_back: Callable[[set[TopicPartition]], None] = lambda partitions: None
 
     def start(self) -> None:
         """Begin to fetch."""
@@ -126,6 +127,7 @@ class Fetcher:
                 partition=place.partition.partition,
                 current_leader_epoch=epoch,
                 fetch_offset=place.fetch_at,
+                last_fetched_epoch=place.last_epoch,
                 partition_max_bytes=config.max_partition_fetch_bytes,
             )
             topics.setdefault(place.partition.topic, []).append(part)
@@ -181,17 +183,19 @@ class Fetcher:
         code = data.error_code
         if code == 0:
             place.failures = 0
+            parting = data.diverging_epoch
+            if parting is not None and parting.end_offset >= 0:
+                return self._go_back(place, parting.end_offset)
             place.high_watermark = data.high_watermark
             records = data.records
             if isinstance(records, Slices):
                 records = bytes(records)
             if records:
                 self._keep(place, records, data)
-            return
+            return None
         place.failures += 1
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._reset(place)
-            return
+            return self._reset(place)
         trouble = error_for(code, str(place.partition))
         if code in LEADER_ERRORS:
             self._cluster.doubt(place.partition, node, epoch)
@@ -201,6 +205,14 @@ class Fetcher:
         superseded = known is not None and known.leader_epoch > epoch
         pause = 0.0 if superseded else self._cluster.pause(place.failures - 1)
         place.not_before = self._cluster.now() + pause
+        return None
+
+    def _go_back(self, place: Place, end: int) -> None:
+        """Records that we have read were taken back (unclean election): others may stand at their offsets."""
+        assert place.position is not None, "only places with a position are asked for"
+        log.warning("log_truncated", partition=str(place.partition), position=place.position, end=end)
+        place.seek(min(place.position, end))
+        self.on_gone_back({place.partition})
 
     def _keep(self, place: Place, records: Buffer, data: PartitionData) -> None:
         end = end_of(records, place.fetch_at)
@@ -210,6 +222,7 @@ class Fetcher:
         aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
         seen = visible(records, aborted if self._config.isolation else [])
         place.fetched(Chunk(seen, place.fetch_at, end))
+        place.last_epoch = last_epoch(records)
         self.arrived.set()
 
     def _reset(self, place: Place) -> None:

@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ..protocol.errors import ApiError, ErrorCode
 from ..protocol.kinds import TopicPartition
-from ..protocol.records import BatchBuilder
+from ..protocol.records import BatchBuilder, iterate
 
 T = TypeVar("T")
 
@@ -68,12 +68,34 @@ class Batch(Generic[T]):
     is_uncertain: bool = False  # some attempt may have been appended
     is_expired: bool = False  # its callers were told of the failure while it was in flight
     last_error: Exception | None = None
+    part: int = 0  # of a batch that was split: how many of its records come before
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Its place in the order of its lane."""
+        return self.order, self.part
 
     def number(self, identity: Identity, sequence: int) -> None:
         """Give the batch its place in the order that the broker checks."""
         self.identity, self.sequence = identity, sequence
         self.builder.producer_id, self.builder.producer_epoch = identity
         self.builder.base_sequence = sequence
+
+    def halves(self) -> "list[Batch[T]]":
+        """The same records and callers in two batches, under the same numbers."""
+        records = list(iterate(self.builder.build(), verify=False))
+        middle, made = len(records) // 2, []
+        for start, stop in ((0, middle), (middle, len(records))):
+            builder = BatchBuilder(self.builder.codec, level=self.builder.level)
+            for one in records[start:stop]:
+                builder.append(one.timestamp, one.key, one.value, one.headers)
+            half: Batch[T] = Batch(self.partition, self.order, builder, self.opened_at, self.deadline)
+            half.tokens, half.part = self.tokens[start:stop], self.part + start
+            half.reserved = self.reserved * stop // len(records) - self.reserved * start // len(records)
+            if self.identity is not None:
+                half.number(self.identity, (self.sequence + start) % SEQUENCE_LIMIT)
+            made.append(half)
+        return made
 
 
 def is_uncertain(error: Exception) -> bool:
@@ -172,19 +194,28 @@ class Lane(Generic[T]):
             self._retire(batch)
             return False
         batch.is_uncertain |= is_uncertain(error)
-        self._draining = True
         self.not_before = max(self.not_before, not_before)
-        self.again.append(batch)
-        self.again.sort(key=lambda one: one.order)
+        self._go_again(batch)
+        return True
+
+    def split(self, batch: Batch[T]) -> bool:
+        """It was refused for its size: its halves go in its place. False if that cannot be."""
+        if batch.builder.count < 2 or batch.is_uncertain or batch.is_expired:
+            return False
+        self.in_flight.remove(batch)
+        self._go_again(*batch.halves())
         return True
 
     def unsent(self, batch: Batch[T]) -> None:
         """The batch was taken but not one byte of it left: it goes first again."""
         self.in_flight.remove(batch)
         batch.attempts -= 1
+        self._go_again(batch)
+
+    def _go_again(self, *batches: Batch[T]) -> None:
         self._draining = True
-        self.again.append(batch)
-        self.again.sort(key=lambda one: one.order)
+        self.again += batches
+        self.again.sort(key=lambda one: one.rank)
 
     def expire(self, now: float) -> list[Batch[T]]:
         """Batches past their deadline. Those in flight are marked, and stay until they are back."""
@@ -223,7 +254,7 @@ class Lane(Generic[T]):
     def _resolve_sequence(self, batch: Batch[T]) -> bool:
         """A gap is no surprise while an earlier batch is under way; else only a certain batch starts anew."""
         earlier = (*self.again, *self.in_flight)
-        if any(one.order < batch.order and one.identity == batch.identity for one in earlier):
+        if any(one.rank < batch.rank and one.identity == batch.identity for one in earlier):
             return True
         if batch.is_uncertain:
             return False

@@ -46,6 +46,7 @@ class Place:
     position: int | None = None
     cursor: int = 0
     fetch_at: int = 0
+    last_epoch: int = -1  # leader epoch of the last batch fetched: the leader says if its log parts from ours
     processed: int | None = None  # what the caller had when it came back for more
     reset_to: int | None = None  # a time to look up; None: the committed offset, then the policy
     age: int = 0
@@ -70,7 +71,7 @@ class Place:
         """Go on at `offset`; what is held or on its way is void."""
         self.age += 1
         self.position = self.processed = self.cursor = self.fetch_at = offset
-        self.reset_to = None
+        self.reset_to, self.last_epoch = None, -1
         self.chunks.clear()
         self.not_before, self.failures = 0.0, 0
 
@@ -78,7 +79,7 @@ class Place:
         """Forget the position; it will be found by `time` (None: by commit and policy)."""
         self.age += 1
         self.position = None
-        self.reset_to = time
+        self.reset_to, self.last_epoch = time, -1
         self.chunks.clear()
 
     def fetched(self, chunk: Chunk) -> None:
@@ -120,6 +121,14 @@ class Place:
     def _finish(self) -> None:
         chunk = self.chunks.popleft()
         self.cursor = max(self.cursor, chunk.next_offset)
+
+
+def last_epoch(records: Buffer) -> int:
+    """The leader epoch of the last complete batch, -1 if there is none."""
+    epoch = -1
+    for _, header in headers(records):
+        epoch = header.leader_epoch
+    return epoch
 
 
 def end_of(records: Buffer, start: int) -> int:

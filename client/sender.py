@@ -222,6 +222,9 @@ class Sender:
     def _failed(self, node: int, batch: Batch[Token], error: Exception, epoch: int) -> None:
         lane = self._accumulator.lane(batch.partition)
         code = error.code if isinstance(error, ApiError) else None
+        if code == ErrorCode.MESSAGE_TOO_LARGE and self._accumulator.split(batch):
+            log.debug("batch_split", partition=str(batch.partition), records=batch.builder.count)
+            return
         if code in LEADER_ERRORS or code is None:
             self._cluster.doubt(batch.partition, node, epoch)
         known = self._cluster.view.leader(batch.partition)

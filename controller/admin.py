@@ -322,6 +322,8 @@ class Admin:
         known = self._state.brokers.get(broker)
         if known is None or known.incarnation != epoch:
             raise StaleBrokerEpoch(f"broker {broker} is not registered at start {epoch}")
+        if not self._office.registry.connected:
+            raise RequestTimedOut("ZooKeeper is away: nothing can be handed over")
         self._office.post(p.ShutdownWanted(broker, epoch))
 
         def is_settled(state: ClusterState) -> bool:

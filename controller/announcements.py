@@ -32,6 +32,11 @@ def inform(state: ClusterState, brokers: Iterable[int], partitions: Iterable[Top
     return Inform(tuple(brokers), tuple(role(state, partition) for partition in partitions))
 
 
+def inform_of_all(state: ClusterState, brokers: Iterable[int]) -> Inform:
+    """All metadata: what these brokers know beyond it is gone, unless some node cannot be understood."""
+    return replace(inform(state, brokers, existing(state)), full=not state.broken)
+
+
 def instruct(
     state: ClusterState, partitions: Iterable[TopicPartition], new: frozenset[TopicPartition] = frozenset()
 ) -> list[Command]:
@@ -49,20 +54,22 @@ def instruct(
 
 def introduce(state: ClusterState, brokers: Iterable[int]) -> list[Command]:
     """All metadata, and all that they host, for brokers that have just come."""
-    everything = existing(state)
     commands: list[Command] = []
     for broker in brokers:
-        commands += [inform(state, [broker], everything), host(state, broker)]
+        commands += [inform_of_all(state, [broker]), host(state, broker)]
     return commands
 
 
 def host(state: ClusterState, broker: int) -> Instruct:
-    """Everything that a broker hosts: what it has beyond that is a stray.
+    """Everything that a broker hosts: what it has of unknown topics is stray.
 
-    While a node cannot be understood we do not know everything, and must not have replicas thrown away.
+    While a node cannot be understood, a topic is on its way to its end, or a partition has no state yet,
+    not everything is named here, and no replica must be set aside for not being named.
     """
-    roles = tuple(role(state, q) for q in existing(state) if broker in state.replicas(q))
-    return Instruct(broker, roles, full=not state.broken)
+    known = existing(state)
+    roles = tuple(role(state, q) for q in known if broker in state.replicas(q))
+    is_all = not state.broken and len(known) == sum(1 for _ in state.all_partitions())
+    return Instruct(broker, roles, full=is_all)
 
 
 def existing(state: ClusterState) -> list[TopicPartition]:

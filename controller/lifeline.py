@@ -2,6 +2,8 @@
 
 When it ends, it is opened again at once, and then every 100 ms. If that does not succeed within 300 ms,
 for whatever reason, the peer counts as dead; a peer that is merely silent, its connection open, does not.
+A peer that this process never heard of, not even as a refusal, may be merely out of its reach:
+`is_proved` tells that from a death.
 Left to others: what a death means (`announcer.py`, `service.py`), requests on the connection.
 """
 
@@ -26,7 +28,10 @@ class Patience:
 
 
 class Lifeline:
-    """Keeps one connection. `run` is a task of the owner; `on_dead` is called once per absence."""
+    """Keeps one connection. `run` is a task of the owner.
+
+    `on_dead` is called once per absence, and again if it is proved only later.
+    """
 
     def __init__(
         self, place: tuple[str, int], patience: Patience, on_dead: Callable[[], None], *, dead: bool = False
@@ -35,6 +40,7 @@ class Lifeline:
         self._patience = patience
         self._on_dead = on_dead
         self.is_dead = dead
+        self.is_proved = False  # the peer was there, or its host said that it is not
         self._opened_at = float("-inf")
 
     async def open(self) -> Connection:
@@ -51,13 +57,18 @@ class Lifeline:
                 connection = await Connection.open(
                     *self._place, client_id="controller", deadline=limit, versions=VERSIONS
                 )
-            except OSError:
+            except OSError as error:
+                if isinstance(error, ConnectionRefusedError) and not self.is_proved:
+                    self.is_proved = True
+                    if self.is_dead:
+                        self._on_dead()
                 if not self.is_dead and loop.time() + pause_s / 2 >= verdict_at:
                     await _sleep_until(verdict_at)
                     self.is_dead = True
                     self._on_dead()
             else:
                 self._opened_at = loop.time()
+                self.is_proved = True
                 return connection
             if self.is_dead:
                 pause_s = min(pause_s * 1.5, patience.retry_every_s_max)

@@ -119,7 +119,7 @@ class Sender:
                     controller_id=self.broker,
                     controller_epoch=self.epoch,
                     broker_epoch=epoch,
-                    type=INCREMENTAL,
+                    type=FULL if command.full else INCREMENTAL,
                     topic_states=topics,
                     live_brokers=live,
                     control_sequence=sequence,

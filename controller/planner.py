@@ -16,7 +16,7 @@ from typing import Any
 from ..protocol.kinds import TopicPartition
 from . import deletions
 from . import plans as p
-from .announcements import existing, host, inform, instruct, introduce, stop_followers
+from .announcements import host, inform, inform_of_all, instruct, introduce, stop_followers
 from .elections import first_state, next_state
 from .state import ClusterState, PartitionState, Queued
 
@@ -39,7 +39,7 @@ def _elected(state: ClusterState, event: p.Elected) -> Plan:
         suspected=event.suspected,
     )
     state = replace(state, deletions={name: Queued() for name in sorted(event.deleting)})
-    news = inform(state, state.live, existing(state))
+    news = inform_of_all(state, state.live)
     state, repairs = _judge(state, state.all_partitions())
     state, removals = deletions.resume(state)
     return state, [*repairs, news, *(host(state, broker) for broker in state.live), *removals]

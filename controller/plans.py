@@ -193,10 +193,11 @@ class Instruct:
 
 @dataclass(frozen=True, slots=True)
 class Inform:
-    """UpdateMetadata for some brokers; the live brokers always go along."""
+    """UpdateMetadata for some brokers; the live brokers always go along. `full`: this is all there is."""
 
     brokers: tuple[int, ...]
     roles: tuple[Role, ...]
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

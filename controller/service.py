@@ -3,6 +3,7 @@
 Whoever creates `/controller` rules until its session ends, or until its broker is proved dead: every
 candidate keeps a connection to the controller's broker, and takes the seat over when that connection
 breaks and cannot be made again. It is safe to be wrong: the old controller's next write meets the fence.
+Whoever was unseated alive does not strike back at once (`unseated.py`).
 Left to others: ruling (`office.py`), clients' requests (`admin.py`), registering (`broker/registration.py`).
 """
 
@@ -27,6 +28,7 @@ from .lifeline import Lifeline, Patience
 from .office import Office
 from .orders import Sender
 from .registry import NoNode, Registry, RegistryError, SessionEvent, SessionState
+from .unseated import Unseated
 from .watching import broker_of
 from .znodes import ControllerMoved, Reign, Seat
 
@@ -48,6 +50,7 @@ class ControllerConfig:
     defaults: Defaults = field(default_factory=Defaults)
     patience: Patience = field(default_factory=Patience)
     takeover_spread_s: float = 0.05
+    session_timeout_s: float = 18.0
     check_configs: ConfigCheck = any_configs
 
 
@@ -74,6 +77,8 @@ class Controller:
         self._dismissed: list[Office] = []
         self._lifeline: Lifeline | None = None
         self._lifeline_task: asyncio.Task[None] | None = None
+        self._unseated = Unseated(config.session_timeout_s)
+        self._retry: asyncio.TimerHandle | None = None
         self._deafen: Callable[[], None] = lambda: None
 
     @property
@@ -85,6 +90,11 @@ class Controller:
     def controller_id(self) -> int | None:
         """The broker that is controller, as far as is known."""
         return None if self._seat is None else self._seat.broker
+
+    @property
+    def is_informed(self) -> bool:
+        """Whether ZooKeeper is there to tell who is controller, and to take a controller's writes."""
+        return self._registry.connected
 
     @property
     def epoch(self) -> int | None:
@@ -103,6 +113,8 @@ class Controller:
     async def stop(self) -> None:
         """Leave the seat, if it is ours, so that a successor need not wait."""
         self._deafen()
+        if self._retry is not None:
+            self._retry.cancel()
         await self._tasks.stop()
         office = self._dismiss()
         await self._bury()
@@ -171,10 +183,13 @@ class Controller:
     async def _look(self) -> None:
         """Who is controller? If nobody: we would like to be."""
         seat = await znodes.read_seat(self._registry, self._wake)
-        if seat is not None and seat.owner == self._registry.session_id:
+        if seat is not None and self._is_ours(seat):
             if self._office is None:
                 await self._leave(seat)
             return
+        if seat is not None and self._is_ours(self._seat):
+            self._unseated.lost(asyncio.get_running_loop().time())
+            log.warning("controller_unseated", successor=seat.broker)
         self._dismiss()
         await self._bury()
         if seat is None:
@@ -192,7 +207,9 @@ class Controller:
     async def _succeed_the_dead(self) -> None:
         """Take the seat of a controller whose broker is dead; the lower id goes first."""
         seat, lifeline = self._seat, self._lifeline
-        if seat is None or lifeline is None or not lifeline.is_dead or not await self._is_registered():
+        if seat is None or lifeline is None or not (lifeline.is_dead and lifeline.is_proved):
+            return
+        if self._must_wait() or not await self._is_registered():
             return
         brokers = [int(name) for name in await self._registry.children(d.BROKER_IDS) if name.isdigit()]
         rank = sum(broker < self._config.broker_id for broker in brokers)
@@ -204,6 +221,19 @@ class Controller:
             log.warning("controller_succeeded", dead=seat.broker, epoch=reign.epoch)
             await self._rule(reign, seat.broker)
 
+    def _must_wait(self) -> bool:
+        """Whether we were unseated alive a short time ago; if so, we look again when it is long ago."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._unseated.until:
+            return False
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = loop.call_at(self._unseated.until, self._due.set)
+        return True
+
+    def _is_ours(self, seat: Seat | None) -> bool:
+        return seat is not None and seat.owner == self._registry.session_id
+
     async def _rule(self, reign: Reign, dead: int | None) -> None:
         self._watch_over(None, None)
         self._dismiss()
@@ -212,7 +242,7 @@ class Controller:
         self._dismissed.append(office)  # until it is certain that it is in office
         await office.open(dead)
         self._seat = await znodes.read_seat(self._registry, self._wake)
-        if self._seat is None or self._seat.owner != self._registry.session_id or office.ended:
+        if not self._is_ours(self._seat) or office.ended:
             self._due.set()
             return
         self._dismissed.remove(office)
@@ -235,6 +265,7 @@ class Controller:
     async def _leave(self, seat: Seat) -> None:
         """A seat of ours without a reign: the answer to the election was lost, or the reign has failed."""
         await znodes.vacate(self._registry)
+        self._seat = None
         log.info("seat_left", broker=seat.broker)
         self._due.set()
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from .errors import ErrorCode, error_for
+from .errors import ApiError, ErrorCode, error_for
 from .primitives import Buffer, Malformed
 
 HEADER_SIZE = 61
@@ -25,6 +25,7 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+OF_BROKERS = LOG_APPEND_TIME | CONTROL  # what only a broker may set
 
 HEADER = Struct(">qiibIhiqqqhii")
 BASE_OFFSET = Struct(">q")
@@ -169,7 +170,27 @@ def check_produced(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> N
 
     The records' count is the header's word; a batch that lies about it is Malformed to whoever reads it.
     """
-    for code, broken, reason in (
+    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count = header
+    size = length + LENGTH_END
+    if (
+        magic == MAGIC
+        and HEADER_SIZE <= size == len(buf)
+        and size <= limits.message_bytes_max
+        and base_offset == 0
+        and 0 < count == last_delta + 1
+        and not attributes & OF_BROKERS
+        and (producer < 0 or sequence >= 0)
+        and not _codec_refused(attributes & CODEC_MASK, limits)
+        and not _untimely(header, limits)
+        and crc32c(memoryview(buf)[CRC_FROM:]) == crc
+    ):
+        return
+    raise _fault(buf, header, limits)
+
+
+def _fault(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> ApiError:
+    """Which rule a refused batch breaks first."""
+    shape = (
         (
             ErrorCode.CORRUPT_MESSAGE,
             header.size < HEADER_SIZE or header.size > len(buf),
@@ -178,12 +199,10 @@ def check_produced(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> N
         (ErrorCode.INVALID_RECORD, header.magic != MAGIC, "only record batches v2 are taken"),
         (ErrorCode.INVALID_RECORD, header.size < len(buf), "one batch per partition and request"),
         (ErrorCode.MESSAGE_TOO_LARGE, header.size > limits.message_bytes_max, "batch over max.message.bytes"),
-    ):
-        if broken:
-            raise error_for(code, reason)
-    if not crc_ok(buf, 0, header):  # before its fields are believed: damage on the way is worth a retry
-        raise error_for(ErrorCode.CORRUPT_MESSAGE, "CRC of the batch does not match")
-    for code, broken, reason in (
+    )
+    fields = (
+        # before any field is believed: damage on the way is worth a retry
+        (ErrorCode.CORRUPT_MESSAGE, not crc_ok(buf, 0, header), "CRC of the batch does not match"),
         (ErrorCode.INVALID_RECORD, header.base_offset != 0, "a produced batch starts at offset 0"),
         (ErrorCode.INVALID_RECORD, header.record_count <= 0, "batch without records"),
         (ErrorCode.INVALID_RECORD, header.last_offset_delta + 1 != header.record_count, "offsets with gaps"),
@@ -192,12 +211,13 @@ def check_produced(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> N
         (ErrorCode.INVALID_TIMESTAMP, header.is_log_append_time, "append time is set by the leader"),
         (ErrorCode.INVALID_TIMESTAMP, _untimely(header, limits), "timestamp out of the topic's bounds"),
         (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, _codec_refused(header.codec, limits), "codec not taken"),
-    ):
-        if broken:
-            raise error_for(code, reason)
+    )
+    return next(error_for(code, reason) for code, broken, reason in (*shape, *fields) if broken)
 
 
 def _untimely(header: BatchHeader, limits: ProduceLimits) -> bool:
+    if header.max_timestamp < 0:
+        return False  # its records carry no time at all
     late = limits.timestamp_until is not None and header.max_timestamp > limits.timestamp_until
     return late or (limits.timestamp_from is not None and header.base_timestamp < limits.timestamp_from)
 

@@ -57,7 +57,22 @@ def _declared(default: Any, **facts: int) -> Any:
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(since, tagged))
 def struct(cls: type[T]) -> type[T]:
     """A record inside messages. Frozen to the type checker only: the hot path does not pay for it."""
-    return dataclass(slots=True, kw_only=True)(cls)
+    made = dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
+    made.__repr__ = _repr  # type: ignore[method-assign]  # one for all, not one compiled for each
+    made.__eq__ = _equal  # type: ignore[method-assign]
+    made.__hash__ = None  # type: ignore[assignment]
+    return made
+
+
+def _repr(self: Any) -> str:
+    fields = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self))
+    return f"{type(self).__name__}({fields})"
+
+
+def _equal(self: Any, other: Any) -> Any:
+    if type(other) is not type(self):
+        return NotImplemented
+    return all(getattr(self, f.name) == getattr(other, f.name) for f in dataclasses.fields(self))
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(since, tagged))

@@ -134,7 +134,8 @@ class Follower:
         """The leader has no record at the asked offset: its log begins later, or it ends earlier."""
         if not self.accepts(asked):
             return NOTHING
-        if leader_start > self._log.end_offset:
+        is_empty = self._log.end_offset == self._log.start_offset
+        if leader_start > self._log.end_offset or (is_empty and leader_start >= 0):
             self.high_watermark = leader_start
             return (RestartAt(leader_start),)
         self.stage = self._begin()
@@ -149,7 +150,9 @@ class Follower:
 
     def truncated(self, cut: Truncate) -> None:
         """The shell has cut the log."""
-        assert self._log.end_offset <= cut.to, "a cut log ends at the cut or before"
+        assert self._log.end_offset <= max(cut.to, self._log.start_offset), (
+            "a cut log ends at the cut or before"
+        )
         self.high_watermark = self._clamped(self.high_watermark)
         self.stage = Fetching() if cut.settled else self._begin()
 

@@ -62,6 +62,7 @@ class Leader:
         "_beside",
         "_busy",
         "_followers",
+        "_interrupted",
         "_must_ack",
         "_retry_at",
         "_revalidate_at",
@@ -106,6 +107,7 @@ class Leader:
         others = sorted((members | frozenset(mandate.replicas)) - {me})
         self._followers = {b: Progress(now if b in members else NEVER) for b in others}
         self._busy = False  # a write or a read of the state is under way
+        self._interrupted = False  # the state must be read once more, whatever the ISR
         self._retry_at: Seconds = NEVER
         self._revalidate_at: Seconds = now + REVALIDATE_SECONDS
         self._settle(Settled(members))
@@ -205,7 +207,7 @@ class Leader:
         self, leader: BrokerId, epoch: Epoch, isr: Iterable[BrokerId], version: int, now: Seconds
     ) -> Effects:
         """The state znode as it is. A newer version of this very epoch is our own earlier write."""
-        self._busy = False
+        self._busy = self._interrupted = False
         self._revalidate_at = now + REVALIDATE_SECONDS
         if epoch < self.epoch or (epoch == self.epoch and version < self.version):
             self._retry_at = now + RETRY_SECONDS  # a server that lags behind; it proves nothing
@@ -220,6 +222,7 @@ class Leader:
 
     def revalidate(self) -> None:
         """The session was interrupted: look at the state znode at the next tick."""
+        self._interrupted = True
         self._revalidate_at = NEVER
 
     # Decisions.
@@ -280,9 +283,8 @@ class Leader:
         return (self._proposal(),)
 
     def _maybe_revalidate(self, now: Seconds) -> Effects:
-        interrupted = self._revalidate_at == NEVER
         self._revalidate_at = now + REVALIDATE_SECONDS
-        if not interrupted and self.isr.members.issuperset(self.replicas):
+        if not self._interrupted and self.isr.members.issuperset(self.replicas):
             return NOTHING
         self._busy = True
         return (ReadState(),)

@@ -5,13 +5,14 @@ chain usable, any other one closes it for appends for good.
 Left to others: epochs, producers, the end offset (storage/log.py).
 """
 
+import errno
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..protocol.primitives import Buffer
-from .disk import Disk, DiskFailed, disk_error
-from .segment import LOG, SUFFIXES, OpenSegments, RollLimits, Segment
+from .disk import Disk, DiskFailed, LogDamaged, disk_error
+from .segment import LOG, SUFFIXES, CorruptBatch, OpenSegments, RollLimits, Segment
 
 
 class Chain:
@@ -39,13 +40,16 @@ class Chain:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Turn an OSError into a DiskError, and remember one that does not heal."""
+        """Turn an OSError, or bytes that are no batches, into a DiskError; remember what does not heal."""
         try:
             yield
         except OSError as error:
             trouble = disk_error(self.directory, error)
             self.failed = self.failed or isinstance(trouble, DiskFailed)
             raise trouble from error
+        except CorruptBatch as error:
+            self.failed = True
+            raise LogDamaged(self.directory, OSError(errno.EIO, str(error))) from error
 
     def fail(self, error: OSError) -> DiskFailed:
         """A sync failed. Whatever it said, it must never be tried again: the pages count as clean now."""

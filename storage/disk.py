@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Sequence
+from threading import current_thread, main_thread
 from typing import Protocol
 
 from ..protocol.primitives import Buffer
@@ -35,6 +36,10 @@ class DiskFull(DiskError):
 
 class DiskFailed(DiskError):
     """The disk cannot be trusted any more. Nothing may be appended to this directory."""
+
+
+class LogDamaged(DiskError):
+    """What stands in one log is not what was written. The disk itself may be well."""
 
 
 class DirectoryLocked(Exception):
@@ -216,7 +221,8 @@ class RealDisk:
             return file.read()
 
     def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
-        temporary = f"{path}.tmp"
+        # a thread may bring to the medium what the loop is just changing: each has a file of its own
+        temporary = f"{path}.tmp" if current_thread() is main_thread() else f"{path}.thread.tmp"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
             os.fchmod(fd, mode)

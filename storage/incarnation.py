@@ -214,10 +214,12 @@ class Incarnations:
     def note_doubt(self, partition: TopicPartition | None, _reason: str = "") -> None:
         """Write down, on the medium, that data of one partition (or of all: None) is about to be lost.
 
+        One directory that has the note is enough: the worst counts. OSError if none could take it.
         Fits the `before_loss` of `Logs.open`.
         """
         if all(file is None for file in self._files.values()):
             return  # nothing is claimed that could be withdrawn: the verdict is "not intact" already
+        noted_somewhere, trouble = False, None
         for directory, file in self._files.items():
             if file is None:
                 continue
@@ -225,7 +227,13 @@ class Incarnations:
                 noted = file.model_copy(update={"lost_note": True})
             else:
                 noted = file.model_copy(update={"doubts": sorted({*file.doubts, str(partition)})})
-            self._write_file(directory, noted)
+            try:
+                self._write_file(directory, noted)
+                noted_somewhere = True
+            except OSError as error:  # this may be the directory that has failed: the others must know
+                trouble = error
+        if trouble is not None and not noted_somewhere:
+            raise trouble
 
     def verdict(
         self,

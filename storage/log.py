@@ -272,9 +272,10 @@ class Log:
         self.generation += 1
         forgotten = self.epochs.truncate_from_end(offset)  # also when no record goes (KAFKA-10706)
         if offset < self.end_offset:
-            end = self._chain.boundary_before(offset)
-            snapshots.drop(self.disk, self.directory, high=end)
-            snapshots.rebuild(self.disk, self.directory, self.producers, self.segments, end)
+            with self._chain.guarded():
+                end = self._chain.boundary_before(offset)
+                snapshots.drop(self.disk, self.directory, high=end)
+                snapshots.rebuild(self.disk, self.directory, self.producers, self.segments, end)
             self._cut(end)
             self._chain.count_opened()
             forgotten = self.epochs.truncate_from_end(end) or forgotten

@@ -207,8 +207,8 @@ class Logs:
             (checkpoints.RECOVERY_POINTS, self._recovery_points),
             (checkpoints.HIGH_WATERMARKS, self.high_watermarks),
         ):
-            if offsets.get(partition, 0) > end:
-                with self._writing:
+            with self._writing:  # before the look: a thread may be writing what is higher
+                if offsets.get(partition, 0) > end:
                     offsets[partition] = end
                     self._checkpoint(name, offsets)
 

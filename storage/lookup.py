@@ -6,6 +6,8 @@ offset that is as late as asked, and the record with the largest timestamp.
 
 from collections.abc import Sequence
 
+from ..protocol.batches import BatchHeader
+from ..protocol.primitives import Malformed
 from ..protocol.records import iterate
 from .segment import Segment
 
@@ -25,9 +27,9 @@ def first_at(segments: Sequence[Segment], ms: int, start: int, end: int) -> Foun
             if header.base_offset >= end:
                 return None
             if header.max_timestamp >= ms and header.next_offset > start:
-                for record in iterate(segment.file.pread(at, header.size), verify=False):
-                    if record.timestamp >= ms and start <= record.offset < end:
-                        return record.timestamp, record.offset, header.leader_epoch
+                found = _first_in(segment, at, header, ms, start, end)
+                if found is not None:
+                    return found
     return None
 
 
@@ -41,8 +43,19 @@ def newest(segments: Sequence[Segment], start: int, end: int) -> Found | None:
     found = segment.locate(offset)
     if found is None or found[1].base_offset >= end:
         return None
-    position, header = found
-    for record in iterate(segment.file.pread(position, header.size), verify=False):
-        if record.timestamp >= ms and start <= record.offset < end:
-            return record.timestamp, record.offset, header.leader_epoch
+    return _first_in(segment, *found, ms, start, end)
+
+
+def _first_in(
+    segment: Segment, position: int, header: BatchHeader, ms: int, start: int, end: int
+) -> Found | None:
+    """The first such record of one batch. Of a batch that cannot be opened its header's word is taken:
+    its producer has sealed it so, and nobody else's lookups shall suffer from that.
+    """
+    try:
+        for record in iterate(segment.file.pread(position, header.size), verify=False):
+            if record.timestamp >= ms and start <= record.offset < end:
+                return record.timestamp, record.offset, header.leader_epoch
+    except Malformed:
+        return header.max_timestamp, max(start, header.base_offset), header.leader_epoch
     return None

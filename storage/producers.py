@@ -51,12 +51,15 @@ class Stored(NamedTuple):
 class Producer:
     """What a partition knows of one producer id."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
+    __slots__ = (
+        "batches", "coordinator_epoch", "epoch", "last_timestamp", "silent_from", "transaction_first_offset",
+    )  # fmt: skip
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: deque[Stored] = deque(maxlen=BATCHES_KEPT)
         self.last_timestamp = -1
+        self.silent_from: int | None = None  # the first look at it since it last spoke
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
 
@@ -121,6 +124,7 @@ class ProducerStates:
             known = Producer(header.producer_epoch)
         self._producers[producer_id] = known  # behind all others: the last to have spoken
         known.last_timestamp = header.max_timestamp if timestamp is None else timestamp
+        known.silent_from = None
         if header.base_sequence >= 0:
             last_offset = base_offset + header.last_offset_delta
             known.batches.append(
@@ -132,8 +136,17 @@ class ProducerStates:
             del self._producers[next(iter(self._producers))]
 
     def expire(self, now_ms: int, after_ms: int) -> int:
-        """Forget producers silent for longer than `after_ms`; returns how many."""
-        silent = [p for p, known in self._producers.items() if now_ms - known.last_timestamp > after_ms]
+        """Forget producers silent for longer than `after_ms`; returns how many.
+
+        Counted from one such pass to another and not from timestamps, which are the producers' own:
+        whoever writes last year's records must still be told from its own retry.
+        """
+        silent = []
+        for producer_id, known in self._producers.items():
+            if known.silent_from is None:
+                known.silent_from = now_ms
+            elif now_ms - known.silent_from > after_ms:
+                silent.append(producer_id)
         for producer_id in silent:
             del self._producers[producer_id]
         return len(silent)

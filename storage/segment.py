@@ -6,19 +6,34 @@ Left to others: which segment holds what (storage/log.py), damage after a crash 
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
 
-from ..protocol.batches import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from ..protocol.batches import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
 from .disk import Disk, File
 from .index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY, OffsetIndex, TimeIndex
 
 LOG, INDEX, TIME_INDEX = SUFFIXES = (".log", ".index", ".timeindex")
-BLOCK_BYTES = 4096  # read at once when walking from header to header
+BLOCK_BYTES = 8192  # read at once when walking from header to header
 BOUNDARIES_MAX = 32  # batch starts remembered for readers that go on where they stopped
 NO_TIME = -1
+FAR = 1 << 63
+_read_step = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
 
 
 class CorruptBatch(Exception):
     """Bytes in a log, or sent for one, are not the batches they should be."""
+
+
+class Step(NamedTuple):
+    """A batch in passing: where it begins, its offsets, its bytes, and where its header can be read."""
+
+    position: int
+    base_offset: int
+    next_offset: int
+    size: int
+    block: bytes
+    skip: int
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -130,8 +145,11 @@ class Segment:
         if self.first_time is None:
             self.first_time = read_header(self.file.pread(0, HEADER_SIZE)).max_timestamp
         waited = max_time - self.first_time if self.first_time >= 0 else now_ms - self.created_ms
-        full = len(self.index) >= limits.offset_entries_max or len(self.times) >= limits.time_entries_max
-        return waited > limits.segment_ms or full
+        return (
+            waited > limits.segment_ms
+            or len(self.index.offsets) >= limits.offset_entries_max
+            or len(self.times.times) >= limits.time_entries_max
+        )
 
     def headers(self, position: int = 0, limit: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from `position`, which must be a batch's start, up to `limit`. Reads headers only."""
@@ -140,34 +158,64 @@ class Segment:
         while position < stop:
             skip = position - at
             if len(block) - skip < HEADER_SIZE:
-                block, at, skip = self.file.pread(position, BLOCK_BYTES), position, 0
-            if len(block) < HEADER_SIZE:
-                raise CorruptBatch(f"{self.path(LOG)}: no batch fits at {position}")
+                block, at, skip = self._block(position), position, 0
             header = read_header(block, skip)
             if header.magic != MAGIC or header.size < HEADER_SIZE or header.last_offset_delta < 0:
                 raise CorruptBatch(f"{self.path(LOG)}: no batch at {position}")
             yield position, header
             position += header.size
 
-    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+    def _block(self, position: int) -> bytes:
+        block = self.file.pread(position, BLOCK_BYTES)
+        if len(block) < HEADER_SIZE:
+            raise CorruptBatch(f"{self.path(LOG)}: no batch fits at {position}")
+        return block
+
+    def _walk(
+        self, position: int, *, reaches: int = FAR, begins: int = FAR, ends: int = FAR
+    ) -> "Step | None":
+        """The first batch from `position` on that reaches over the offset `reaches`, begins at `begins` or
+        later, or ends behind the position `ends`; else the last one. Most batches are only passed by, so
+        nothing is made of them.
+        """
+        block, at, last, stop = b"", position, -1, self.size
+        while position < stop:
+            skip = position - at
+            if skip > last:
+                block, at, skip = self._block(position), position, 0
+                last = len(block) - HEADER_SIZE
+            base_offset, length, magic, delta = _read_step(block, skip)
+            size = length + LENGTH_END
+            if magic != MAGIC or size < HEADER_SIZE or delta < 0:
+                raise CorruptBatch(f"{self.path(LOG)}: no batch at {position}")
+            after = position + size
+            if base_offset + delta >= reaches or base_offset >= begins or after > ends or after >= stop:
+                return Step(position, base_offset, base_offset + delta + 1, size, block, skip)
+            position = after
+        return None
+
+    def _reach(self, offset: int) -> "Step | None":
         """The first batch that reaches `offset`: it holds it, or stands behind a gap that does."""
         start = self._boundaries.get(offset)
         if start is None:
             start = self.index.floor(offset - self.base_offset)
-        for position, header in self.headers(start):
-            if header.next_offset > offset:
-                return position, header
-        return None
+        found = self._walk(start, reaches=offset)
+        return found if found is not None and found.next_offset > offset else None
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch that reaches `offset`, and where it begins."""
+        found = self._reach(offset)
+        return None if found is None else (found.position, read_header(found.block, found.skip))
 
     def read(self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool) -> bytes:
         """Whole batches from the one that reaches `offset`, none that begins at `end` or later.
 
         `after` is the offset that follows the segment's last.
         """
-        found = self.locate(offset)
-        if found is None or found[1].base_offset >= end:
+        first = self._reach(offset)
+        if first is None or first.base_offset >= end:
             return b""
-        start, first = found
+        start = first.position
         if end < after:
             stop = self._stop(end, start, start + bytes_max)
         else:
@@ -188,26 +236,23 @@ class Segment:
         floor = max(start, self.index.floor(end - self.base_offset))
         if floor > enough:
             return floor
-        reached = -1
-        for position, header in self.headers(floor):
-            if header.base_offset >= end:
-                if header.base_offset == end:
-                    self._remember(end, position)
-                return position
-            reached = header.next_offset
-        if reached == end:  # not inside the last batch: a reader may go on from here
+        found = self._walk(floor, begins=end)
+        if found is not None and found.base_offset >= end:
+            if found.base_offset == end:
+                self._remember(end, found.position)
+            return found.position
+        if (
+            found is not None and found.next_offset == end
+        ):  # not inside the last batch: a reader may go on here
             self._remember(end, self.size)
         return self.size
 
     def _boundary(self, start: int, limit: int) -> int:
         """The last batch boundary in [start, limit]."""
-        boundary = max(start, self.index.floor_position(limit))
-        for position, header in self.headers(boundary):
-            boundary = position
-            if position + header.size > limit:
-                self._remember(header.base_offset, position)
-                break
-        return boundary
+        found = self._walk(max(start, self.index.floor_position(limit)), ends=limit)
+        assert found is not None, "whoever asks has a limit within the segment"
+        self._remember(found.base_offset, found.position)
+        return found.position
 
     def _remember(self, offset: int, position: int) -> None:
         if len(self._boundaries) >= BOUNDARIES_MAX:

@@ -9,6 +9,7 @@ Left to others: the checks and the append (partition.py), the wait (waiting.py).
 from typing import TYPE_CHECKING
 
 from ...protocol.apis import Api
+from ...protocol.batches import HEADER_SIZE
 from ...protocol.errors import (
     ApiError,
     ErrorCode,
@@ -16,6 +17,7 @@ from ...protocol.errors import (
     InvalidRequiredAcks,
     InvalidTopic,
     InvalidTxnState,
+    error_for,
 )
 from ...protocol.kinds import TopicPartition
 from ...protocol.messages.produce import (
@@ -89,10 +91,10 @@ def handle(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> Pro
 
 def _batch(data: PartitionProduceData) -> memoryview:
     records = data.records
-    if records is None or isinstance(records, Slices):
+    if not records or isinstance(records, Slices):
         raise InvalidRecord("no batch")
-    if len(records) < 61:
-        raise InvalidRecord("shorter than a batch header")
+    if len(records) < HEADER_SIZE:
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, "shorter than a batch header")
     return memoryview(records)
 
 

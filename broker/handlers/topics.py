@@ -9,7 +9,7 @@ Names that no topic may have are refused here, before they reach ZooKeeper. Left
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, InvalidTopic
+from ...protocol.errors import ApiError, InvalidTopic, TopicDeletionDisabled
 from ...protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -53,7 +53,9 @@ async def create(broker: "Broker", exchange: Exchange, request: CreateTopicsRequ
 
 
 async def delete(broker: "Broker", exchange: Exchange, request: DeleteTopicsRequest) -> Any:
-    """The controller knows which there are."""
+    """The controller knows which there are. `delete.topic.enable` is looked at where a client asks."""
+    if not broker.config.controller.delete_topic_enable:
+        raise TopicDeletionDisabled()
     if exchange.version < 6:
         # the controller is asked in the newest version, in which topics are named one by one
         from_names = [DeleteTopicState(name=name) for name in request.topic_names]

@@ -99,6 +99,9 @@ class Member:
         self.replicas = Replicas(
             self.config, self.incarnation, self.logs, cast(Any, self.cluster.registry), clock,
             self.server.wake, is_known=lambda tp: tp.topic == TOPIC, on_failure=self.failures.append,
+            is_unknown_topic=lambda topic_id, epoch: (
+                self.broker.metadata.controller_epoch == epoch and topic_id not in self.broker.metadata.names
+            ),
         )  # fmt: skip
         nothing = cast(Any, None)
         self.broker = Broker(

@@ -1,6 +1,7 @@
 """A server on a real loopback socket, with handlers that a test can hold back."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -137,6 +138,20 @@ async def stage(**changes: Any) -> AsyncIterator[Stage]:
             with suppress(OSError):
                 await writer.wait_closed()
         await made.server.stop()
+
+
+async def fill(s: Stage) -> socket.socket:
+    """A peer that asks and asks and never reads, until it is not served any more."""
+    sock = socket.create_connection(("127.0.0.1", s.ports["CLIENT"]))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    rest = frame(MetadataRequest(topics=None), 2, 1) * 10_000
+    for _ in range(100):
+        with suppress(BlockingIOError):
+            rest = rest[sock.send(rest) :]
+        await asyncio.sleep(0.002)
+    await s.until(lambda: not next(iter(s.server.connections)).writable)
+    return sock
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:

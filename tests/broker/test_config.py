@@ -170,3 +170,15 @@ def test_a_configuration_does_not_change() -> None:
     config: BrokerConfig = load(BASE).config
     with pytest.raises(Exception, match="frozen"):
         config.broker_id = 2
+
+
+def test_options_that_have_no_effect_yet_are_taken_with_a_warning() -> None:
+    config, warnings = load(
+        BASE + "leader.imbalance.per.broker.percentage=5\nmax.request.partition.size.limit=7"
+    )
+    assert config.controller.leader_imbalance_percentage == 5
+    assert [w.split(" ")[0] for w in warnings] == [
+        "leader.imbalance.per.broker.percentage",
+        "max.request.partition.size.limit",
+    ]
+    assert all(OPTIONS[w.split(" ")[0]].option.help.endswith("No effect yet.") for w in warnings)

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from strandline.client.connection import Connection
+from strandline.protocol.batches import seal
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import ReplicaState
 from strandline.protocol.messages.offsets import (
@@ -189,5 +190,33 @@ def test_epoch_ends(tmp_path: Path) -> None:
         assert await end(5) == (0, -1, -1)
         assert (await end(0, current=0))[0] == ErrorCode.FENCED_LEADER_EPOCH
         assert (await end(0, replica=2))[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    run(tmp_path, story)
+
+
+def test_a_log_that_has_rotted_takes_its_replica_offline_and_not_the_broker(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        for value in (b"a", b"b", b"c"):
+            await ask(client, produce(batch(value)))
+        partition = stage.members[1].partition
+        segment = partition.log.segments[0]
+        segment.file.pwrite(segment.size // 3 + 16, b"\x63")  # the magic of the second batch
+        answer = await ask(client, fetch(2))
+        assert fetched(answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert partition.offline is not None
+        assert (await listed(client, 1000))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(tmp_path, story)
+
+
+def test_a_batch_that_lies_about_its_records_does_not_break_lookups(tmp_path: Path) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        lying = bytearray(batch(b"a"))
+        lying[-3] = 0x7F  # a length inside the record
+        seal(lying, 0, len(lying))
+        await ask(client, produce(bytes(lying)))
+        await ask(client, produce(batch(b"b")))
+        assert await listed(client, 1000) == (0, 0), "the batch's own word is what there is"
+        assert await listed(client, -3) == (0, 0)
 
     run(tmp_path, story)

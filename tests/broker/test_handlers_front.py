@@ -17,7 +17,13 @@ from strandline.broker.metadata import Picture
 from strandline.broker.metrics import Metrics
 from strandline.client.tasks import Tasks
 from strandline.protocol.apis import APIS, Api
-from strandline.protocol.errors import ApiError, InvalidRequest, NotController, RequestTimedOut
+from strandline.protocol.errors import (
+    ApiError,
+    InvalidRequest,
+    NotController,
+    RequestTimedOut,
+    TopicDeletionDisabled,
+)
 from strandline.protocol.messages.cluster import (
     DescribeClusterRequest,
     DescribeConfigsRequest,
@@ -335,3 +341,17 @@ def test_a_setting_of_a_topic_that_cannot_be_understood_is_an_error_of_that_topi
     request = DescribeConfigsRequest(resources=[resource])
     response = cluster.describe_configs(made, exchange(Api.DESCRIBE_CONFIGS, 1), request)
     assert [r.error_code for r in response.results] == [40]
+
+
+def test_topics_are_not_deleted_where_that_is_switched_off() -> None:
+    async def story() -> None:
+        made = broker()
+        forwarding(made)
+        made.config = config(controller={"delete_topic_enable": False})
+        with pytest.raises(TopicDeletionDisabled):
+            await topics.delete(
+                made, exchange(Api.DELETE_TOPICS, 5), DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+            )
+        assert made.controller.asked == []
+
+    asyncio.run(story())

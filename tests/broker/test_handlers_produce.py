@@ -43,6 +43,8 @@ def broken(records: bytes, at: int, value: int) -> bytes:
         (produce(batch(b"a"), acks=-2), ErrorCode.INVALID_REQUIRED_ACKS),
         (produce(None), ErrorCode.INVALID_RECORD),
         (produce(b""), ErrorCode.INVALID_RECORD),
+        (produce(batch(b"a")[:60]), ErrorCode.CORRUPT_MESSAGE),
+        (produce(batch(b"a")[:-1]), ErrorCode.CORRUPT_MESSAGE),
         (produce(batch(b"a") + batch(b"b")), ErrorCode.INVALID_RECORD),
         (produce(broken(batch(b"a"), 65, 99)), ErrorCode.CORRUPT_MESSAGE),
         (produce(batch(b"a"), topic="__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from strandline.broker import connection as connection_module
 from strandline.broker import server as server_module
 from strandline.protocol.apis import Api
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.protocol.messages.control import ControlledShutdownRequest
 from strandline.protocol.messages.group_admin import ListGroupsRequest
+from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from strandline.protocol.messages.topics import CreateTopicsRequest
 from strandline.protocol.schema import decode
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stage import correlation_id, frame, heartbeat, is_closed, run, stage
+from stage import correlation_id, fill, frame, heartbeat, is_closed, run, stage
 
 
 @pytest.mark.parametrize(
@@ -161,6 +163,43 @@ def test_deadlines_for_silence_and_for_half_a_frame() -> None:
             connection.expire(connection.heard_at + 6)
             assert await is_closed(reader)
             assert s.metrics.deadlines_passed == 2
+
+    run(story())
+
+
+def test_a_peer_that_never_reads_is_let_go_of_in_the_end() -> None:
+    async def story() -> None:
+        async with stage(connections_max_idle_ms=5_000) as s:
+            sock = await fill(s)
+            (connection,) = s.server.connections
+            connection.expire(connection.heard_at + 6)
+            assert connection.closed
+            await asyncio.sleep(0.05)
+            assert s.server.connections, "what is answered may still leave"
+            connection.expire(connection.heard_at + 12)
+            await s.until(lambda: not s.server.connections)
+            sock.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize(("listener", "taken"), [("CLIENT", False), ("PLAINTEXT", True)])
+def test_only_records_and_brokers_make_large_frames(
+    listener: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "SMALL_FRAME_BYTES_MAX", 1000)
+
+    async def story() -> None:
+        async with stage() as s:
+            reader, writer = await s.connect(listener)
+            topics = [MetadataRequestTopic(name="") for _ in range(500)]
+            writer.write(frame(MetadataRequest(topics=topics), 1, 7))
+            if taken:
+                assert await correlation_id(reader) == 7
+            else:
+                assert await is_closed(reader)
+                assert s.metrics.malformed == 1
+                assert s.metrics.requests == 0, "nothing was made of it"
 
     run(story())
 

@@ -76,6 +76,11 @@ class Partition:
             found += batch
         return found
 
+    def end_of_epoch(self, epoch: int) -> int:
+        """Where a reader whose last record is of `epoch` has left this log, at the earliest."""
+        later = (h.base_offset for h in self.headers() if epoch >= 0 and h.leader_epoch > epoch)
+        return min(later, default=self.end)
+
     def headers(self) -> list[BatchHeader]:
         return [header for _, batch in self.batches for _, header in headers(batch)]
 
@@ -293,7 +298,7 @@ def fetch_now(double: Double, broker: Broker, request: fetch.FetchRequest) -> tu
         parts = []
         for one in topic.partitions:
             found = double.find(broker, topic.topic, one.partition)
-            code, records, high = 0, b"", -1
+            code, records, high, parting = 0, b"", -1, None
             if isinstance(found, int):
                 code = found
             elif one.current_leader_epoch >= 0 and one.current_leader_epoch != found.epoch:
@@ -301,12 +306,18 @@ def fetch_now(double: Double, broker: Broker, request: fetch.FetchRequest) -> tu
                 code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
             elif not found.start <= one.fetch_offset <= found.end:
                 code = ErrorCode.OFFSET_OUT_OF_RANGE
+            elif (end := found.end_of_epoch(one.last_fetched_epoch)) < one.fetch_offset:
+                parting = fetch.FetchEpochEndOffset(epoch=one.last_fetched_epoch, end_offset=end)
             else:
                 records, high = found.read(one.fetch_offset, one.partition_max_bytes), found.end
-            has_news |= bool(code or records)
+            has_news |= bool(code or records or parting)
             parts.append(
                 fetch.PartitionData(
-                    partition_index=one.partition, error_code=code, high_watermark=high, records=records
+                    partition_index=one.partition,
+                    error_code=code,
+                    high_watermark=high,
+                    records=records,
+                    diverging_epoch=parting,
                 )
             )
         answered.append(fetch.FetchableTopicResponse(topic=topic.topic, partitions=parts))

@@ -114,6 +114,23 @@ def test_an_offset_out_of_range_follows_the_policy(run: Any) -> None:
     run(story())
 
 
+def test_what_was_taken_back_and_written_anew_is_read_again(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            options = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20}
+            async with Consumer(double.servers, topics=["t"], **options) as consumer:
+                assert await take(consumer, 20) == list(range(20))
+                del log.batches[1:]
+                log.end, log.epoch = 10, 1
+                fill(log, 15)
+                assert await take(consumer, 15) == list(range(15)), "offsets 10 to 24, of which ten are new"
+                assert await consumer.position(T0) == 25
+
+    run(story())
+
+
 def test_a_moved_and_a_dead_leader_cost_only_time(run: Any) -> None:
     async def story() -> None:
         async with Double(3) as double:

@@ -194,6 +194,29 @@ def test_a_batch_given_up_makes_the_rest_begin_anew(run: Any) -> None:
     run(story())
 
 
+def test_batches_over_the_topics_limit_are_split(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+
+            def hook(broker: Any, api: int, request: Any) -> Any:
+                if api == Api.PRODUCE and len(request.topic_data[0].partition_data[0].records) > 1000:
+                    return refusal(request, ErrorCode.MESSAGE_TOO_LARGE)
+                return None
+
+            double.hook = hook
+            async with Producer(double.servers, retry_backoff_ms=1, linger_ms=5) as producer:
+                sent = [producer.send("t", b"%d" % n * 20) for n in range(500)]
+                refused = producer.send("t", b"x" * 2000)
+                receipts = await asyncio.gather(*sent)
+                with pytest.raises(MessageTooLarge):
+                    await refused
+            assert [receipt.offset for receipt in receipts] == list(range(500))
+            assert values(log) == [b"%d" % n * 20 for n in range(500)]
+
+    run(story())
+
+
 def test_what_is_not_acknowledged_in_time_fails(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double:

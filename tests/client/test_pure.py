@@ -185,6 +185,26 @@ def test_after_a_gap_only_what_is_certain_is_numbered_anew() -> None:
     assert lane.take() is three and three.sequence == 0 and three.identity == Identity(8, 0)
 
 
+def test_a_batch_that_is_too_large_goes_again_in_halves_under_its_numbers() -> None:
+    accumulator, lane = accumulated(6)
+    one, two, three = lane.take(), lane.take(), lane.take()
+    assert accumulator.split(one)
+    assert not one.tokens and accumulator.used == 720
+    assert lane.failed(two, error_for(45), 0.0)
+    assert lane.failed(three, error_for(45), 0.0)
+    first, second = lane.take(), lane.take()
+    assert [(half.tokens, half.sequence, half.builder.count) for half in (first, second)] == [
+        ([0], 0, 1),
+        ([1], 1, 1),
+    ]
+    assert [record.timestamp for record in iterate(second.builder.build())] == [1]
+    assert not accumulator.split(first), "one record is the least"
+    assert lane.failed(second, error_for(45), 0.0), "the other half is under way"
+    assert lane.failed(first, error_for(7), 0.0)
+    assert [lane.take() for _ in range(4)] == [first, second, two, three]
+    assert first.is_uncertain and [batch.sequence for batch in (two, three)] == [2, 4]
+
+
 def test_what_is_late_is_told_once() -> None:
     accumulator, lane = accumulated(4)
     sent = lane.take()

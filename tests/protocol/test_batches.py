@@ -129,6 +129,10 @@ def test_a_leader_takes_what_is_within_the_topics_limits() -> None:
     assert code_of(data, ProduceLimits(1 << 20, timestamp_from=1000, timestamp_until=1002)) is None
     assert code_of(data, ProduceLimits(1 << 20, timestamp_from=1001)) == ErrorCode.INVALID_TIMESTAMP
     assert code_of(data, ProduceLimits(1 << 20, timestamp_until=1001)) == ErrorCode.INVALID_TIMESTAMP
+    timeless = bytearray(data)
+    timeless[27:43] = b"\xff" * 16
+    seal(timeless, 0, len(timeless))
+    assert code_of(timeless, ProduceLimits(1 << 20, timestamp_from=1001)) is None, "no time is never wrong"
     zstd = changed(batch(), 21, ">h", 4)
     assert code_of(zstd, LIMITS) is None
     assert code_of(zstd, ProduceLimits(1 << 20, zstd_allowed=False)) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -1,5 +1,6 @@
 """The files in which a broker remembers who it was."""
 
+import errno
 import stat
 from pathlib import Path
 from uuid import UUID
@@ -129,4 +130,31 @@ def test_the_session_is_kept_for_this_user_only(tmp_path: Path) -> None:
     assert found is not None
     assert found.client_id == (0x10000000000ABCD, b"\x00secret")
     assert stat.S_IMODE((tmp_path / "d0" / "zookeeper.session").stat().st_mode) == 0o600
+    state.release()
+
+
+class HalfBroken(RealDisk):
+    """A disk on which one directory can no longer be written."""
+
+    def __init__(self, broken: str) -> None:
+        self.broken = broken
+
+    def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
+        if path.startswith(self.broken):
+            raise OSError(errno.EIO, "no more")
+        super().replace(path, data, sync, mode)
+
+
+def test_a_note_is_written_wherever_it_can_be(tmp_path: Path) -> None:
+    state = load(tmp_path)
+    state.write(Verdict(4, 2), flush_mode=False)
+    known = dir_ids(state)
+    state.disk = HalfBroken(str(tmp_path / "d0"))
+    state.note_doubt(None, "d0 has failed")
+    state.release()
+    state = load(tmp_path)
+    assert state.verdict(4, known).intact_since == 5, "d1 has the note"
+    state.disk = HalfBroken(str(tmp_path))
+    with pytest.raises(OSError):
+        state.note_doubt(T0, "nobody can write it down")
     state.release()

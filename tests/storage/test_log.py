@@ -1,8 +1,10 @@
 """A log in use: appends, reads, cuts, disk trouble."""
 
 import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event, Thread, current_thread, main_thread
 
 import pytest
 
@@ -306,3 +308,58 @@ def test_retention_takes_old_segments_and_their_files_go_later(place: Place) -> 
     log = place.start()
     assert (log.start_offset, log.end_offset) == (12, 12)
     assert place.doubts == []
+
+
+def test_a_checkpoint_that_is_being_written_does_not_outlive_a_cut(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        put(place.log, b"x")
+    place.log.flush()
+    writing, go_on = Event(), Event()
+    replace = place.disk.replace
+
+    def held_back(path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
+        if path.endswith("recovery-point-offset-checkpoint") and not go_on.is_set():
+            writing.set()
+            assert go_on.wait(5)
+        replace(path, data, sync, mode)
+
+    monkeypatch.setattr(place.disk, "replace", held_back)
+    checkpoint = Thread(target=place.logs.checkpoint_recovery_points)
+    cut = Thread(target=place.log.truncate_to, args=(1,))
+    checkpoint.start()
+    assert writing.wait(5)
+    cut.start()
+    cut.join(0.2)
+    go_on.set()
+    checkpoint.join(5)
+    cut.join(5)
+    assert place.log.end_offset == 1
+    place.die()
+    place.start()
+    assert place.doubts == [], "the file must not promise more than the cut has left"
+
+
+def test_a_thread_and_the_loop_may_write_the_epochs_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(place.log, b"x")
+    writing, go_on, fsync = Event(), Event(), os.fsync
+
+    def held_back(fd: int) -> None:
+        if current_thread() is not main_thread():
+            writing.set()
+            assert go_on.wait(5)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", held_back)
+    place.log.assign_epoch(3)
+    transition = Thread(target=place.log.save_epochs)
+    transition.start()
+    assert writing.wait(5)
+    place.log.move_start(1)  # a retention pass
+    go_on.set()
+    transition.join(5)
+    assert not place.log.failed
+    assert place.disk.listdir(f"{place.root}/t-0").count("leader-epoch-checkpoint") == 1

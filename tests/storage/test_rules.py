@@ -95,8 +95,11 @@ def test_the_silent_and_the_surplus_are_forgotten() -> None:
         states.update(header(0)._replace(producer_id=pid, max_timestamp=pid), pid)
     assert states.get(2) is None
     assert len(states) == 2
-    assert states.expire(12, 10) == 1
+    assert states.expire(1000, 10) == 0, "timestamps are the producers' own: old ones are no silence"
+    states.update(header(0)._replace(producer_id=3, max_timestamp=0), 9)
+    assert states.expire(1011, 10) == 1
     assert states.get(3) is not None
+    assert states.expire(1022, 10) == 1
 
 
 DEFAULTS = StorageConfig()

@@ -1,0 +1,103 @@
+"""Replicas of topics that are no more, and followers that do not say whom they follow."""
+
+import asyncio
+import sys
+from pathlib import Path
+from uuid import UUID
+
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.kinds import BrokerId, Epoch, Offset
+from strandline.protocol.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
+from strandline.protocol.messages.fetch import ReplicaState
+from strandline.replication.effects import RestartAt, Truncate
+from strandline.replication.follower import AskRecords, Follower
+from strandline.storage.epochs import EpochHistory
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import TOPIC_ID, TP, ask, batch, cluster, fetch, fetched, outcome, produce
+
+FULL = 2
+
+
+def whole(kind: type, epoch: int, **more: object) -> object:
+    return kind(controller_id=1, controller_epoch=epoch, broker_epoch=1, type=FULL, **more)
+
+
+def test_a_full_command_sets_unknown_topics_aside_and_no_others(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 1) as stage:
+            await stage.elect(1, [1])
+            member = stage.members[1]
+            client = await member.connect()
+            assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
+            empty = {"topic_states": [], "live_leaders": []}
+            await ask(member.control, whole(LeaderAndIsrRequest, 1, **empty))
+            assert member.replicas.find(TP) is not None, (
+                "the topic is known; that it is not named proves nothing"
+            )
+            await ask(member.control, whole(LeaderAndIsrRequest, 2, **empty))
+            assert member.replicas.find(TP) is not None, "this controller has not told about topics yet"
+            await ask(member.control, whole(UpdateMetadataRequest, 2, topic_states=[], live_brokers=[]))
+            assert TOPIC_ID not in member.broker.metadata.names
+            await ask(member.control, whole(LeaderAndIsrRequest, 2, **empty))
+            assert member.replicas.find(TP) is None and member.logs.get(TP) is None
+            (kept,) = [path for path in (tmp_path / "1").iterdir() if path.name.endswith("-stray")]
+            assert any(path.stat().st_size for path in kept.glob("*.log")), "nothing is deleted"
+            assert member.replicas.name_of(TOPIC_ID) is None
+            await client.close()
+
+    asyncio.run(story())
+
+
+def test_a_fetch_by_the_id_of_an_earlier_topic_gets_nothing_of_this_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 1) as stage:
+            await stage.elect(1, [1])
+            member = stage.members[1]
+            client = await member.connect()
+            assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
+            member.logs.get(TP).topic_id = UUID(int=8)
+            answer = fetched(await ask(client, fetch(0)))
+            assert (answer.error_code, len(answer.records or b"")) == (ErrorCode.INCONSISTENT_TOPIC_ID, 0)
+            await client.close()
+
+    asyncio.run(story())
+
+
+def test_a_follower_that_names_no_epoch_counts_for_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.members[2].server.stop()
+            member = stage.members[1]
+            stage.epoch += 1
+            await stage.tell(member, 1, [1, 2], 0)
+            client = await member.connect()
+            pending = asyncio.ensure_future(ask(client, produce(batch(b"a"), timeout_ms=300)))
+            await asyncio.sleep(0.05)
+            forged = fetch(1, replica_state=ReplicaState(replica_id=2, replica_epoch=1))
+            answer = fetched(await ask(member.control, forged))
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert outcome(await pending)[0] == ErrorCode.REQUEST_TIMED_OUT
+            assert member.partition.high_watermark == 0
+            await client.close()
+
+    asyncio.run(story())
+
+
+class EmptyLog:
+    start_offset = end_offset = 100
+    generation = 0
+    epochs = EpochHistory([])
+
+
+def test_an_empty_log_beyond_the_leaders_end_begins_where_the_leader_does() -> None:
+    follower = Follower(EmptyLog(), BrokerId(2), Epoch(3), Offset(100))
+    question = follower.question()
+    assert isinstance(question, AskRecords) and question.offset == 100
+    assert follower.out_of_range(question, Offset(40)) == (RestartAt(Offset(40)),)
+
+
+def test_a_cut_below_the_first_record_empties_the_log() -> None:
+    follower = Follower(EmptyLog(), BrokerId(2), Epoch(3), Offset(100))
+    follower.truncated(Truncate(Offset(50), settled=True))
+    assert follower.high_watermark == 100
