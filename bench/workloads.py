@@ -37,7 +37,7 @@ def running(kind: type[System], brokers: int) -> Iterator[System]:
 
 
 def warm_memory(directory: Path, size: int = 3 << 30, piece: int = 128 << 10) -> None:
-    """Touch the page cache that the logs will use: memory not touched lately is ten times as dear to write."""
+    """Touch the page cache that the logs will use: untouched memory is ten times as dear to write."""
     path, data = directory / "warm", b"w" * piece
     with path.open("wb", buffering=0) as file:
         for _ in range(size // piece):

@@ -92,6 +92,26 @@ class Checks:
         hosted = self.world.nodes[id].broker.replicas.partitions
         return [hosted[tp] for tp in sorted(hosted)]
 
+    def spares(self, id: int, lossy: tuple[int, int] | None) -> bool:
+        """Whether b`id` may lose data: whoever did before is whole again, and another holds what counts."""
+        states = [self._state(tp) for tp in self.world.workload.partitions]
+        if any(state is None or not set(state["isr"]) - {id} for state in states):
+            return False
+        return lossy is None or all(self._has_recovered(*lossy, state) for state in states if state)
+
+    def leader(self, tp: TopicPartition) -> int:
+        """Whom ZooKeeper names; -1 if nobody."""
+        state = self._state(tp)
+        return -1 if state is None else int(state["leader"])
+
+    def incarnation(self, id: int) -> int:
+        """The latest that this broker has registered in."""
+        node = self.world.zookeeper.nodes.get(f"/brokers/incarnations/{id}")
+        return node.version if node else 0
+
+    def _has_recovered(self, id: int, before: int, state: dict[str, Any]) -> bool:
+        return id in state["isr"] and bool(state["isr_epochs"].get(str(id), -1) > before)
+
     # ------------------------------------------------------------ at the end
 
     async def wait_healed(self, within_s: float) -> None:

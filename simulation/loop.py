@@ -3,7 +3,8 @@
 The programs under test are unchanged: they sleep, time out, serve and connect as ever, and this loop
 answers instead of the kernel. To wait is to move the clock to the next timer. A *host* stands for one
 process: what it starts is its own (a context variable says so), and when it crashes its timers never
-fire again, its tasks end, and every door to the world is shut to it.
+fire again, its tasks end, and every door to the world is shut to it. A host that is stopped (as by
+SIGSTOP) stands still: its timers, and what arrives for it, wait until it goes on.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Host:
 
     def __init__(self, name: str) -> None:
         self.name, self.alive = name, True
+        self.stopped = False
+        self.held: list[tuple[Callable[[], None], contextvars.Context]] = []  # what it missed while stopped
 
     def __repr__(self) -> str:
         return f"{self.name}{'' if self.alive else ' (dead)'}"
@@ -128,15 +131,21 @@ class SimLoop(asyncio.BaseEventLoop):
         Real time moves while a program looks at the clock; here it would look at the same instant for ever.
         """
         when = _not_before(when)
-        host = (context or contextvars.copy_context()).get(HOST, OUTSIDE)
+        context = context or contextvars.copy_context()
+        host = context.get(HOST, OUTSIDE)
         if host is OUTSIDE:
             return super().call_at(when, callback, *args, context=context)
 
         def fire() -> None:
-            if host.alive or self.draining:
+            if handle.cancelled() or not (host.alive or self.draining):
+                return
+            if host.stopped and not self.draining:
+                host.held.append((fire, context))
+            else:
                 callback(*args)
 
-        return super().call_at(when, fire, context=context)
+        handle = super().call_at(when, fire, context=context)
+        return handle
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are no events but timers."""
@@ -181,6 +190,13 @@ class SimLoop(asyncio.BaseEventLoop):
         for task in sorted(asyncio.all_tasks(self), key=hash):
             if isinstance(task, SimTask) and task.host is host:
                 task.cancel()
+
+    def resume(self, host: Host) -> None:
+        """A stopped process goes on, with all that it missed, in order."""
+        host.stopped = False
+        held, host.held = host.held, []
+        for fire, context in held:
+            self.call_soon(fire, context=context)
 
     async def create_server(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any

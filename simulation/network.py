@@ -46,6 +46,7 @@ class Network:
         self.listeners: dict[tuple[str, int], tuple[Any, contextvars.Context, Host]] = {}
         self.transports: list[Transport] = []
         self.cuts: set[tuple[str, str]] = set()
+        self.refused: set[tuple[str, str]] = set()
         self.latency_s = (0.0001, 0.002)
 
     def listen(self, host: Host, address: str, port: int, factory: Any) -> Server:
@@ -64,7 +65,7 @@ class Network:
         while (host.name, address) in self.cuts or (address, host.name) in self.cuts:
             await asyncio.sleep(CUT_RETRY_S)  # a cut is looked at as TCP looks at it, by trying
         accept = self.listeners.get((address, port))
-        if accept is None or not host.alive:
+        if accept is None or not host.alive or (host.name, address) in self.refused:
             raise ConnectionRefusedError(111, f"{address}:{port} refuses connections")
         server_factory, context, server_host = accept
         near = Transport(self, host, server_host, factory(), contextvars.copy_context())
@@ -84,8 +85,16 @@ class Network:
         if both:
             self.cuts.add((target, source))
 
+    def refuse(self, one: str, other: str) -> None:
+        """Connections between two hosts end now, and new ones are refused until links heal."""
+        self.refused |= {(one, other), (other, one)}
+        for transport in list(self.transports):
+            if (transport.host.name, transport.remote.name) in self.refused and not transport.dead:
+                transport.arrive(None)
+
     def heal(self) -> None:
         self.cuts.clear()
+        self.refused.clear()
 
     def crash(self, host: Host) -> None:
         self.listeners = {key: value for key, value in self.listeners.items() if value[2] is not host}

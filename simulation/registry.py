@@ -8,6 +8,7 @@ caller has given up: `Unknown` means unknown here too.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from .zookeeper import Session, SimZooKeeper
 ADDRESS = "zookeeper"
 LATENCY_S = (0.0002, 0.004)
 BEATS_PER_SESSION = 6
+CONNECT_S_MAX = 30.0
 
 
 class SimRegistry:
@@ -46,6 +48,7 @@ class SimRegistry:
         self._previous = previous_session
         self._session: Session | None = None
         self._host: Host = current_host()
+        self._context = contextvars.copy_context()  # whoever makes a watch fire: it is told here
         self._listeners: list[Listener] = []
         self._generation = 0
         self._state = SessionState.SUSPENDED
@@ -76,10 +79,13 @@ class SimRegistry:
 
     async def start(self) -> None:
         """Close the predecessor's session and open one."""
-        async with asyncio.timeout(30):
-            while self._is_cut():
-                await asyncio.sleep(0.05)  # the link is tried, as kazoo tries it
-            await asyncio.sleep(self._delay())
+        try:
+            async with asyncio.timeout(CONNECT_S_MAX):
+                while self._is_cut():
+                    await asyncio.sleep(0.05)  # the link is tried, as kazoo tries it
+                await asyncio.sleep(self._delay())
+        except TimeoutError as error:
+            raise RegistryUnreachable(f"no session within {CONNECT_S_MAX:g} s") from error
         if self._closed:
             raise RegistryUnreachable("closed before a session was opened")
         if self._previous is not None:
@@ -157,7 +163,7 @@ class SimRegistry:
 
     def _in_order(self, callback: Callable[..., None], *args: Any) -> None:
         self._answered = max(self._answered + ORDER_S, self._loop.now + self._delay())
-        self._loop.call_at(self._answered, callback, *args)
+        self._loop.call_at(self._answered, callback, *args, context=self._context)
 
     def _armed(self, watch: Watch | None) -> Watch | None:
         if watch is None:

@@ -13,7 +13,7 @@ from ..client.admin import Admin
 from ..client.consumer import Consumer
 from ..client.producer import Producer
 from ..client.shapes import Receipt
-from ..protocol.errors import ApiError
+from ..protocol.errors import ApiError, InvalidReplicationFactor
 from ..protocol.kinds import TopicPartition
 from .loop import Host
 
@@ -56,7 +56,12 @@ class Workload:
 
     async def _create(self) -> None:
         async with asyncio.timeout(60), Admin(BOOTSTRAP, random=self._chance()) as admin:
-            await admin.create_topic(TOPIC, PARTITIONS, 3, configs={"min.insync.replicas": "2"})
+            while True:
+                try:
+                    await admin.create_topic(TOPIC, PARTITIONS, 3, configs={"min.insync.replicas": "2"})
+                    break
+                except InvalidReplicationFactor:
+                    await asyncio.sleep(0.1)  # not all brokers are there yet
 
     async def _produce(self) -> None:
         draw = self._chance()

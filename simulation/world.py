@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import hashlib
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -30,6 +31,11 @@ START_WALL_MS = 1_700_000_000_000
 RESTART_S = 1.0
 """When whoever runs the brokers starts one again that could not start."""
 FAULTS = 12
+PAUSE_S = (0.2, 2 * SESSION_S)
+LANDED_S = 0.05
+"""When whatever a dead process has sent has arrived."""
+FIRST_KINDS = ("crash", "bounce", "bounce", "cut", "isolate", "heal")
+KINDS = (*FIRST_KINDS, "pause", "power_loss", "behead", "exile")
 HEAL_WITHIN_S = 90.0
 SETTINGS = (
     "default.replication.factor=3",
@@ -74,8 +80,9 @@ class WallClock:
 class World:
     """Three brokers under one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kinds: Sequence[str] = KINDS) -> None:
         self.seed = seed
+        self.kinds = kinds
         self.loop = SimLoop(seed)
         self.random = self.loop.random
         self.zookeeper = SimZooKeeper()
@@ -83,6 +90,7 @@ class World:
         self.hosts: dict[int, Host] = {}
         self.nodes: dict[int, Node] = {}
         self.boots = dict.fromkeys(BROKERS, 1)
+        self.lossy: tuple[int, int] | None = None  # who lost power last, and in which incarnation
         self.faults: dict[str, int] = {}
         self.trace: list[str] = []
         self.checks = Checks(self)
@@ -143,7 +151,7 @@ class World:
         """A number of faults at drawn moments; at least two brokers stay alive most of the time."""
         for _ in range(FAULTS):
             await asyncio.sleep(self.random.expovariate(0.6))
-            kind = self.random.choice(("crash", "bounce", "bounce", "cut", "isolate", "heal"))
+            kind = self.random.choice(self.kinds)
             self.faults[kind] = self.faults.get(kind, 0) + 1
             await getattr(self, f"_{kind}")()
             for id in BROKERS:
@@ -175,6 +183,65 @@ class World:
         self.note("all links heal")
         self.loop.network.heal()
 
+    async def _pause(self) -> None:
+        """SIGSTOP, and SIGCONT after a while that may outlast the session."""
+        id = self.random.choice(BROKERS)
+        pause_s = self.random.uniform(*PAUSE_S)
+        if self.lives(id):
+            self.note(f"b{id} is stopped")
+            self.hosts[id].stopped = True
+            self.loop.call_later(pause_s, self._resume, self.hosts[id])
+
+    def _resume(self, host: Host) -> None:
+        if host.stopped:
+            self.note(f"{host.name} goes on")
+            self.loop.resume(host)
+
+    async def _power_loss(self) -> None:
+        """A machine forgets what was not synced.
+
+        One at a time, while another replica still holds what was promised, and ZooKeeper has noticed before
+        the next fault: who may lead when every member of an ISR has lost data is not decided here.
+        """
+        id = self.random.choice(BROKERS)
+        self.crash(id)
+        await asyncio.sleep(LANDED_S)
+        if not self.lives(id) and self.checks.spares(id, self.lossy):
+            self.note(f"b{id} has lost power")
+            self.lossy = id, self.checks.incarnation(id)
+            self.boots[id] += 1
+            self.disks[id].lose_power(self.random.random())
+            self._forget_session(id)
+
+    def _forget_session(self, id: int) -> None:
+        registration = self.zookeeper.nodes.get(f"/brokers/ids/{id}")
+        if registration is not None:
+            self.zookeeper.end(registration.owner)
+
+    async def _behead(self) -> None:
+        """A leader dies, and then its successor, before all have heard what it holds."""
+        tp = self.random.choice(self.workload.partitions)
+        leader = self.checks.leader(tp)
+        if len(self.hosts) == len(BROKERS) and leader in self.hosts:
+            self.crash(leader)
+            for _ in range(200):
+                await asyncio.sleep(0.005)
+                if (successor := self.checks.leader(tp)) not in (leader, -1):
+                    await asyncio.sleep(self.random.uniform(0.0, 0.02))
+                    self.crash(successor)
+                    self.start(leader)
+                    break
+
+    async def _exile(self) -> None:
+        """A leader reaches neither ZooKeeper nor one of its followers, only the other one."""
+        leader = self.checks.leader(self.random.choice(self.workload.partitions))
+        follower = self.random.choice([id for id in BROKERS if id != leader])
+        self.note(f"b{leader} is cut from b{follower}, then from ZooKeeper")
+        self.loop.network.cut(f"b{leader}", f"b{follower}")
+        await asyncio.sleep(self.random.uniform(0.0, 3.0))
+        self.loop.network.cut(f"b{leader}", ADDRESS)
+        await asyncio.sleep(2 * SESSION_S)
+
     # ------------------------------------------------------------ the story
 
     async def story(self) -> None:
@@ -186,6 +253,8 @@ class World:
         await self.chaos()
         self.note("the faults are over")
         self.loop.network.heal()
+        for host in self.hosts.values():
+            self._resume(host)
         for id in BROKERS:
             if not self.lives(id):
                 self.start(id)
@@ -236,6 +305,6 @@ class World:
         raise structlog.DropEvent
 
 
-def run_seed(seed: int) -> Outcome:
-    """One seed in a fresh world."""
-    return World(seed).run()
+def run_seed(seed: int, kinds: Sequence[str] = KINDS) -> Outcome:
+    """One seed in a fresh world, in which faults of these kinds are drawn."""
+    return World(seed, kinds).run()

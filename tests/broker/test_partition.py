@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from strandline.broker.host import Role
+from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
 from strandline.protocol.kinds import TopicPartition
 from strandline.storage.disk import DiskFailed, DiskFull
@@ -60,6 +61,22 @@ def test_nothing_is_acknowledged_before_it_is_flushed_if_so_configured(tmp_path:
             for member in stage.members.values():
                 assert member.partition.log.flushed_offset == 2
             await client.close()
+
+    asyncio.run(story())
+
+
+def test_a_follower_flushes_what_it_has_before_it_says_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2, storage={"flush_before_ack": True}) as stage:
+            await stage.elect(1, [1, 2])
+            for member in stage.members.values():  # what an earlier leader left in memory
+                records = memoryview(bytearray(batch(b"a")))
+                member.partition.log.append(records, read_header(records), 0, 1000)
+            assert [m.partition.log.flushed_offset for m in stage.members.values()] == [0, 0]
+            await stage.elect(1, [1, 2])
+            follower = stage.members[1].partition.leading.progress_of(2)
+            await until(lambda: follower.end_offset == 1)
+            assert stage.members[2].partition.log.flushed_offset == 1
 
     asyncio.run(story())
 

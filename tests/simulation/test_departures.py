@@ -1,0 +1,131 @@
+"""Scripted worlds: what is not left to chance about controllers, stops and power."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from strandline.controller.unseated import Unseated
+from strandline.simulation.registry import ADDRESS
+from strandline.simulation.world import BROKERS, World
+
+
+def play(story: Callable[[World], Awaitable[None]], seed: int = 5) -> World:
+    world = World(seed)
+
+    async def scripted() -> None:
+        for id in BROKERS:
+            world.start(id)
+        await world.workload.begin()
+        await asyncio.sleep(2)
+        await story(world)
+
+    world.story = scripted  # type: ignore[method-assign]
+    outcome = world.run()
+    assert outcome.violation is None, outcome.violation
+    return world
+
+
+def controller(world: World) -> int:
+    return next(id for id, node in world.nodes.items() if node.broker.controller.active)
+
+
+def count(world: World, what: str) -> int:
+    return sum(f": {what}" in line for line in world.trace)
+
+
+def test_a_broker_that_cannot_reach_the_controller_does_not_take_its_seat() -> None:
+    async def story(world: World) -> None:
+        first = controller(world)
+        other = next(id for id in BROKERS if id != first)
+        world.crash(other)
+        world.loop.network.cut(f"b{first}", f"b{other}")
+        await asyncio.sleep(0.5)
+        world.start(other)
+        await asyncio.sleep(10)
+        assert controller(world) == first
+
+    assert count(play(story), "controller_succeeded") == 0
+
+
+def test_a_dead_controller_has_a_successor_within_half_a_second() -> None:
+    async def story(world: World) -> None:
+        first = controller(world)
+        world.crash(first)
+        await asyncio.sleep(0.5)
+        assert controller(world) != first
+
+    assert count(play(story), "controller_succeeded") == 1
+
+
+def test_two_brokers_that_reset_each_others_connections_do_not_fight_for_the_seat() -> None:
+    async def story(world: World) -> None:
+        first = controller(world)
+        other = next(id for id in BROKERS if id != first)
+        network = world.loop.network
+        for _ in range(80):  # 8 s of a link that lets nothing stand and refuses everything
+            network.refuse(f"b{first}", f"b{other}")
+            await asyncio.sleep(0.1)
+
+    world = play(story)
+    assert count(world, "controller_succeeded") <= 3
+
+
+def test_whoever_is_unseated_waits_longer_each_time() -> None:
+    unseated = Unseated(3.0)
+    unseated.lost(10.0)
+    assert unseated.until == 13.0
+    unseated.lost(14.0)
+    assert unseated.until == 20.0
+    for _ in range(10):
+        unseated.lost(unseated.until)
+    held = unseated.until
+    unseated.lost(held)
+    assert unseated.until == held + 96.0
+    unseated.lost(unseated.until + 97.0)
+    assert unseated.until == held + 96.0 + 97.0 + 3.0
+
+
+@pytest.mark.parametrize("waited_s", [0.1, 8.0])
+@pytest.mark.parametrize("id", [1, 2])
+def test_a_broker_that_reaches_nobody_stops_soon_and_clean(id: int, waited_s: float) -> None:
+    async def story(world: World) -> None:
+        for far in (ADDRESS, *(f"b{other}" for other in BROKERS if other != id)):
+            world.loop.network.cut(f"b{id}", far)
+        await asyncio.sleep(waited_s)
+        began = world.loop.now
+        await world.loop.spawn(world.hosts[id], world.nodes[id].stop())
+        assert world.loop.now - began < 6
+        assert world.disks[id].exists("/data/.kafka_cleanshutdown")
+        world.nodes.pop(id)
+
+    play(story)
+
+
+def test_a_stopped_process_misses_nothing_and_goes_on() -> None:
+    async def story(world: World) -> None:
+        node = world.nodes[2]
+        world.hosts[2].stopped = True
+        turns = node.broker.replicas.high_watermarks()
+        await asyncio.sleep(1.0)
+        assert node.broker.replicas.high_watermarks() == turns
+        world.loop.resume(world.hosts[2])
+        await asyncio.sleep(1.0)
+        assert node.broker.replicas.high_watermarks() != turns
+        await world.checks.wait_healed(20)
+
+    play(story)
+
+
+def test_a_loss_of_power_is_seen_and_made_up_for() -> None:
+    async def story(world: World) -> None:
+        await world._power_loss()
+        assert world.lossy is not None
+        id, before = world.lossy
+        world.start(id)
+        await world.checks.wait_healed(20)
+        assert world.nodes[id].broker.incarnation > before
+        await world.workload.finish()
+        await world.checks.judge()
+
+    play(story)
