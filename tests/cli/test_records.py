@@ -1,6 +1,7 @@
 """`strandline produce` and `consume`: lines in, lines out: in three formats, by offset, for ever."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,10 @@ def test_follow_shows_what_comes_and_stdin_is_sent_as_it_comes(strandline, topic
     line = [sys.executable, "-m", "strandline.cli.main"]
     pipes = {"stdout": subprocess.PIPE, "stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     reading = subprocess.Popen(
-        [*line, "consume", topic, "--follow", "--from-beginning"], env=strandline.environment, **pipes
+        [*line, "consume", topic, "--follow", "--from-beginning"],
+        env=strandline.environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
+        **pipes,
     )
     writing = subprocess.Popen([*line, "produce", topic], env=strandline.environment, **pipes)
     try:

@@ -127,7 +127,7 @@ class KafkaPythonSender:
 
 
 def _polled(consumer: Any) -> list[Read]:
-    batches = consumer.poll(timeout_ms=200).values()
+    batches = consumer.poll(timeout_ms=1000).values()  # its joins and commits must fit into a poll
     return [
         Read(one.partition, one.offset, Row(one.key, one.value, tuple(one.headers)))
         for batch in batches

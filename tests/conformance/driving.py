@@ -76,7 +76,7 @@ class Driver(Protocol):
     def sender(self, topic: str) -> AbstractContextManager[Sender]: ...
 
 
-def until(true: Callable[[], object], what: str, wait_s: float = 30) -> None:
+def until(true: Callable[[], object], what: str, wait_s: float = 60) -> None:
     """Wait until `true()`; fail with `what` was waited for."""
     deadline = time.monotonic() + wait_s
     while not true():

@@ -218,7 +218,7 @@ REFUSED = {
     "empty records": (with_records(b""), ErrorCode.INVALID_RECORD),
     "two batches": (with_records(BATCH + BATCH), ErrorCode.INVALID_RECORD),
     "batch cut short": (with_records(BATCH[:-4]), ErrorCode.CORRUPT_MESSAGE),
-    "half a header": (with_records(BATCH[:30]), ErrorCode.INVALID_RECORD),
+    "half a header": (with_records(BATCH[:30]), ErrorCode.CORRUPT_MESSAGE),
     "old magic": (with_records(BATCH[:16] + b"\1" + BATCH[17:]), ErrorCode.INVALID_RECORD),
 }
 
