@@ -154,18 +154,20 @@ class FrameSplitter:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._held = bytearray()  # the beginning of a frame; replaced, never cut, for frames are views of it
-        self._wanted = SIZE.size  # bytes that `_held` must have before a look is worth it
+        self._pieces: list[bytes] = []  # the beginning of a frame, joined once, when all is there
+        self._have = 0  # bytes in `_pieces`
+        self._wanted = SIZE.size  # bytes that must be there before a look is worth it
 
     def feed(self, data: Buffer) -> list[memoryview]:
         """The frames that `data` completes, as views that stay valid."""
-        if self._held:
-            self._held += data
-            if len(self._held) < self._wanted:
+        whole = data if isinstance(data, bytes) else bytes(data)
+        if self._pieces:
+            self._pieces.append(whole)
+            self._have += len(whole)
+            if self._have < self._wanted:
                 return []
-            view = memoryview(self._held)
-        else:
-            view = memoryview(data if isinstance(data, bytes) else bytes(data))
+            whole = b"".join(self._pieces)
+        view = memoryview(whole)
         frames: list[memoryview] = []
         pos, end = 0, len(view)
         self._wanted = SIZE.size
@@ -179,5 +181,6 @@ class FrameSplitter:
             pos += SIZE.size
             frames.append(view[pos : pos + size])
             pos += size
-        self._held = bytearray(view[pos:])
+        self._pieces = [whole[pos:]] if pos < end else []
+        self._have = end - pos
         return frames
