@@ -202,7 +202,7 @@ def fetched(pom: Path, name: str) -> Path:
             "dependency:copy-dependencies",
             f"-DoutputDirectory={folder}",
         ]
-        subprocess.run(line, check=True)
+        subprocess.run(line, check=True, stdout=sys.stderr)
     return folder
 
 
