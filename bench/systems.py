@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def settings(brokers: int) -> dict[str, str]:
     }
 
 
-class System:
+class System(ABC):
     """A running system: brokers by id, with what they cost."""
 
     name = ""
@@ -77,18 +78,21 @@ class System:
             self.signal(id, signal.SIGKILL)
         self.zookeeper.kill()
 
+    @abstractmethod
     def start_broker(self, id: int) -> None:
-        raise NotImplementedError
+        """Start one broker; it is ready when it answers."""
 
+    @abstractmethod
     def pid(self, id: int) -> int:
-        raise NotImplementedError
+        """The process of one broker."""
 
+    @abstractmethod
     def signal(self, id: int, sign: signal.Signals) -> None:
-        raise NotImplementedError
+        """Send a signal to one broker; SIGKILL is waited for."""
 
+    @abstractmethod
     def wait_ended(self, id: int) -> None:
         """Wait until a broker that was told to stop has ended."""
-        raise NotImplementedError
 
     def wait_ready(self, brokers: int, wait_s: float = 60) -> None:
         """Wait until `brokers` brokers are known to a client."""

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 UNSENT_BYTES_MAX = 1 << 20  # answered but not written; beyond it nothing more is executed for this peer
-SMALL_FRAME_BYTES_MAX = (
-    4 << 20
-)  # of a request without records: what is made of it may take forty times as much
+SMALL_FRAME_BYTES_MAX = 4 << 20  # without records: what is made of it may take forty times as much
 WRITE_HIGH_WATER_BYTES = 256 << 10
 MEMORY_IDLE_S = 10.0
 LINGER_S = 5.0  # for the last answers, once a connection is closed on our side
