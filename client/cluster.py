@@ -78,11 +78,14 @@ class Cluster:
             raise
 
     async def stop(self) -> None:
-        """Close all connections and end the background work."""
-        await self.links.close()
-        await self.tasks.stop()
-        for waiter in self._waiters:
-            waiter.cancel()
+        """End the background work, then close all connections: a dial that lives on would open another."""
+        self.links.hush()
+        try:
+            await self.tasks.stop()
+        finally:
+            await self.links.close()
+            for waiter in self._waiters:
+                waiter.cancel()
 
     def now(self) -> float:
         """Monotonic time."""

@@ -94,9 +94,12 @@ class Links:
         async with asyncio.timeout_at(deadline):
             return await asyncio.shield(self.dial(address, channel))
 
-    async def close(self) -> None:
-        """Close every connection."""
+    def hush(self) -> None:
+        """Tell nobody any more what opens or is lost: the owner is about to end."""
         self.on_lost = self.on_open = lambda address: None
+
+    async def close(self) -> None:
+        """Close every connection. The tasks that dial must have ended."""
         for connection in list(self._open.values()):
             await connection.close()
 

@@ -11,12 +11,15 @@ import pytest
 from double import SWALLOW, Double
 
 from strandline.client import Admin, NewTopic, TopicAlreadyExists, TopicPartition, UnknownTopicOrPartition
+from strandline.client.cluster import Cluster
+from strandline.client.config import ClientConfig
 from strandline.client.connection import Connection, ConnectionLost, RequestExpired
 from strandline.client.sync import Admin as BlockingAdmin
 from strandline.client.sync import Consumer, Producer
 from strandline.client.tasks import Tasks
 from strandline.protocol.apis import Api
 from strandline.protocol.messages.metadata import MetadataRequest
+from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 
 @pytest.fixture
@@ -154,3 +157,45 @@ def test_importing_the_client_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )
     assert done.stdout.strip() == "set()"
+
+
+def test_a_dial_under_way_does_not_outlive_the_client(run: Any) -> None:
+    """While one connection takes its time to close, another must not come to be behind the client's back."""
+
+    async def story() -> None:
+        agreed = asyncio.Event()
+
+        async def late(broker: Any) -> None:
+            await agreed.wait()
+
+        async with Double(2) as double:
+            slow, dialled = double.brokers[1], double.brokers[2]
+            double.hook = lambda broker, api, request: (
+                late(broker) if broker is dialled and api == Api.API_VERSIONS else None
+            )
+            cluster = Cluster(ClientConfig(bootstrap_servers=double.servers[:1]))
+            await cluster.start()
+            cluster.links.dial(("127.0.0.1", dialled.port), "main")
+            while not dialled.requests:
+                await asyncio.sleep(0.001)
+            (link,) = slow.links
+            link.transport.pause_reading()
+            connection = cluster.links.ready(("127.0.0.1", slow.port), "main")
+            assert connection is not None
+            connection.submit(unanswered(32 << 20), deadline=cluster.deadline())
+            asyncio.get_running_loop().call_later(0.02, agreed.set)
+            await cluster.stop()
+            agreed.set()
+            async with asyncio.timeout(5):
+                while dialled.links:
+                    await asyncio.sleep(0.001)
+
+    run(story())
+
+
+def unanswered(size: int) -> ProduceRequest:
+    """A request with acks=0 that fills every buffer on its way."""
+    data = PartitionProduceData(index=0, records=bytes(size))
+    return ProduceRequest(
+        acks=0, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])]
+    )
