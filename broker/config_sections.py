@@ -45,6 +45,13 @@ class ReplicationConfig(BaseModel, frozen=True, extra="forbid"):
         kafka="replica.fetch.response.max.bytes",
         help="Bytes of one whole answer to a follower.",
     )
+    fetch_gather_ms: int = option(
+        3,
+        ge=0,
+        le=100,
+        kafka="strandline.replica.fetch.gather.ms",
+        help="A follower that takes much in every answer is answered at most once in so long; 0 at once.",
+    )
     fetch_backoff_ms: int = option(
         1_000,
         ge=0,

@@ -2,8 +2,11 @@
 
 News of a partition put it among the woken ones; at the end of the turn it reads again, once, however many
 of its partitions have changed. A follower has at most one: its next fetch makes this one answer first.
+A follower that takes much in every answer is answered at most every few milliseconds (`Pace`): each round
+costs both brokers the same, however much it carries.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from ..protocol.kinds import BrokerId
@@ -15,19 +18,33 @@ from .waiting import Waiting
 
 Respond = Callable[[list[PartitionData]], FetchResponse]
 
+BULK_BYTES = 32 << 10  # an answer that carries as much is one of many: the next one may gather more
+VAIN_MAX = 8
+TRY_EVERY = 32  # answers, when pauses have been in vain
+TIMER_SLACK_S = 0.0005  # uvloop's timers are exact to a millisecond, either way
+
 
 class ParkedFetch(Waiting):
     """One such fetch."""
 
-    __slots__ = ("_bytes_min", "_exchange", "_host", "_reading", "_respond")
+    __slots__ = ("_bytes_min", "_exchange", "_host", "_pace", "_reading", "_respond", "_timer")
 
-    def __init__(self, exchange: Exchange, reading: Reading, bytes_min: int, respond: Respond) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        reading: Reading,
+        bytes_min: int,
+        respond: Respond,
+        pace: "Pace | None" = None,
+    ) -> None:
         super().__init__()
         self._exchange = exchange
         self._reading = reading
         self._bytes_min = bytes_min
         self._respond = respond
+        self._pace = pace
         self._host: Host | None = None
+        self._timer: asyncio.TimerHandle | None = None  # at the end of a pause, if there was news in it
 
     @property
     def is_replica(self) -> bool:
@@ -48,9 +65,29 @@ class ParkedFetch(Waiting):
         """One of the partitions has news."""
         if self.slot is None:
             return
+        if self._pace is not None and self._pauses(self._pace):
+            return
         found = self._reading.read()
         if self._reading.nbytes >= self._bytes_min or self._reading.must_be_told:
             self._finish(found)
+
+    def _pauses(self, pace: "Pace") -> bool:
+        """Whether this news must wait; it is looked at when the pause ends."""
+        assert self._host is not None, "it was parked"
+        loop = self._host.loop
+        if self._timer is not None:
+            pace.more_came()
+            return True
+        if not pace.holds_back(loop.time()):
+            return False
+        self._timer = loop.call_at(pace.until, self._pause_ended)
+        return True
+
+    def _pause_ended(self) -> None:
+        assert self._host is not None, "it was parked"
+        self._timer = None
+        self._host.woken[self] = None
+        self._host.wake()
 
     def expire(self) -> None:
         self._finish(self._reading.read())
@@ -64,19 +101,67 @@ class ParkedFetch(Waiting):
         assert self._host is not None, "it was parked"
         self._host.deadlines.remove(self)
         self._host.woken.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
         for item in self._reading.wanted:
             if item.partition is not None:
                 item.partition.parked.pop(self, None)
         self._exchange.answer(self._respond(found))
 
 
+class Pace:
+    """How often one follower is answered while it takes much: not before `until`, `gather_s` after the last.
+
+    A pause in which nothing more came was for nothing: a producer waits for each of its acknowledgements.
+    When most pauses are such, they are left out, but for a try now and then. Pure; times are the loop's.
+    """
+
+    __slots__ = ("_answers", "_gather_s", "_held", "_more", "_vain", "until")
+
+    def __init__(self, gather_s: float) -> None:
+        self.until = 0.0
+        self._gather_s = gather_s
+        self._held = False  # news has been held back since the last answer
+        self._more = False  # and more of it has come then
+        self._vain = 0
+        self._answers = 0
+
+    def holds_back(self, now: float) -> bool:
+        """Whether news must wait until `until`."""
+        held = self.until - now > TIMER_SLACK_S
+        self._held = self._held or held
+        return held
+
+    def more_came(self) -> None:
+        """News has come to news that is held back."""
+        self._more = True
+
+    def answered(self, nbytes: int, now: float) -> None:
+        """An answer of so many bytes of records leaves."""
+        if self._held:
+            self._vain = max(self._vain - 2, 0) if self._more else min(self._vain + 1, VAIN_MAX)
+        self._held = self._more = False
+        self._answers += 1
+        worthwhile = self._vain < VAIN_MAX or self._answers % TRY_EVERY == 0
+        self.until = now + self._gather_s if nbytes >= BULK_BYTES and worthwhile else 0.0
+
+
 class ParkedReplicas:
-    """The parked fetch of each follower."""
+    """The parked fetch of each follower, and its pace."""
 
-    __slots__ = ("_parked",)
+    __slots__ = ("_gather_s", "_paces", "_parked")
 
-    def __init__(self) -> None:
+    def __init__(self, gather_s: float) -> None:
+        self._gather_s = gather_s
         self._parked: dict[BrokerId, ParkedFetch] = {}
+        self._paces: dict[BrokerId, Pace] = {}
+
+    def pace_of(self, follower: BrokerId) -> Pace:
+        """The pace that `follower` keeps, over all its fetches."""
+        pace = self._paces.get(follower)
+        if pace is None:
+            pace = self._paces[follower] = Pace(self._gather_s)
+        return pace
 
     def put(self, follower: BrokerId, parked: ParkedFetch) -> None:
         """`follower` waits with this one."""

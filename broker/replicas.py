@@ -98,7 +98,7 @@ class Replicas:
             on_resigned=lambda tp: _tell(self.on_resigned, tp),
         )
         self.partitions: dict[TopicPartition, Partition] = {}
-        self.parked_replicas = ParkedReplicas()
+        self.parked_replicas = ParkedReplicas(replication.fetch_gather_ms / 1000)
         self._names: dict[UUID, str] = {}
         self.fetchers = Fetchers(self.host, replication, self._tasks)
         self._transitions = Transitions(self, self.gate)

@@ -43,7 +43,7 @@ class RequestExpired(ConnectionLost, TimeoutError):
     """The broker did not answer in time; the connection was given up. The effect is unknown."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Made by `Connection.open`; ends by `close()`, by the peer, or by a missed deadline."""
 
     def __init__(self, address: str, client_id: str | None, frame_bytes_max: int) -> None:
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
         answer = await self.request(ApiVersionsRequest(), deadline=deadline, version=API_VERSIONS_FIRST)
         return agree(answer, highest)
 
-    # -- asyncio.Protocol
+    # -- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "writelines")
@@ -169,9 +169,12 @@ class Connection(asyncio.Protocol):
         if sock is not None and getattr(sock, "family", None) in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._splitter.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            for frame in self._splitter.feed(data):
+            for frame in self._splitter.received(nbytes):
                 self._answered(frame)
         except Malformed as trouble:
             log.warning("malformed_answer", broker=self.address, reason=str(trouble))

@@ -21,6 +21,8 @@ SIZE_AND_CORRELATION_FLEXIBLE = struct.Struct(">iiB")
 HEAD = struct.Struct(">hhih")
 ERROR = struct.Struct(">h")
 CORRELATION_MODULUS = 1 << 31
+CHUNK_BYTES_MIN = 16 << 10
+CHUNK_BYTES_MAX = 4 << 20  # of memory for frames that have not come yet
 UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -150,26 +152,38 @@ def _read_response(waiting: Waiting, frame: Buffer) -> tuple[Any, int]:
 
 
 class FrameSplitter:
-    """Cuts a stream of bytes into frames. However they arrive, the work grows with the bytes only."""
+    """Receives a stream of bytes and cuts it into frames. However they arrive, the work grows with the bytes.
+
+    Bytes are received where they stay: memory is filled once, from front to back, so a frame is a view that
+    stays valid. A chunk is as large as the frames have been lately; what is begun at the end of one moves to
+    the next. A large size that is merely claimed costs nothing: memory doubles as bytes really arrive.
+    """
+
+    __slots__ = ("_chunk", "_end", "_start", "_usual", "_wanted", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._pieces: list[bytes] = []  # the beginning of a frame, joined once, when all is there
-        self._have = 0  # bytes in `_pieces`
-        self._wanted = SIZE.size  # bytes that must be there before a look is worth it
+        self._chunk = memoryview(b"")
+        self._start = 0  # of the first frame that is not complete
+        self._end = 0  # of what has been received
+        self._wanted = SIZE.size  # bytes from `_start` that must be there before a look is worth it
+        self._usual = SIZE.size  # bytes that a frame has lately
 
-    def feed(self, data: Buffer) -> list[memoryview]:
-        """The frames that `data` completes, as views that stay valid."""
-        whole = data if isinstance(data, bytes) else bytes(data)
-        if self._pieces:
-            self._pieces.append(whole)
-            self._have += len(whole)
-            if self._have < self._wanted:
-                return []
-            whole = b"".join(self._pieces)
-        view = memoryview(whole)
+    def room(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        left = len(self._chunk) - self._start
+        wanted = self._wanted if self._end > self._start else self._usual
+        if self._end == len(self._chunk) or left < min(wanted, CHUNK_BYTES_MAX):
+            self._move()
+        return self._chunk[self._end :]
+
+    def received(self, count: int) -> list[memoryview]:
+        """`count` bytes were written at the beginning of the last `room()`; the frames that they complete."""
+        self._end += count
         frames: list[memoryview] = []
-        pos, end = 0, len(view)
+        if self._end - self._start < self._wanted:
+            return frames
+        view, pos, end = self._chunk, self._start, self._end
         self._wanted = SIZE.size
         while end - pos >= SIZE.size:
             (size,) = SIZE.unpack_from(view, pos)
@@ -179,8 +193,30 @@ class FrameSplitter:
                 self._wanted = SIZE.size + size
                 break
             pos += SIZE.size
-            frames.append(view[pos : pos + size])
+            frames.append(view[pos : pos + size].toreadonly())
             pos += size
-        self._pieces = [whole[pos:]] if pos < end else []
-        self._have = end - pos
+            self._usual = SIZE.size + size
+        self._start = pos
         return frames
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """The frames that `data` completes, for whoever is handed bytes instead of handing out room."""
+        frames: list[memoryview] = []
+        left = memoryview(data)
+        while left:
+            room = self.room()
+            count = min(len(room), len(left))
+            room[:count] = left[:count]
+            frames += self.received(count)
+            left = left[count:]
+        return frames
+
+    def _move(self) -> None:
+        have = self._end - self._start
+        need = max(self._wanted, have + 1)
+        if need > CHUNK_BYTES_MAX:
+            need = min(need, max(CHUNK_BYTES_MAX, 2 * have))
+        usual = min(self._usual + (self._usual >> 1), CHUNK_BYTES_MAX)
+        chunk = memoryview(bytearray(max(need, usual, CHUNK_BYTES_MIN)))
+        chunk[:have] = self._chunk[self._start : self._end]
+        self._chunk, self._start, self._end = chunk, 0, have

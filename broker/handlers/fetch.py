@@ -43,21 +43,28 @@ def handle(broker: "Broker", exchange: Exchange, request: FetchRequest) -> Fetch
     hints = LeaderHints(broker, exchange.listener.name)
 
     def respond(found: list[PartitionData]) -> FetchResponse:
+        if pace is not None:
+            pace.answered(reading.nbytes, now())
         return _response(hints, wanted, found)
 
     replicas = broker.replicas
+    now = replicas.host.loop.time
+    pace = replicas.parked_replicas.pace_of(fetcher.replica) if fetcher.is_replica else None
     if fetcher.is_replica:
         replicas.parked_replicas.supersede(fetcher.replica)
         reading.acknowledge()
-    found = reading.read()
-    if not wanted or request.max_wait_ms <= 0 or reading.nbytes >= request.min_bytes or reading.must_be_told:
+    at_once = not wanted or request.max_wait_ms <= 0
+    held = pace is not None and not at_once and pace.holds_back(now())
+    found = [] if held else reading.read()
+    if not held and (at_once or reading.nbytes >= request.min_bytes or reading.must_be_told):
         return respond(found)
-    parked = ParkedFetch(exchange, reading, request.min_bytes, respond)
-    deadline = replicas.host.loop.time() + request.max_wait_ms / 1000
-    if not parked.park(replicas.host, deadline):
-        return respond(found)
+    parked = ParkedFetch(exchange, reading, request.min_bytes, respond, pace)
+    if not parked.park(replicas.host, now() + request.max_wait_ms / 1000):
+        return respond(found or reading.read())
     if fetcher.is_replica:
         replicas.parked_replicas.put(fetcher.replica, parked)
+    if held:
+        parked.look_again()
     return None
 
 

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.protocol.apis import Api
-from strandline.protocol.connection import ClientEnd, FrameSplitter, RequestHead, frame_response, parse_head
+from strandline.protocol.connection import (
+    CHUNK_BYTES_MAX,
+    CHUNK_BYTES_MIN,
+    ClientEnd,
+    FrameSplitter,
+    RequestHead,
+    frame_response,
+    parse_head,
+)
 from strandline.protocol.messages import api_versions, fetch, groups, produce
 from strandline.protocol.messages.header import RequestHeader, ResponseHeader
 from strandline.protocol.primitives import Malformed, Slices
@@ -186,3 +194,29 @@ def test_a_large_frame_in_small_pieces_is_looked_at_once() -> None:
     (frame,) = splitter.feed(piece + b"\0\0")
     assert len(frame) == size
     assert [bytes(f) for f in splitter.feed(b"\0\1z")] == [b"z"]
+
+
+def test_a_frame_is_not_written_over_by_those_that_follow() -> None:
+    """Whoever holds a frame holds its bytes, whatever is received later."""
+    splitter = FrameSplitter(1 << 20)
+    sizes = (10, CHUNK_BYTES_MIN, 3, 100_000, 20, 5 * CHUNK_BYTES_MIN, 7)
+    held: list[memoryview] = []
+    for number, size in enumerate(sizes * 3):
+        held += splitter.feed(size.to_bytes(4) + bytes([number]) * size)
+    assert [bytes(frame) for frame in held] == [
+        bytes([number]) * size for number, size in enumerate(sizes * 3)
+    ]
+
+
+def test_a_size_that_is_only_claimed_takes_no_memory() -> None:
+    splitter = FrameSplitter(1 << 30)
+    assert splitter.feed((1 << 30).to_bytes(4)) == []
+    assert len(splitter.room()) <= CHUNK_BYTES_MAX
+
+
+def test_frames_of_one_size_are_received_where_they_stay() -> None:
+    """The second large frame finds room for all of itself at once: nothing is copied on the way."""
+    splitter = FrameSplitter(1 << 20)
+    splitter.feed((300_000).to_bytes(4) + bytes(300_000))
+    splitter.feed((300_000).to_bytes(4) + bytes(300_000))
+    assert len(splitter.room()) >= 300_004
