@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 100
+FAMILY ?= all
 
-.PHONY: setup check test demo simulate bench bench-smoke docs clean
+.PHONY: setup check test storage-long faults demo simulate bench bench-smoke docs clean
 
 setup: $(VENV)/.ready
 
@@ -25,11 +26,17 @@ check: setup
 test: setup
 	$(BIN)/python -m pytest -ra --no-header tests
 
+storage-long: setup
+	$(BIN)/python -m pytest -ra --no-header -m long tests/storage
+
+faults: setup
+	$(BIN)/python -m pytest -ra --no-header -m faults tests/faults
+
 demo: setup
 	$(BIN)/strandline demo
 
 simulate: setup
-	$(BIN)/strandline simulate --seeds $(SEEDS)
+	$(BIN)/strandline simulate --seeds $(SEEDS) --family $(FAMILY) $(if $(MUTANTS),--mutants)
 
 bench-smoke: setup
 	$(BIN)/python -m bench.smoke

@@ -13,8 +13,10 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, model_validator
 
 from ..protocol.kinds import BrokerId
+from ..replication.profiles import DEFAULT, PROFILES, Semantics
 from ..storage.config import StorageConfig
 from ..storage.options import Option, option, options
+from .config_profiles import with_defaults, wrong_profile
 from .config_sections import ControllerConfig, GroupsConfig, ReplicationConfig, ZookeeperConfig
 from .trouble import ConfigError
 
@@ -119,11 +121,28 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
     controlled_shutdown_retry_backoff_ms: int = option(
         5_000, ge=0, kafka="controlled.shutdown.retry.backoff.ms", help="The wait between two such attempts."
     )
+    semantics_profile: str = option(
+        DEFAULT,
+        kafka="strandline.semantics.profile",
+        help="Whose rules hold where descriptions of Kafka disagree: "
+        f"{', '.join(PROFILES)} (docs/profiles.md). The same on all brokers of a cluster.",
+    )
+    semantics_accept_loss: bool = option(
+        False,
+        kafka="strandline.semantics.accept.loss",
+        help="Says that a profile which loses acknowledged records is meant: "
+        f"{', '.join(each.name for each in PROFILES.values() if each.loses)}.",
+    )
     storage: StorageConfig = Field(default_factory=StorageConfig)
     replication: ReplicationConfig = Field(default_factory=ReplicationConfig)
     groups: GroupsConfig = Field(default_factory=GroupsConfig)
     controller: ControllerConfig = Field(default_factory=ControllerConfig)
     zookeeper: ZookeeperConfig
+
+    @property
+    def semantics(self) -> Semantics:
+        """The rules of the profile."""
+        return PROFILES[self.semantics_profile]
 
     @property
     def id(self) -> BrokerId:
@@ -157,6 +176,11 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
         known = parse_endpoints("advertised.listeners", given) if given else self.endpoints
         return tuple(Endpoint(e.listener, e.host, e.port or ports[e.listener]) for e in known)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_defaults_of_its_profile(cls, given: Any) -> Any:
+        return with_defaults(given) if isinstance(given, dict) else given
+
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
         try:
@@ -184,6 +208,7 @@ def parse_endpoints(name: str, text: str) -> tuple[Endpoint, ...]:
 
 def contradictions(config: BrokerConfig) -> Iterator[str]:
     """What is wrong between options, a sentence each."""
+    yield from wrong_profile(config.semantics_profile, config.semantics_accept_loss)
     names = [e.listener for e in config.endpoints]
     yield from _wrong_listeners(config, names)
     if not config.directories:
@@ -269,7 +294,15 @@ class Place:
 
     def value(self, config: BrokerConfig) -> Any:
         """What `config` says."""
-        return getattr(getattr(config, self.section) if self.section else config, self.option.field)
+        return getattr(self._branch(config), self.option.field)
+
+    def is_given(self, config: BrokerConfig) -> bool:
+        """Whether `config` was told so, be it the default."""
+        return self.option.field in self._branch(config).model_fields_set
+
+    def _branch(self, config: BrokerConfig) -> BaseModel:
+        branch: BaseModel = getattr(config, self.section) if self.section else config
+        return branch
 
 
 OPTIONS: dict[str, Place] = {

@@ -23,7 +23,8 @@ PREFACE = """# Configuration
 A broker reads `server.properties` (Kafka's names and format), then the environment, then
 `--override name=value`; the later wins. The variable of `log.segment.bytes` is
 `STRANDLINE_LOG_SEGMENT_BYTES`. An unknown name or a bad value ends the start with one sentence each and
-exit status 2.
+exit status 2. An option that needs no restart can be changed while brokers run, for one or for all
+(`strandline configs alter`); so can what topics have of their own.
 
 This page is rendered by `broker/config_document.py` from the declarations in `broker/config.py`,
 `broker/config_sections.py` and `storage/config.py`.
@@ -65,6 +66,8 @@ def values(option: Option) -> str:
         return "true, false"
     if option.type is int:
         return "whole number" + within(option)
+    if option.type is float:
+        return "number" + within(option)
     if get_origin(option.type) is Literal:
         return ", ".join(get_args(option.type))
     return "text"

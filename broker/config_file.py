@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 
 from ..storage.options import TRUTH, Option
+from . import config_profiles
 from .config import OPTIONS, BrokerConfig
 from .trouble import ConfigError
 
@@ -21,11 +22,13 @@ ENVIRONMENT_PREFIX = "STRANDLINE_"
 HOUR_MS = 3_600_000
 
 OTHER_NAMES: dict[str, tuple[str, int]] = {
-    # Kafka's coarser names -> the precise one (which wins when both are given), and the factor
+    # Kafka's coarser names -> the precise one (which wins when both are given), the factor; finer ones first
     "log.dir": ("log.dirs", 0),
+    "replica.lag.max.message": ("replica.lag.max.messages", 0),
     "log.retention.minutes": ("log.retention.ms", 60_000),
     "log.retention.hours": ("log.retention.ms", HOUR_MS),
     "log.roll.hours": ("log.roll.ms", HOUR_MS),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", HOUR_MS),
 }
 NO_EFFECT = frozenset(
     (
@@ -33,18 +36,18 @@ NO_EFFECT = frozenset(
         "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
         "controller.message.queue.size", "controller.quota.window.num",
         "delete.records.purgatory.purge.interval.requests", "fetch.purgatory.purge.interval.requests",
-        "group.consumer.assignors", "inter.broker.protocol.version", "log.dir.failure.timeout.ms",
-        "log.flush.interval.messages", "log.flush.interval.ms", "log.flush.scheduler.interval.ms",
+        "group.consumer.assignors", "inter.broker.protocol.version", "log.cleaner.io.buffer.size",
+        "log.dir.failure.timeout.ms",
         "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
         "log.message.downconversion.enable", "log.message.format.version", "log.preallocate",
-        "log.roll.jitter.hours", "log.roll.jitter.ms", "max.connection.creation.rate",
+        "max.connection.creation.rate",
         "max.connections.per.ip", "max.incremental.fetch.session.cache.slots", "metric.reporters",
         "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "num.io.threads",
-        "num.network.threads", "num.recovery.threads.per.data.dir", "num.replica.alter.log.dirs.threads",
+        "num.network.threads", "num.replica.alter.log.dirs.threads",
         "num.replica.fetchers", "offsets.commit.required.acks", "offsets.load.buffer.size",
         "offsets.topic.compression.codec", "producer.id.expiration.check.interval.ms",
         "producer.purgatory.purge.interval.requests", "queued.max.request.bytes",
-        "replica.lag.max.messages", "replica.selector.class", "replica.socket.receive.buffer.bytes",
+        "replica.selector.class", "replica.socket.receive.buffer.bytes",
         "reserved.broker.max.id", "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms", "socket.listen.backlog.size", "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes", "telemetry.max.bytes",
@@ -62,7 +65,7 @@ NO_EFFECT_YET = frozenset(
         "leader.imbalance.per.broker.percentage", "max.request.partition.size.limit",
     )
 )  # fmt: skip
-NO_EFFECT_PREFIXES = ("log.cleaner.", "quota.", "remote.log.", "group.coordinator.")
+NO_EFFECT_PREFIXES = ("quota.", "remote.log.", "group.coordinator.")
 NOT_SERVED = {
     # what must not be taken lightly: the user would believe to be protected, or to run in another mode
     "ssl.": "TLS is not served",
@@ -123,6 +126,7 @@ def load(
     if wrong:
         raise ConfigError(*dict.fromkeys(wrong))
     warnings += doubtful(config)
+    warnings += config_profiles.warnings(config.semantics, {precise(s.name) for s in settings})
     return Loaded(config, tuple(warnings))
 
 
@@ -166,9 +170,26 @@ def from_overrides(overrides: Iterable[str]) -> Iterator[Setting]:
 
 
 def effective(settings: Iterable[Setting]) -> list[Setting]:
-    """The last setting of each name; a coarser name gives way to the precise one."""
+    """The last setting of each name; a coarser name gives way to a finer one."""
     last = {setting.name: setting for setting in settings}
-    return [s for s in last.values() if s.name not in OTHER_NAMES or OTHER_NAMES[s.name][0] not in last]
+    return [setting for setting in last.values() if not any(name in last for name in finer(setting.name))]
+
+
+def finer(name: str) -> Iterator[str]:
+    """The names that mean the same more precisely."""
+    if name in OTHER_NAMES:
+        wanted = OTHER_NAMES[name][0]
+        yield wanted
+        for other, (meant, _) in OTHER_NAMES.items():
+            if other == name:
+                return
+            if meant == wanted:
+                yield other
+
+
+def precise(name: str) -> str:
+    """The name of the option that `name` sets."""
+    return OTHER_NAMES[name][0] if name in OTHER_NAMES else name
 
 
 def read(setting: Setting, warnings: list[str]) -> dict[str, Any]:
@@ -208,6 +229,8 @@ def parse(option: Option, text: str, where: str) -> Any:
         if number < option.bounds.get("ge", number) or number > option.bounds.get("le", number):
             raise ConfigError(f"{where}: must be a whole number{within(option)}")
         return number
+    if kind is float and re.fullmatch(r"[0-9]{0,400}\.?[0-9]{1,400}([eE][+-]?[0-9]{1,3})?", text) is None:
+        raise ConfigError(f"{where}: must be a number")
     if get_origin(kind) is Literal and text not in get_args(kind):
         raise ConfigError(f"{where}: must be one of {', '.join(get_args(kind))}")
     return text
@@ -223,9 +246,9 @@ def within(option: Option) -> str:
     return f", at most {int(high)}" if high is not None else ""
 
 
-def nearest(name: str) -> str:
+def nearest(name: str, known: Iterable[str] = (*OPTIONS, *OTHER_NAMES)) -> str:
     """A hint at the known name that looks most like this one."""
-    close = difflib.get_close_matches(name, [*OPTIONS, *OTHER_NAMES], n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else "; docs/configuration.md lists the known names"
 
 
@@ -247,7 +270,7 @@ def sentences(error: ValidationError, given: set[str]) -> Iterator[str]:
     for found in error.errors():
         name = by_path.get(found["loc"])
         if found["type"] == "missing" and name is not None:
-            other = [n for n, (precise, _) in OTHER_NAMES.items() if precise == name]
+            other = [n for n, (meant, _) in OTHER_NAMES.items() if meant == name]
             if name not in given and not given.intersection(other):
                 yield f"{name} is missing: {OPTIONS[name].option.help}"
         elif name is None:

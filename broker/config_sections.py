@@ -21,6 +21,12 @@ class ReplicationConfig(BaseModel, frozen=True, extra="forbid"):
         kafka="replica.lag.time.max.ms",
         help="A follower that has not caught up for so long leaves the ISR.",
     )
+    lag_messages_max: int = option(
+        4_000,
+        ge=1,
+        kafka="replica.lag.max.messages",
+        help="Under the profile 0.8, a follower that lacks more records leaves the ISR. No effect otherwise.",
+    )
     fetch_wait_max_ms: int = option(
         500,
         ge=0,
@@ -73,6 +79,14 @@ class ReplicationConfig(BaseModel, frozen=True, extra="forbid"):
         False,
         kafka="leader.fence.on.zk.loss",
         help="A leader whose ZooKeeper session must be taken as ended refuses acks=0 and acks=1, too.",
+    )
+    recorder_bytes_max: int = option(
+        16 << 20,
+        ge=0,
+        le=1 << 30,
+        kafka="strandline.flight.recorder.bytes.max",
+        help="How much of what was decided, and why, is kept for `strandline why`: in memory, and twice as "
+        "much on disk; 16 KiB for each partition. 0 keeps nothing.",
     )
 
 
@@ -157,19 +171,30 @@ class ControllerConfig(BaseModel, frozen=True, extra="forbid"):
     auto_leader_rebalance_enable: bool = option(
         True,
         kafka="auto.leader.rebalance.enable",
-        help="Whether leadership goes back to preferred replicas by itself. No effect yet.",
+        restart=False,
+        help="Whether leadership goes back by itself to the replica that stands first in the assignment.",
     )
     leader_imbalance_check_interval_s: int = option(
         300,
         ge=1,
         kafka="leader.imbalance.check.interval.seconds",
-        help="How often the balance of leaders is looked at. No effect yet.",
+        restart=False,
+        help="How often the controller looks at the balance of leaders.",
     )
     leader_imbalance_percentage: int = option(
         10,
         ge=0,
         kafka="leader.imbalance.per.broker.percentage",
-        help="How many percent of a broker's preferred partitions may be led elsewhere. No effect yet.",
+        restart=False,
+        help="If more percent of the partitions that a broker is first for are led elsewhere, they go back.",
+    )
+    unclean_recovery_timeout_ms: int = option(
+        60_000,
+        ge=0,
+        kafka="unclean.recovery.timeout.ms",
+        restart=False,
+        help="With the strategy balanced: how long replicas outside the ISR are waited for. "
+        "Members of the ISR are waited for without bound.",
     )
 
 

@@ -5,19 +5,20 @@ that no handler holds on to something that is replaced whole (`metadata` is a ne
 UpdateMetadata).
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..protocol.kinds import BrokerId, Clock, Incarnation
 from .config import BrokerConfig
+from .live_config import LiveConfig
 from .metadata import Picture
 from .metrics import Metrics
 
 if TYPE_CHECKING:
     from ..controller.service import Controller
     from .forward import Forwarder
-    from .groups import GroupCoordinator
+    from .groups.coordinator import GroupCoordinator
     from .producer_ids import ProducerIds
     from .replicas import Replicas
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class Broker:
     """What a handler may use."""
 
-    config: BrokerConfig
+    live: LiveConfig
     clock: Clock
     cluster_id: str
     incarnation: Incarnation
@@ -39,8 +40,15 @@ class Broker:
     producer_ids: "ProducerIds"
     wake: Callable[[], None]
     """Asks for the end of the turn: `replicas.sweep()`, then all answered heads leave. Cheap, idempotent."""
+    refresh: Callable[[], Awaitable[None]]
+    """Reads again what was set for this broker, so that a client finds what it has just changed."""
     fail: Callable[[BaseException], None]
     """What cannot be true has happened: the node logs it and stops."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force; another one after it was changed, so it is not kept across an await."""
+        return self.live.current
 
     @property
     def id(self) -> BrokerId:

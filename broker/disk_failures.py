@@ -1,31 +1,40 @@
-"""A log directory that has failed: remembered on the disks that still work and in ZooKeeper, beyond restarts.
+"""What follows from failed file calls: a directory goes offline, or is full for a while; others are told.
 
-The next start must not claim to hold what was there. A full disk is not a failed one: nothing is lost by it,
-so nothing is noted. Without any working directory the broker stops.
-Left to others: the replicas there go offline by themselves (partition.py), others are elected (controller/).
+Offline: every replica there answers 56; the next start must not claim to hold what was there, so it is
+remembered on the disks that still work and in ZooKeeper; the controller asks what else is offline and elects
+others. Without any working directory the broker stops. A full disk is not a failed one: nothing is lost by
+it, so nothing is noted (room.py). What is damaged in one log is that replica's matter alone.
+Left to others: who is elected (controller/), what one replica does (partition.py).
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from ..client.tasks import FailureHook, Tasks
 from ..controller import znodes
-from ..controller.registry import Registry, Unknown
+from ..controller.registry import Registry, RegistryError
 from ..protocol.kinds import BrokerId, TopicPartition
-from ..storage.disk import DiskError, DiskFull, LogDamaged
+from ..storage.disk import DiskError, DiskFailed, DiskFull, LogDamaged
 from ..storage.incarnation import Incarnations
 from ..storage.logs import Logs
 from .partition import Partition
-from .trouble import BrokenInvariant
+from .replicas import Replicas
+from .room import Room
+from .trouble import StorageLost
 
 log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
+CHECKPOINT = "-checkpoint"  # how the names of all checkpoint files end
+LAST_WORDS_S = 3.0  # what a broker without any directory may take to say so
 
 
 class DiskFailures:
-    """Takes note of each failed log directory once."""
+    """Takes note of each failed log directory once, and looks after full ones."""
+
+    replicas: Replicas  # set before any replica is hosted
 
     def __init__(
         self, me: BrokerId, incarnations: Incarnations, logs: Logs, registry: Registry, fail: FailureHook
@@ -35,40 +44,111 @@ class DiskFailures:
         self._logs = logs
         self._registry = registry
         self._fail = fail
-        self._failed: set[str] = set()
         self._tasks = Tasks("disk-failures", fail)
-
-    def happened(self, partition: Partition, error: DiskError) -> None:
-        """Hook of `replicas`: a file call of this replica has failed."""
-        log.error("disk_failed", partition=str(partition.tp), reason=str(error))
-        if isinstance(error, DiskFull):
-            return None
-        if isinstance(error, LogDamaged):  # one replica is in doubt, not all that the directory holds
-            return self._note(partition.tp)
-        directory = self._logs.directory_of(partition.tp)
-        if directory in self._failed:
-            return None
-        self._failed.add(directory)
-        self._note(None)
-        if self._failed >= set(self._logs.dirs):
-            self._fail(BrokenInvariant("every log directory has failed"))
-        else:
-            self._tasks.spawn(self._report(self._incarnations.dir_ids[directory]), "report")
-        return None
-
-    def _note(self, partition: TopicPartition | None) -> None:
-        try:
-            self._incarnations.note_doubt(partition)
-        except OSError as trouble:
-            log.error("loss_not_noted", reason=str(trouble))
+        self._untold = False
+        self._telling = False
+        self.room = Room(logs, lambda: self.replicas, self._tasks, self.tell_controller, self.failed)
 
     async def stop(self) -> None:
         """End what is not told yet."""
         await self._tasks.stop()
 
-    async def _report(self, directory_id: str) -> None:
+    # What has happened.
+
+    def happened(self, partition: Partition | None, error: DiskError) -> None:
+        """Hook of `replicas`: a file call has failed, of this replica or of none that is hosted."""
+        if partition is None:
+            self.failed(error)
+        elif isinstance(error, LogDamaged):  # one replica is in doubt, not all that the directory holds
+            log.error("log_damaged", partition=str(partition.tp), reason=str(error))
+            self._incarnations.mark_doubt(partition.tp)
+            self._tasks.spawn(self._doubt(partition.tp), "note")
+        elif isinstance(error, DiskFull):
+            self.room.ran_out(self._logs.directory_of(partition.tp), error)
+            self.room.pause(partition)
+        elif isinstance(error, DiskFailed):
+            self._lose(self._logs.directory_of(partition.tp), error)
+        else:
+            log.warning("file_call_failed", partition=str(partition.tp), reason=str(error))
+
+    def failed(self, error: DiskError) -> None:
+        """A file call has failed that belongs to no replica here; the path says where."""
+        directory = self._logs.places.holding(error.path)
+        log.error("file_call_failed", path=error.path, reason=str(error))
+        if directory is None:
+            return
+        if isinstance(error, DiskFailed):
+            self._lose(directory, error)
+        elif isinstance(error, DiskFull) and not error.path.endswith(CHECKPOINT):
+            self.room.ran_out(directory, error)  # a checkpoint can wait: the old one costs time at most
+
+    async def _doubt(self, partition: TopicPartition) -> None:
+        """Written down first, then told: the next start must know it whatever becomes of this one."""
+        await self._note(partition)
+        self.tell_controller()
+
+    # A directory is lost.
+
+    def _lose(self, directory: str, error: DiskError) -> None:
+        if directory in self._logs.places.offline:
+            return
+        gone = self._logs.give_up(directory, str(error))
+        self.replicas.lose(gone, str(error))
+        log.error("log_dir_offline", directory=directory, replicas=len(gone), reason=str(error))
+        self._incarnations.mark_doubt(None)
+        directory_id = self._incarnations.dir_ids.get(directory)
+        if self._logs.places.usable:
+            self._tasks.spawn(self._note(None, directory), "note")
+            self._tasks.spawn(self._report(directory_id), "report")
+            self.tell_controller()
+        else:
+            self._tasks.spawn(self._end(directory_id), "end")
+
+    async def _note(self, partition: TopicPartition | None, directory: str | None = None) -> None:
+        """Write down what is in doubt wherever that can be written, the failing directory included."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._incarnations.note_doubt, partition)
+        except OSError as trouble:
+            log.error("loss_not_noted", reason=str(trouble))
+        if directory is not None:
+            self._incarnations.give_up(directory, OSError(self._logs.places.offline[directory]))
+
+    async def _report(self, directory_id: str | None) -> None:
+        if directory_id is not None:
+            await self._until_done(lambda: znodes.report_failed_dir(self._registry, self._me, directory_id))
+
+    async def _end(self, directory_id: str | None) -> None:
+        reasons = "; ".join(self._logs.places.offline.values())
+        try:
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._note(None)
+                await self._report(directory_id)
+        except TimeoutError:
+            log.error("failed_dir_not_reported", directory=directory_id)
+        self._fail(StorageLost(f"every log directory has failed, the broker stops: {reasons}"))
+
+    # The controller.
+
+    def tell_controller(self) -> None:
+        """Something has changed in what replicas here can do: the controller shall ask."""
+        self._untold = True
+        if not self._telling:
+            self._telling = True
+            self._tasks.spawn(self._tell(), "tell")
+
+    async def _tell(self) -> None:
+        try:
+            while self._untold:
+                self._untold = False
+                await self._until_done(lambda: znodes.notify_log_dir_event(self._registry, self._me))
+        finally:
+            self._telling = False
+
+    async def _until_done(self, deed: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                return await znodes.report_failed_dir(self._registry, self._me, directory_id)
-            except Unknown:
+                return await deed()
+            except RegistryError as error:
+                log.warning("log_dir_event_retried", reason=repr(error))
                 await asyncio.sleep(RETRY_S)

@@ -12,11 +12,13 @@ from uuid import UUID
 from ..protocol.errors import ApiError, ErrorCode
 from ..protocol.kinds import NO_EPOCH, BrokerId, Incarnation, TopicPartition
 from ..protocol.messages.fetch import FetchEpochEndOffset, FetchPartition, PartitionData
-from ..protocol.primitives import NO_UUID
+from ..protocol.primitives import NO_UUID, Slices
+from ..storage.cold import Cold
 from .partition import Partition
 
 READ_COMMITTED = 1
 UNKNOWN = -1
+COLD_TRIES = 3  # then what has been brought and was thrown out again is waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ CONSUMER = Fetcher(BrokerId(-1), Incarnation(-1))
 class Wanted:
     """One partition of a fetch."""
 
-    __slots__ = ("asked", "error", "parting", "partition", "topic", "topic_id")
+    __slots__ = ("asked", "cold_tries", "error", "parting", "partition", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: UUID, asked: FetchPartition) -> None:
         self.topic = topic
@@ -46,6 +48,7 @@ class Wanted:
         self.partition: Partition | None = None
         self.error: int = ErrorCode.NONE
         self.parting: tuple[int, int] | None = None
+        self.cold_tries = 0
 
     def find(self, get: Callable[[TopicPartition], Partition]) -> None:
         """Look up the replica that is here; one of an earlier topic of that name will not do."""
@@ -61,9 +64,13 @@ class Wanted:
 
 
 class Reading:
-    """The partitions of one fetch, and its limits. `nbytes` and `must_be_told` are of the last `read`."""
+    """The partitions of one fetch, and its limits. `nbytes`, `is_cold` and `must_be_told` are of the last
+    `read`.
+    """
 
-    __slots__ = ("_aborted", "_bytes_max", "_to_end", "fetcher", "must_be_told", "nbytes", "wanted")
+    __slots__ = (
+        "_aborted", "_bytes_max", "_to_end", "fetcher", "is_cold", "must_be_told", "nbytes", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self, fetcher: Fetcher, wanted: Sequence[Wanted], bytes_max: int, isolation_level: int
@@ -71,6 +78,7 @@ class Reading:
         self.fetcher = fetcher
         self.wanted = wanted
         self.nbytes = 0
+        self.is_cold = False  # some records are on their way from the medium
         self.must_be_told = False  # an error or a parting of histories: no reason to wait
         self._bytes_max = bytes_max
         self._to_end = fetcher.is_replica
@@ -90,6 +98,7 @@ class Reading:
                     asked.fetch_offset,
                     asked.last_fetched_epoch,
                     asked.current_leader_epoch,
+                    asked.log_start_offset,
                 )
             except ApiError as error:
                 item.error = error.code
@@ -97,7 +106,7 @@ class Reading:
     def read(self) -> list[PartitionData]:
         """One result for each partition; at least one whole batch, however large, if there is any at all."""
         self.nbytes = 0
-        self.must_be_told = False
+        self.is_cold = self.must_be_told = False
         found = []
         for item in self.wanted:
             error = item.error
@@ -129,8 +138,7 @@ class Reading:
                 records=b"",
             )
         room = min(asked.partition_max_bytes, self._bytes_max - self.nbytes)
-        first = self.nbytes == 0
-        records = partition.read(asked.fetch_offset, max(room, 0), to_end=self._to_end, at_least_one=first)
+        records = self._records(item, partition, max(room, 0))
         self.nbytes += records.nbytes
         high_watermark = leader.high_watermark
         return PartitionData(
@@ -141,6 +149,17 @@ class Reading:
             aborted_transactions=[] if self._aborted else None,
             records=records,
         )
+
+    def _records(self, item: Wanted, partition: Partition, room: int) -> Slices:
+        """Nothing if that is not in memory: it is brought, and who is parked at the partition looks again."""
+        first, patient = self.nbytes == 0, item.cold_tries >= COLD_TRIES
+        try:
+            return partition.read(item.asked.fetch_offset, room, self._to_end, first, wait=patient)
+        except Cold as cold:
+            item.cold_tries += 1
+            self.is_cold = True
+            partition.host.cold_reads.bring(partition, cold)
+            return Slices()
 
     def _refused(self, item: Wanted, error: int) -> PartitionData:
         """A follower out of range learns where this log begins, so that it can begin there."""

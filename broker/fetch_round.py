@@ -94,7 +94,8 @@ def _take_epoch_end(
             failed[partition] = f"error {answer.error_code}"
         return
     try:
-        partition.obey(follower.epoch_ends(question, Epoch(answer.leader_epoch), Offset(answer.end_offset)))
+        effects = follower.epoch_ends(question, Epoch(answer.leader_epoch), Offset(answer.end_offset))
+        partition.obey(effects, partition.host.cuts)
     except DiskError as error:
         partition.disk_failed(error)
 
@@ -174,7 +175,8 @@ class FetchRound:
             return
         parting = data.diverging_epoch
         if parting is not None and (parting.epoch, parting.end_offset) != (NO_EPOCH, -1):
-            partition.obey(follower.diverged(question, Epoch(parting.epoch), Offset(parting.end_offset)))
+            effects = follower.diverged(question, Epoch(parting.epoch), Offset(parting.end_offset))
+            partition.obey(effects, self._host.cuts)
             return
         if not follower.accepts(question):
             return
@@ -183,6 +185,7 @@ class FetchRound:
             assert not isinstance(records, Slices), "what was received is one view of a frame"
             partition.log.append_replicated(records, follower.epoch, self._host.clock.wall_ms())
         partition.obey(follower.replicated(Offset(data.high_watermark)))
+        partition.missing = max(data.high_watermark - partition.log.end_offset, 0)
         start = min(data.log_start_offset, follower.high_watermark)
         if start > partition.log.start_offset:
             partition.log.move_start(start)

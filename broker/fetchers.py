@@ -18,9 +18,10 @@ from ..protocol.apis import Api
 from ..protocol.kinds import BrokerId
 from ..protocol.messages.fetch import FetchResponse
 from ..protocol.messages.offsets import OffsetForLeaderEpochResponse
-from ..storage.disk import DiskError
 from .config_sections import ReplicationConfig
-from .fetch_round import EPOCH_VERSION, FETCH_VERSION, EpochRound, FetchRound, nudge
+from .cutting import carry_out
+from .fetch_round import EPOCH_VERSION, FETCH_VERSION, EpochRound, Failed, FetchRound, nudge
+from .flushing import Flushing
 from .host import Host
 from .partition import Partition
 
@@ -148,9 +149,9 @@ class LeaderFetcher:
             answer: OffsetForLeaderEpochResponse = await connection.request(
                 cutting.request(), deadline=self._deadline()
             )
-            self._judge(ready, cutting.take(answer))
+            self._judge(ready, await self._cut(cutting.take(answer)))
             return  # others may have come meanwhile: they fetch in the same request
-        if self._host.flush_before_ack and await self._flush(ready):
+        if await self._flush(ready):
             return  # what was followed may have changed meanwhile
         fetching = FetchRound(self._host, self._config, ready)
         if not fetching:
@@ -161,16 +162,21 @@ class LeaderFetcher:
             fetched: FetchResponse = await connection.request(fetching.request(), deadline=self._deadline())
         finally:
             self._parked = False
-        self._judge(ready, fetching.take(fetched))
+        self._judge(ready, await self._cut(fetching.take(fetched)))
         if self._nudge is not None:
             nudged, self._nudge = self._nudge, None
             await nudged
+
+    async def _cut(self, failed: Failed) -> Failed:
+        """Make the cuts that the answer just taken asks for; what fails is added."""
+        cuts, self._host.cuts = self._host.cuts, []
+        return {**failed, **await carry_out(cuts)} if cuts else failed
 
     def _judge(self, asked: Iterable[Partition], failed: dict[Partition, str]) -> None:
         """Partitions that failed wait a little, longer each time; all others have no delay any more."""
         if not failed and not self._delays:
             return
-        now = self._host.loop.time()
+        now, longest = self._host.loop.time(), 0.0
         for partition in asked:
             if partition not in failed:
                 self._delays.pop(partition, None)
@@ -178,31 +184,38 @@ class LeaderFetcher:
                 known = self._delays.get(partition)
                 backoff = Backoff(self._config.fetch_backoff_ms / 1000) if known is None else known[1]
                 wait = backoff.failed()
+                longest = max(longest, wait)
                 self._delays[partition] = (now + wait, backoff)
-                log.info(
-                    "fetch_refused", partition=str(partition.tp), leader=self.leader,
-                    reason=failed[partition], retry_in=wait,
-                )  # fmt: skip
+        for reason, of in _by_reason(failed).items():  # thousands may fail for one reason
+            log.info(
+                "fetch_refused", partition=str(of[0].tp), partitions=len(of), leader=self.leader,
+                reason=reason, retry_in=longest,
+            )  # fmt: skip
 
     def _next_delay(self, now: float) -> float:
         """Seconds until a partition may be asked for again; long if all wait for the controller."""
         return max(min((at for at, _ in self._delays.values()), default=now + IDLE_SECONDS) - now, 0.0)
 
-    async def _flush(self, ready: list[Partition]) -> bool:
-        """log.flush.before.ack: what the next fetch acknowledges is on the medium first. False if it is."""
-        unflushed = [p for p in ready if p.offline is None and p.log.flushed_offset < p.log.end_offset]
-        for partition in unflushed:
-            try:
-                await self._host.loop.run_in_executor(None, partition.log.flush)
-            except DiskError as error:
-                partition.disk_failed(error)
-        return bool(unflushed)
+    async def _flush(self, ready: Iterable[Partition]) -> bool:
+        """Bring to the medium what the next fetch would acknowledge. False if there is nothing to do."""
+        due = [p.log for p in ready if p.following is not None and p.following.must_flush]
+        if due:
+            await self._fetchers.flushing.until_flushed(due)
+        return bool(due)
+
+
+def _by_reason(failed: Failed) -> dict[str, list[Partition]]:
+    reasons: dict[str, list[Partition]] = {}
+    for partition, reason in failed.items():
+        reasons.setdefault(reason, []).append(partition)
+    return reasons
 
 
 class Fetchers:
     """The fetchers of one broker, by leader."""
 
-    def __init__(self, host: Host, config: ReplicationConfig, tasks: Tasks) -> None:
+    def __init__(self, host: Host, config: ReplicationConfig, tasks: Tasks, flushing: Flushing) -> None:
+        self.flushing = flushing
         self.addresses: dict[BrokerId, tuple[str, int]] = {}  # on the listener between brokers
         self._host = host
         self._config = config
@@ -237,6 +250,10 @@ class Fetchers:
         """No longer fetch for a partition, whomever it followed."""
         for fetcher in self._by_leader.values():
             fetcher.remove(partition)
+
+    def of(self) -> Iterable[LeaderFetcher]:
+        """All of them."""
+        return self._by_leader.values()
 
     def ended(self, fetcher: LeaderFetcher) -> None:
         """A fetcher has no partition left and ends."""

@@ -7,13 +7,19 @@ Left to others: what is done with the request (controller/), which names are leg
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import structlog
 
 from ..client.connection import Connection
 from ..client.tasks import Tasks
 from ..protocol.errors import ErrorCode, NotController, RequestTimedOut
+from ..protocol.messages.config_changes import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from ..protocol.messages.elections import ElectLeadersRequest
+from ..protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+)
 from ..protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -33,7 +39,16 @@ RETRY_S = 0.05
 CREATION_TIMEOUT_MS = 10_000
 CREATIONS_MAX = 1000
 
-AdminRequest = CreateTopicsRequest | DeleteTopicsRequest | CreatePartitionsRequest
+AdminRequest = (
+    CreateTopicsRequest
+    | DeleteTopicsRequest
+    | CreatePartitionsRequest
+    | AlterConfigsRequest
+    | IncrementalAlterConfigsRequest
+    | AlterPartitionReassignmentsRequest
+    | ListPartitionReassignmentsRequest
+    | ElectLeadersRequest
+)
 
 
 class Forwarder:
@@ -134,10 +149,7 @@ class Forwarder:
         return made
 
 
-FIXED: dict[int, int] = {
-    spec_of(kind).key: spec_of(kind).versions[-1]
-    for kind in (CreateTopicsRequest, DeleteTopicsRequest, CreatePartitionsRequest)
-}
+FIXED: dict[int, int] = {spec_of(kind).key: spec_of(kind).versions[-1] for kind in get_args(AdminRequest)}
 
 
 async def _ask(controller: "Controller", request: AdminRequest) -> Any:
@@ -148,11 +160,21 @@ async def _ask(controller: "Controller", request: AdminRequest) -> Any:
             return await controller.delete_topics(request)
         case CreatePartitionsRequest():
             return await controller.create_partitions(request)
+        case AlterConfigsRequest():
+            return await controller.alter_configs(request)
+        case IncrementalAlterConfigsRequest():
+            return await controller.incremental_alter_configs(request)
+        case ElectLeadersRequest():
+            return await controller.elect_leaders(request)
+        case AlterPartitionReassignmentsRequest():
+            return await controller.alter_partition_reassignments(request)
+        case ListPartitionReassignmentsRequest():
+            return await controller.list_partition_reassignments(request)
 
 
 def _is_not_controller(response: Any) -> bool:
     """Whether a broker answered that is controller no longer (or not yet)."""
+    answers = [response]
     for rows in ("topics", "responses", "results"):
-        if any(row.error_code == ErrorCode.NOT_CONTROLLER for row in getattr(response, rows, ())):
-            return True
-    return False
+        answers += getattr(response, rows, ())
+    return any(getattr(one, "error_code", 0) == ErrorCode.NOT_CONTROLLER for one in answers)

@@ -13,9 +13,13 @@ from ..protocol.kinds import BrokerId, Clock, Incarnation, TopicPartition
 from ..replication.effects import Effects
 from ..replication.leader import Leader, LeaderOptions, Membership
 from ..storage.disk import DiskError
+from ..storage.log import Log
+from .cold_reads import ColdReads
+from .recorder import Recorder
 from .waiting import Deadlines
 
 if TYPE_CHECKING:
+    from .cutting import Cut
     from .partition import Partition
 
 
@@ -54,10 +58,16 @@ class Host:
     flush_before_ack: bool
     validate_records: bool
     perform: PerformForLeader  # effects of a leadership that reach beyond the partition
-    on_disk_failed: Callable[["Partition", DiskError], None]
+    flush: Callable[[Log], None]  # more of this log must soon be on the medium
+    on_disk_failed: Callable[["Partition | None", DiskError], None]  # None: beside any replica
     on_leading: Callable[["Partition"], None]
     on_resigned: Callable[[TopicPartition], None]
+    on_start_reported: Callable[["Partition"], None]  # a follower's log begins elsewhere now
+    cold_reads: ColdReads
+    recorder: Recorder
+    keeps_aside: bool = True  # what a cut takes away
+    truncated_below_watermark: int = 0
+    cuts: list["Cut"] = field(default_factory=list)  # of the answer that is being taken
     fenced: bool = False  # leader.fence.on.zk.loss, and the session must be taken as ended
     dirty: list["Partition"] = field(default_factory=list)
     woken: dict[Parked, None] = field(default_factory=dict)
-    unflushed: dict["Partition", None] = field(default_factory=dict)

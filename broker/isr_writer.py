@@ -20,6 +20,7 @@ from ..controller.registry import Registry, RegistryError
 from ..protocol.kinds import BrokerId, Epoch, TopicPartition
 from ..replication.effects import (
     NOTHING,
+    CheckBatch,
     Effects,
     HighWatermarkMoved,
     IsrChanged,
@@ -29,7 +30,9 @@ from ..replication.effects import (
 )
 from ..replication.leader import Leader
 from .host import Host
+from .isr_notes import IsrNotes
 from .partition import Partition
+from .self_check import check_batch
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +58,7 @@ class IsrWriter:
         self._on_change = on_change
         self._changed: dict[TopicPartition, None] = {}
         self._notifying = False
+        self.notes = IsrNotes()
         self.shrinks = 0
         self.expands = 0
 
@@ -65,6 +69,8 @@ class IsrWriter:
                 case HighWatermarkMoved():
                     pass  # `settle` answers whoever waited
                 case WriteIsr():
+                    now = self._host().loop.time()
+                    self.notes.proposed(self._host().recorder, partition.tp, leader, effect, now)
                     self._tasks.spawn(self._write(partition, leader, effect), f"isr-{partition.tp}")
                 case ReadState():
                     self._tasks.spawn(self._read(partition, leader), f"state-{partition.tp}")
@@ -75,11 +81,19 @@ class IsrWriter:
                         "isr_changed", partition=str(partition.tp), isr=isr, joined=joined, left=left,
                         epoch=leader.epoch, version=leader.version,
                     )  # fmt: skip
+                    self.notes.landed(self._host().recorder, partition.tp, leader, joined, left)
                     self._notify(partition.tp)
+                case CheckBatch(offset):
+                    self._tasks.spawn(check_batch(partition, leader, offset), f"check-{partition.tp}")
                 case StepDown(successor, epoch):
                     log.warning(
                         "leadership_lost", partition=str(partition.tp), epoch=leader.epoch,
                         successor=successor, successor_epoch=epoch,
+                    )  # fmt: skip
+                    self.notes.forget(partition.tp)
+                    self._host().recorder.note(
+                        str(partition.tp), "leadership_lost", epoch=leader.epoch, successor=successor,
+                        successor_epoch=epoch,
                     )  # fmt: skip
                     partition.resign()
                 case _:
@@ -92,6 +106,7 @@ class IsrWriter:
                 outcome = await self._attempt(partition.tp, leader, ask)
         except (RegistryError, BadDocument, TimeoutError) as error:
             log.warning("isr_write_unknown", partition=str(partition.tp), reason=repr(error))
+            self.notes.unknown(self._host().recorder, partition.tp, leader, ask, repr(error))
             outcome = leader.isr_unknown
         self._done(partition, leader, outcome)
 
@@ -104,7 +119,8 @@ class IsrWriter:
         checks = znodes.leader_checks(host.me, host.incarnation)
         epochs = {broker: k for broker, k in state.isr_epochs.items() if broker in ask.isr}
         if ask.joining is not None:
-            checks = znodes.member_checks(ask.joining, ask.incarnation, host.me, host.incarnation)
+            there = await znodes.joinable_version(self._registry, ask.joining)
+            checks = znodes.member_checks(ask.joining, ask.incarnation, host.me, host.incarnation, there)
             epochs[ask.joining] = ask.incarnation
         proposal = state.model_copy(
             update={"isr": list(ask.isr), "isr_epochs": epochs, "leader_recovery_state": RECOVERED}
@@ -115,6 +131,7 @@ class IsrWriter:
             return _as_event(leader, *await znodes.read_state(self._registry, tp))
         except znodes.CheckFailed as failed:
             log.info("isr_write_refused", partition=str(tp), isr=ask.isr, check=failed.path)
+            self.notes.refused(host.recorder, tp, leader, ask, failed.path)
             return leader.isr_refused
         return lambda now: leader.isr_landed(landed, now)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from ..protocol.kinds import TopicPartition
 from ..protocol.messages.control import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -43,12 +44,11 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class PicturedTopic:
-    """A topic: its id, its partitions by number as the controller announced them, its overrides."""
+    """A topic: its id, its partitions by number as the controller announced them."""
 
     name: str
     id: UUID
     partitions: Mapping[int, UpdateMetadataPartitionState]
-    configs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,13 @@ class Picture:
             request.controller_epoch,
         )
 
+    def is_elsewhere(self, broker: int, tp: TopicPartition, topic_id: UUID) -> bool:
+        """Whether there is no such topic (any more), or others hold this partition of it."""
+        if topic_id not in self.names:
+            return True
+        known = self.partition(self.names[topic_id], tp.partition)
+        return known is not None and broker not in known.replicas
+
     def address(self, broker: int, listener: str) -> Address | None:
         """Where a live broker is reached on a listener."""
         known = self.brokers.get(broker)
@@ -110,7 +117,6 @@ def _apply(state: UpdateMetadataTopicState, topics: dict[str, PicturedTopic], na
         topics.pop(state.topic_name, None)
         names.pop(state.topic_id, None)
         return
-    configs = {c.name: c.value for c in state.configs}
-    topics[state.topic_name] = PicturedTopic(state.topic_name, state.topic_id, partitions, configs)
+    topics[state.topic_name] = PicturedTopic(state.topic_name, state.topic_id, partitions)
     if state.topic_id != NO_UUID:
         names[state.topic_id] = state.topic_name

@@ -11,7 +11,7 @@ import asyncio
 import gc
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from random import Random
 from typing import Any
@@ -20,34 +20,38 @@ from uuid import UUID
 import structlog
 
 from ..client.clock import SystemClock
-from ..client.tasks import Tasks
-from ..controller.admin import Defaults
-from ..controller.lifeline import Patience
+from ..client.tasks import FailureHook, Tasks
+from ..controller.chronicle import Chronicle
 from ..controller.registry import Registry, RegistryError
-from ..controller.service import Controller, ControllerConfig
-from ..protocol.errors import InvalidConfig
+from ..controller.service import Controller
 from ..protocol.kinds import Clock, TopicPartition
-from ..storage.config import InvalidConfig as BadTopicConfig
-from ..storage.config import TopicConfig
 from ..storage.disk import Disk, RealDisk
 from ..storage.incarnation import Incarnations
 from ..storage.logs import Logs
+from ..storage.opening import Crew, in_threads, one_by_one
+from ..storage.rings import BROKER
+from .cleaners import Cleaners, HelperProcesses, ThreadCleaners
+from .cleaning import Cleaning
 from .config import BrokerConfig
+from .config_watch import ConfigWatch
 from .context import Broker
+from .controller_config import controller_config
 from .disk_failures import DiskFailures
 from .dispatch import HANDLERS
 from .forward import Forwarder
-from .groups import GroupCoordinator
+from .groups.coordinator import GroupCoordinator
+from .groups.offsets_topic import OffsetsTopic
+from .live_config import LiveConfig
 from .metadata import Picture
 from .metrics import Metrics
-from .offsets_topic import OffsetsTopic
 from .producer_ids import ProducerIds
+from .recorder import MakeRecorder, Recorder, in_memory, on_disk
 from .registration import Registration, RegistryFactory, SessionKeeper, connect, lock_directories, unreachable
 from .registries import Registries
 from .replicas import Replicas
 from .server import Server
 from .shutdown import hand_over
-from .trouble import BrokenInvariant, StartFailed
+from .trouble import BrokenInvariant, StartFailed, StorageLost
 from .upkeep import Upkeep
 
 __all__ = ["Node", "StartFailed", "build", "serve"]
@@ -55,7 +59,10 @@ __all__ = ["Node", "StartFailed", "build", "serve"]
 log = structlog.get_logger(__name__)
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-CONNECTIONS_SHARE = 0.75  # of the open files that the system allows; the rest is for logs and peers
+CONNECTIONS_SHARE = 0.4  # of the open files that the system allows; half is for logs, the rest for peers
+
+
+MakeCleaners = Callable[[FailureHook], Cleaners]
 
 
 class Node:
@@ -69,8 +76,12 @@ class Node:
         clock: Clock,
         random: Random,
         boot_id: str,
+        crew: Crew = one_by_one,
+        cleaners: MakeCleaners | None = None,
+        recorder: MakeRecorder = in_memory,
     ) -> None:
-        self.config = config
+        self.config = config  # what the broker is started with
+        self.live = LiveConfig(config)
         self.broker: Broker
         self.ports: dict[str, int] = {}
         self.failure: BaseException | None = None
@@ -79,13 +90,18 @@ class Node:
         self._clock = clock
         self._random = random
         self._boot_id = boot_id
+        self._crew = crew  # recovers the logs
+        self._cleaners = cleaners  # compact them; without any, a thread does
+        self._make_recorder = recorder
         self._parts = AsyncExitStack()
         self._failed = asyncio.Event()
         self._stopping = False
         self._logs_untouched = True
         self.incarnations: Incarnations
+        self.cleaning: Cleaning
         self._registration: Registration
         self._server: Server
+        self._watch: ConfigWatch
 
     @property
     def is_ready(self) -> bool:
@@ -112,6 +128,7 @@ class Node:
             return
         self._stopping = True
         if controlled and self.failure is None and self.config.controlled_shutdown_enable:
+            await self._registration.leave()
             await hand_over(self.broker)
         known = (
             () if self.failure is None else (type(self.failure),)
@@ -128,6 +145,8 @@ class Node:
         finally:
             for wait in waiting:
                 wait.cancel()
+        if isinstance(self.failure, StorageLost):
+            raise self.failure
         if self.failure is not None:
             raise BrokenInvariant(f"{type(self.failure).__name__}: {self.failure}") from self.failure
 
@@ -136,7 +155,8 @@ class Node:
         if self.failure is None and not self._stopping:
             self.failure = failure
             self._server.is_open = False
-            log.critical("broker_failed", broker=self.config.broker_id, exc_info=failure)
+            told = {"reason": str(failure)} if isinstance(failure, StorageLost) else {"exc_info": failure}
+            log.critical("broker_failed", broker=self.config.broker_id, **told)
             self._failed.set()
 
     # In order.
@@ -152,11 +172,17 @@ class Node:
         self.ports = await self._server.bind(config.endpoints)
         registry = await connect(config, self._registry_factory, self.incarnations)
         parts.push_async_callback(registry.close)
-        self._registration = Registration(config, self.incarnations, registry, self._clock, self._random)
+        self._watch = ConfigWatch(registry, self.live, self.fail)
+        await self._watch.read_own()
+        self._registration = Registration(
+            self.live.current, self.incarnations, registry, self._clock, self._random
+        )
         await self._registration.identify()
         loop = asyncio.get_running_loop()
         self._logs_untouched = False
-        logs = await loop.run_in_executor(None, self._registration.open_logs, self._disk, self._clock)
+        logs = await loop.run_in_executor(
+            None, self._registration.open_logs, self._disk, self._clock, self._crew
+        )
         parts.push_async_callback(self._close_logs, logs)
         await self._registration.register(config.advertised(self.ports))
         await self._run(registry, logs, metrics)
@@ -167,20 +193,8 @@ class Node:
     async def _run(self, registry: Registry, logs: Logs, metrics: Metrics) -> None:
         config, parts = self.config, self._parts
         tasks = Tasks("node", self.fail)
-        failures = DiskFailures(config.id, self.incarnations, logs, registry, self.fail)
-        parts.push_async_callback(failures.stop)
-        replicas = Replicas(
-            config,
-            self._registration.incarnation,
-            logs,
-            registry,
-            self._clock,
-            self._server.wake,
-            is_known=self._is_known,
-            is_unknown_topic=self._is_unknown_topic,
-            on_failure=self.fail,
-            on_disk_failed=failures.happened,
-        )
+        recorder = await self._recorder(logs)
+        replicas = self._replicas(registry, logs, recorder)
         forwarder = Forwarder(Tasks("forwarder", self.fail))
         topic = OffsetsTopic(config.groups, lambda: self.broker.metadata, forwarder.submit)
         groups = GroupCoordinator(
@@ -189,7 +203,7 @@ class Node:
         replicas.on_leading.append(groups.on_leading)
         replicas.on_resigned.append(groups.on_resigned)
         self.broker = Broker(
-            config=config,
+            live=self.live,
             clock=self._clock,
             cluster_id=self._registration.cluster_id,
             incarnation=self._registration.incarnation,
@@ -197,20 +211,34 @@ class Node:
             metrics=metrics,
             replicas=replicas,
             groups=groups,
-            controller=self._controller(registry),
+            controller=Controller(
+                controller_config(self.live),
+                registry,
+                self._clock,
+                self._random.randbytes,
+                self.fail,
+                Chronicle(recorder.series),
+            ),
             forwarder=forwarder,
             producer_ids=ProducerIds(registry, config.id),
             wake=self._server.wake,
+            refresh=self._watch.refresh,
             fail=self.fail,
         )
         forwarder.broker = self.broker
         upkeep = Upkeep(logs, replicas, self._clock, self.fail)
+        cleaners = self._cleaners(self.fail) if self._cleaners else ThreadCleaners(self._disk)
+        self.cleaning = Cleaning(logs, replicas, self._clock, cleaners, self._random.randbytes, self.fail)
         replicas.start()
         parts.push_async_callback(replicas.stop)
         groups.start()
         parts.push_async_callback(groups.stop)
         upkeep.start()
         parts.push_async_callback(upkeep.stop)
+        self.cleaning.start()
+        parts.push_async_callback(self.cleaning.stop)
+        self._follow_changes(logs, tasks)
+        parts.push_async_callback(self._watch.stop)
         parts.push_async_callback(tasks.stop)
 
         def again() -> None:
@@ -223,14 +251,60 @@ class Node:
         parts.push_async_callback(forwarder.stop)
         parts.push_async_callback(self._server.stop)
 
+    async def _recorder(self, logs: Logs) -> Recorder:
+        """What keeps decisions for `strandline why`, in the first directory that works."""
+        config, registration = self.config, self._registration
+        place = logs.places.usable[0]
+        kept = config.replication.recorder_bytes_max
+        recorder = await self._make_recorder(self._disk, self._clock, kept, place, self.fail)
+        recorder.note(BROKER, "started", incarnation=registration.incarnation, broker=config.broker_id)
+        self._parts.push_async_callback(recorder.stop)
+        return recorder
+
+    def _replicas(self, registry: Registry, logs: Logs, recorder: Recorder) -> Replicas:
+        """The replicas, and who handles it when their disks fail."""
+        failures = DiskFailures(self.config.id, self.incarnations, logs, registry, self.fail)
+        self._parts.push_async_callback(failures.stop)
+        self._registration.on_disk_failed = failures.failed
+        failures.replicas = Replicas(
+            self.config,
+            self._registration.incarnation,
+            logs,
+            registry,
+            self._clock,
+            self._server.wake,
+            is_known=self._is_known,
+            is_elsewhere=self._is_elsewhere,
+            recorder=recorder,
+            on_failure=self.fail,
+            on_disk_failed=failures.happened,
+        )
+        return failures.replicas
+
+    def _follow_changes(self, logs: Logs, tasks: Tasks) -> None:
+        """What was changed takes effect wherever it counts; nobody keeps what may change."""
+        broker = self.broker
+
+        def changed() -> None:
+            logs.configure(self.live.current.storage)
+            self.cleaning.start()
+            broker.controller.defaults_changed()
+            tasks.spawn(broker.replicas.config_changed(), "config-changed")
+
+        self.live.on_change.append(changed)
+        self._watch.on_topic = broker.controller.topic_configured
+        self._watch.start(broker.replicas.settings)
+
     # Hooks of the parts.
 
     def _is_known(self, tp: TopicPartition) -> bool:
         return self.broker.metadata.partition(tp.topic, tp.partition) is not None
 
-    def _is_unknown_topic(self, topic_id: UUID, controller_epoch: int) -> bool:
+    def _is_elsewhere(self, tp: TopicPartition, topic_id: UUID, controller_epoch: int) -> bool:
         picture = self.broker.metadata
-        return picture.controller_epoch == controller_epoch and topic_id not in picture.names
+        return picture.controller_epoch == controller_epoch and picture.is_elsewhere(
+            self.broker.id, tp, topic_id
+        )
 
     async def _register_again(self) -> None:
         await self._registration.register_again()
@@ -242,40 +316,30 @@ class Node:
         is_clean = self.failure is None
         whole = await loop.run_in_executor(None, logs.close, is_clean)
         if whole and is_clean:
-            await loop.run_in_executor(None, self.incarnations.mark_clean)
+            try:
+                await loop.run_in_executor(None, self.incarnations.mark_clean)
+            except OSError as error:  # the next start takes longer
+                log.warning("clean_marker_not_written", reason=str(error))
 
     def _leave_as_found(self) -> None:
         """A start that fails before it opens a log has changed none: what was clean stays clean."""
         if self._logs_untouched and self.incarnations.clean:
             self.incarnations.mark_clean()
 
-    def _controller(self, registry: Registry) -> Controller:
-        config = self.config
-        told = ControllerConfig(
-            config.broker_id,
-            config.inter_broker_listener,
-            Defaults(
-                partitions=config.controller.num_partitions,
-                replication_factor=config.controller.default_replication_factor,
-            ),
-            Patience(answer_within_s=config.controller.socket_timeout_ms / 1000),
-            session_timeout_s=config.zookeeper.session_timeout_ms / 1000,
-            check_configs=self._check_topic_configs,
-        )
-        return Controller(told, registry, self._clock, self._random.randbytes, self.fail)
-
-    def _check_topic_configs(self, names: Mapping[str, str]) -> None:
-        try:
-            TopicConfig.from_names(names, self.config.storage)
-        except BadTopicConfig as error:
-            raise InvalidConfig(str(error)) from error
-
 
 def build(
-    config: BrokerConfig, disk: Disk, registry: RegistryFactory, clock: Clock, random: Random, boot_id: str
+    config: BrokerConfig,
+    disk: Disk,
+    registry: RegistryFactory,
+    clock: Clock,
+    random: Random,
+    boot_id: str,
+    crew: Crew = one_by_one,
+    cleaners: MakeCleaners | None = None,
+    recorder: MakeRecorder = in_memory,
 ) -> Node:
     """A broker in the given world, not started yet."""
-    return Node(config, disk, registry, clock, random, boot_id)
+    return Node(config, disk, registry, clock, random, boot_id, crew, cleaners, recorder)
 
 
 async def serve(config: BrokerConfig, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
@@ -288,6 +352,9 @@ async def serve(config: BrokerConfig, stop: asyncio.Event, started: asyncio.Even
         SystemClock(),
         Random(os.urandom(16)),
         read_boot_id(),
+        in_threads,
+        HelperProcesses,
+        on_disk,
     )
     registries.on_fatal = node.fail
     asyncio.get_running_loop().set_exception_handler(lambda _, context: stray(node, context))

@@ -10,15 +10,15 @@ Left to others: LeaderAndIsr (transitions.py), writing an ISR (isr_writer.py), w
 
 import structlog
 
-from ..protocol.batches import ProduceLimits, check_produced, read_header
+from ..protocol.batches import BatchHeader, check_produced, read_header
 from ..protocol.errors import (
     ErrorCode,
-    FencedLeaderEpoch,
     KafkaStorageError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
+    error_for,
 )
 from ..protocol.group_errors import InvalidTxnState
 from ..protocol.kinds import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Incarnation, Offset, TopicPartition
@@ -27,37 +27,26 @@ from ..replication.effects import Effects, FailReplica, HighWatermarkMoved, Rest
 from ..replication.follower import Follower
 from ..replication.leader import Leader, Mandate
 from ..storage.config import TopicConfig
-from ..storage.disk import DiskError, DiskFull
+from ..storage.disk import DiskError, DiskFailed, LogDamaged
 from ..storage.log import Log
+from .cutting import Cut, cut_at_once
 from .host import Host, Parked, Role
-from .produced import look_inside
+from .produced import limits_at, look_inside, timeless_limits
 from .waiting import AckQueue
 
 log = structlog.get_logger(__name__)
+
+SLOW_APPEND_MS = 1000  # an append is one breath of the loop: as long as it takes, nobody else is served
 
 
 class Partition:
     """The shell round one replica."""
 
     __slots__ = (
-        "_announced",
-        "_seen_end",
-        "_seen_watermark",
-        "acks",
-        "dirty",
-        "following",
-        "host",
-        "incomplete",
-        "leader_epoch",
-        "leader_id",
-        "leading",
-        "limits",
-        "log",
-        "offline",
-        "parked",
-        "topic_config",
-        "tp",
-    )
+        "_announced", "_seen_end", "_seen_watermark", "acks", "dirty", "flush_acks", "following", "full",
+        "host", "incomplete", "leader_epoch", "leader_id", "leading", "limits", "log", "missing", "offline",
+        "parked", "recovering", "topic_config", "tp", "unflushed_max",
+    )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, host: Host) -> None:
         self.tp = tp
@@ -69,8 +58,12 @@ class Partition:
         self.following: Follower | None = None
         self.incomplete = False  # a transition has begun and not ended: an equal epoch is applied again
         self.offline: str | None = None
+        self.recovering = False  # the last leader we were told of was elected uncleanly
+        self.missing = 0  # committed records that its leader has and it has not, by the last fetch
+        self.full: str | None = None  # why nothing can be appended before there is room again
         self.dirty = False
-        self.acks = AckQueue()
+        self.acks = AckQueue()  # who waits for the watermark
+        self.flush_acks = AckQueue()  # who waits for the medium of this broker alone
         self.parked: dict[Parked, None] = {}
         self._seen_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         self._seen_end = log.end_offset
@@ -103,9 +96,14 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         """Take the topic's settings."""
         self.topic_config = config
-        self.log.configure(config)
-        untimely = (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
-        self.limits = None if min(untimely) < 1 << 62 else ProduceLimits(config.max_message_bytes)
+        try:
+            self.log.configure(config)
+        except DiskError as error:  # in force all the same; the file is written when there is room
+            self.disk_failed(error)
+        self.unflushed_max = 0 if self.host.flush_before_ack else config.flush_messages - 1
+        if self.following is not None:
+            self.following.unflushed_max = self.unflushed_max
+        self.limits = timeless_limits(config)
         if self.leading is not None:
             self.leading.min_insync_replicas = config.min_insync_replicas
             self._mark()
@@ -117,27 +115,21 @@ class Partition:
         leader = self.leading
         if leader is None:
             raise self._not_led(epoch_asked)
-        if epoch_asked != NO_EPOCH and epoch_asked != leader.epoch:
-            raise FencedLeaderEpoch() if epoch_asked < leader.epoch else UnknownLeaderEpoch()
+        if wrong := self.host.options.semantics.epoch_error(epoch_asked, leader.epoch):
+            raise error_for(wrong)
         return leader
 
     def _not_led(self, epoch_asked: int) -> Exception:
         if self.offline is not None:
             return KafkaStorageError()
-        if epoch_asked != NO_EPOCH and not self.incomplete:
-            if epoch_asked < self.leader_epoch:
-                return FencedLeaderEpoch()
-            if epoch_asked > self.leader_epoch:
-                return UnknownLeaderEpoch()
-        return NotLeaderOrFollower()
+        epoch = NO_EPOCH if self.incomplete else epoch_asked
+        wrong = self.host.options.semantics.epoch_error(epoch, self.leader_epoch)
+        return error_for(wrong or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # Produce.
 
     def append(self, records: memoryview, acks: int, zstd_allowed: bool = True) -> tuple[int, int, int]:
-        """Check a produced batch and append it: its base offset, the end that acks=all waits for, its time.
-
-        A batch that came before is not appended; the answer says where it stands.
-        """
+        """Append a batch, if it is new: its base offset, the end that acks=all waits for, its time."""
         leader = self.leading
         if leader is None:
             raise self._not_led(NO_EPOCH)
@@ -148,22 +140,18 @@ class Partition:
             raise NotLeaderOrFollower()
         header = read_header(records)
         now_ms = self.host.clock.wall_ms()
-        check_produced(records, header, self._limits(zstd_allowed, now_ms))
+        timeless = self.limits if zstd_allowed else None
+        check_produced(records, header, timeless or limits_at(now_ms, self.topic_config, zstd_allowed))
         if header.is_transactional:
             raise InvalidTxnState("there is no transaction coordinator")
         if self.host.validate_records or self.topic_config.compacted:
-            look_inside(records, needs_keys=self.topic_config.compacted)
-        log = self.log
+            look_inside(records, header, needs_keys=self.topic_config.compacted)
         if header.producer_id >= 0:
-            known = log.producers.check(header)
+            known = self.log.producers.check(header)
             if known is not None:
                 return known.base_offset, known.last_offset + 1, -1
-        try:
-            base_offset = log.append(records, header, leader.epoch, now_ms)
-        except DiskError as error:
-            raise self.disk_failed(error) from error
-        self._mark()
-        return base_offset, log.end_offset, now_ms if self.topic_config.append_time else -1
+        base_offset = self._write(records, header, leader.epoch, now_ms)
+        return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
 
     def append_own(self, batch: bytearray) -> int:
         """Append a batch made by this broker with acks=all; the answer is the end to wait for."""
@@ -171,29 +159,27 @@ class Partition:
         if leader.under_min_isr:
             raise NotEnoughReplicas()
         view = memoryview(batch)
-        try:
-            self.log.append(view, read_header(view), leader.epoch, self.host.clock.wall_ms())
-        except DiskError as error:
-            raise self.disk_failed(error) from error
-        self._mark()
+        self._write(view, read_header(view), leader.epoch, self.host.clock.wall_ms())
         return self.log.end_offset
 
-    def _limits(self, zstd_allowed: bool, now_ms: int) -> ProduceLimits:
-        if self.limits is not None and zstd_allowed:
-            return self.limits
-        config = self.topic_config
-        return ProduceLimits(
-            config.max_message_bytes,
-            zstd_allowed,
-            now_ms - config.message_timestamp_before_max_ms,
-            now_ms + config.message_timestamp_after_max_ms,
-        )
+    def _write(self, records: memoryview, header: BatchHeader, epoch: Epoch, now_ms: int) -> int:
+        if self.full is not None:
+            raise KafkaStorageError(self.full)
+        try:
+            base_offset = self.log.append(records, header, epoch, now_ms)
+        except DiskError as error:
+            raise self.disk_failed(error) from error
+        if (took_ms := self.host.clock.wall_ms() - now_ms) > SLOW_APPEND_MS:
+            log.warning("append_slow", partition=str(self.tp), took_ms=took_ms, bytes=len(records))
+        self._mark()
+        return base_offset
 
     # Fetch.
 
     def follower_fetched(
-        self, follower: BrokerId, incarnation: Incarnation, offset: int, last_epoch: int, epoch_asked: int
-    ) -> tuple[int, int] | None:
+        self, follower: BrokerId, incarnation: Incarnation, offset: int, last_epoch: int, epoch_asked: int,
+        log_start: int = -1,
+    ) -> tuple[int, int] | None:  # fmt: skip
         """A follower asks from `offset`: note how far it is. (epoch, end) if its history is not ours."""
         leader = self.led(epoch_asked)
         if epoch_asked == NO_EPOCH:
@@ -206,6 +192,9 @@ class Partition:
             return parting
         if not log.start_offset <= offset <= log.end_offset:
             raise OffsetOutOfRange()
+        if log_start != progress.log_start_offset and incarnation >= progress.incarnation:
+            progress.log_start_offset = Offset(log_start)
+            self.host.on_start_reported(self)
         now = self.host.loop.time()
         if leader.end_offset != log.end_offset:  # what was appended in this turn counts for "caught up"
             self._tell_end(leader, now)
@@ -222,15 +211,13 @@ class Partition:
             raise OffsetOutOfRange()
         return (epoch, end) if epoch < last_epoch or end < offset else None
 
-    def read(self, offset: int, bytes_max: int, to_end: bool, at_least_one: bool) -> Slices:
-        """Batches from `offset` on, up to the high watermark, or to the end for followers."""
+    def read(self, offset: int, bytes_max: int, to_end: bool, at_least_one: bool, wait: bool) -> Slices:
+        """Batches from `offset` on, up to the high watermark, or to the end for followers. Raises Cold."""
         leader = self.leading
         assert leader is not None, "only leaders are read; the caller has asked `led`"
-        log = self.log
+        end = self.log.end_offset if to_end else leader.high_watermark
         try:
-            return log.read(
-                offset, bytes_max, log.end_offset if to_end else leader.high_watermark, at_least_one
-            )
+            return self.log.read(offset, bytes_max, end, at_least_one, wait)
         except DiskError as error:
             raise self.disk_failed(error) from error
 
@@ -253,6 +240,8 @@ class Partition:
         if leader is None:
             return
         self._tell_end(leader, now)
+        if self.flush_acks:
+            self.flush_acks.reach(leader.safe_end, ErrorCode.NONE)
         if self.acks:
             code = (
                 ErrorCode.NONE if leader.committed_by_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -262,12 +251,23 @@ class Partition:
             self._wake_parked()
 
     def _tell_end(self, leader: Leader, now: float) -> None:
-        end = safe_end = self.log.end_offset
-        if self.host.flush_before_ack:
-            safe_end = min(self.log.flushed_offset, end)
-            if safe_end < end:
-                self.host.unflushed[self] = None
+        end, safe_end = self.log.end_offset, self.safe_end
+        if safe_end < end:
+            self.host.flush(self.log)
         leader.appended(Offset(end), Offset(safe_end), now)  # its one effect is the watermark: `settle` looks
+
+    @property
+    def safe_end(self) -> int:
+        """Up to where this replica may say that it holds records: a given number may be in memory only."""
+        end = self.log.end_offset
+        return end if end <= self.unflushed_max else min(self.log.flushed_offset + self.unflushed_max, end)
+
+    def flushed(self) -> None:
+        """More is on the medium. If that is not all, the next flush begins without waiting for the turn."""
+        if self.leading is not None:
+            if self.safe_end < self.log.end_offset:
+                self.host.flush(self.log)
+            self.mark()
 
     def _wake_parked(self) -> None:
         """Followers look again when the log has grown, consumers when the watermark has moved."""
@@ -286,16 +286,22 @@ class Partition:
         self.parked[fetch] = None
         self.log.keep_tail = True  # whoever waits reads the very end
 
-    def obey(self, effects: Effects) -> None:
-        """Perform what a followership asks of the log."""
+    def obey(self, effects: Effects, cuts: list[Cut] | None = None) -> None:
+        """Perform what a followership asks of the log. A cut that takes time is put into `cuts`, if given."""
         follower = self.following
         assert follower is not None, "effects of a followership that has ended"
         for effect in effects:
             match effect:
-                case Truncate(to, _):
-                    self._truncate(to)
-                    follower.truncated(effect)
+                case Truncate():
+                    cut = Cut(self, effect)
+                    if cuts is not None and cut.must_wait:
+                        cuts.append(cut)
+                    else:
+                        cut_at_once(cut)
                 case RestartAt(offset):
+                    self.host.recorder.note(
+                        str(self.tp), "restarted", end=self.log.end_offset, leader_begins_at=offset
+                    )
                     self.log.restart_at(offset, self.host.clock.wall_ms())
                 case FailReplica(reason):
                     self.fail(reason)
@@ -303,17 +309,6 @@ class Partition:
                     pass  # nobody waits for a follower's watermark; the checkpoint reads it from the rules
                 case _:
                     raise AssertionError(f"a follower does not ask for {effect}")
-
-    def _truncate(self, to: int) -> None:
-        before, watermark = self.log.end_offset, self.high_watermark
-        self.log.truncate_to(to)
-        if self.log.end_offset == before:
-            return
-        report = log.error if self.log.end_offset < watermark else log.info
-        report(
-            "log_truncated", partition=str(self.tp), end=self.log.end_offset, was=before,
-            watermark=watermark, epoch=self.following and self.following.epoch,
-        )  # fmt: skip
 
     # Roles begin and end.
 
@@ -323,14 +318,12 @@ class Partition:
         self.incomplete = True
         self.leading = None
         self.following = None
-        self.host.unflushed.pop(self, None)
 
     def lead(self, mandate: Mandate) -> None:
         """Lead in a new epoch. The log has been given the epoch, and its file is on the medium."""
-        assert self.incomplete and self.log.epochs.latest == mandate.epoch, (
-            "the epoch begins before its records"
-        )
         host, log = self.host, self.log
+        known = log.epochs.latest if host.options.semantics.begins_when_elected else mandate.epoch
+        assert self.incomplete and known == mandate.epoch, "the epoch begins before its records"
         leader = Leader(
             host.me, mandate, Offset(log.end_offset), Offset(self._seen_watermark), host.loop.time(),
             host.membership, host.options, self.topic_config.min_insync_replicas,
@@ -339,8 +332,7 @@ class Partition:
             log.keep_tail = True  # never switched off again: the tail has no room for gaps
         self.leading = leader
         self._enter(host.me, mandate.epoch)
-        if host.flush_before_ack:
-            leader.safe_end = Offset(min(log.flushed_offset, log.end_offset))
+        leader.safe_end = Offset(self.safe_end)
         host.perform(self, leader, leader.opened(host.loop.time()))
         self._announced = True
         host.on_leading(self)
@@ -348,7 +340,9 @@ class Partition:
     def follow(self, leader: BrokerId, epoch: Epoch) -> None:
         """Follow in a new epoch, also when the leader is the same; or, with no leader, wait for one."""
         assert self.incomplete, "a role begins in a transition"
-        self.following = Follower(self.log, leader, epoch, Offset(self._seen_watermark))
+        watermark = Offset(self._seen_watermark)
+        semantics = self.host.options.semantics
+        self.following = Follower(self.log, leader, epoch, watermark, self.unflushed_max, semantics)
         self._give_up()
         self._enter(leader, epoch)
 
@@ -373,11 +367,11 @@ class Partition:
         self._seen_watermark = self.high_watermark
         self.leading = None
         self.following = None
-        self.host.unflushed.pop(self, None)
         self._give_up()
 
     def _give_up(self) -> None:
         self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.flush_acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         for fetch in self.parked:
             self.host.woken[fetch] = None
         self.host.wake()
@@ -388,12 +382,13 @@ class Partition:
     def fail(self, reason: str) -> None:
         """Take this replica offline: what it holds cannot be trusted."""
         log.error("replica_offline", partition=str(self.tp), reason=reason)
+        self.host.recorder.note(str(self.tp), "went_offline", why=reason)
         self.offline = reason
         self.resign()
 
     def disk_failed(self, error: DiskError) -> KafkaStorageError:
-        """A file call failed. A full disk heals by itself; after anything else the replica is offline."""
-        if not isinstance(error, DiskFull):
+        """A file call failed. A full disk heals by itself; a failed one takes the replica offline."""
+        if isinstance(error, DiskFailed | LogDamaged):
             self.fail(str(error))
-            self.host.on_disk_failed(self, error)
+        self.host.on_disk_failed(self, error)
         return KafkaStorageError(str(error))

@@ -30,7 +30,8 @@ from ..controller.registry import (
 from ..protocol.kinds import Clock, Incarnation
 from ..storage.disk import DirectoryLocked, Disk, DiskError
 from ..storage.incarnation import Incarnations, Verdict, WrongDirectory
-from ..storage.logs import AmbiguousDirectory, Logs
+from ..storage.logs import AmbiguousDirectory, Logs, Obstructed
+from ..storage.opening import Crew, one_by_one
 from .config import BrokerConfig, Endpoint
 from .trouble import StartFailed
 
@@ -39,6 +40,8 @@ log = structlog.get_logger(__name__)
 Credentials = tuple[int, bytes]
 RegistryFactory = Callable[[Credentials | None], Registry]
 RETRY_S = 0.1
+LEAVE_S_MAX = 1.0
+DISK_RETRY_S = 1.0
 Judge = Callable[[documents.IncarnationDocument, frozenset[str]], Verdict]
 SESSIONS_WAITED = 2  # how long another session may hold our id, in session timeouts
 
@@ -94,6 +97,11 @@ def unreachable(config: BrokerConfig, error: RegistryError) -> str:
     )
 
 
+def cannot_begin(error: DiskError) -> None:
+    """A broker that cannot write down which incarnation it is does not start."""
+    raise StartFailed(f"{error}; make room or make it writable, or take the directory out of `log.dirs`")
+
+
 class Registration:
     """This broker's place in the registry, from its first claim through every new session."""
 
@@ -114,6 +122,8 @@ class Registration:
         self._verdict: Verdict
         self._endpoints: Sequence[Endpoint] = ()
         self._turn = asyncio.Lock()
+        self.on_disk_failed: Callable[[DiskError], None] = cannot_begin  # another one while the broker runs
+        self._leaving = False
         self._registered_in = -1  # the session of the last registration, by its generation
 
     @property
@@ -136,21 +146,32 @@ class Registration:
         except OSError as error:
             raise StartFailed(f"meta.properties cannot be written: {error}") from error
 
-    def open_logs(self, disk: Disk, clock: Clock) -> Logs:
+    def open_logs(self, disk: Disk, clock: Clock, crew: Crew = one_by_one) -> Logs:
         """Open and recover all logs; what is about to be lost is noted first. Blocking."""
+        incarnations = self._incarnations
         try:
-            return Logs.open(
+            logs = Logs.open(
                 self._config.directories,
                 disk,
                 self._config.storage,
                 clock,
-                clean=self._incarnations.clean,
-                before_loss=self._incarnations.note_doubt,
+                clean=incarnations.clean,
+                before_loss=incarnations.note_doubt,
+                offline=incarnations.offline,
+                same_boot=incarnations.same_boot,
+                doubts=incarnations.remembered().doubts,
+                crew=crew,
             )
         except AmbiguousDirectory as error:
             raise StartFailed(f"{error}; keep one of them and move the other away") from error
+        except Obstructed as error:
+            raise StartFailed(f"{error}; move it out of the log directory") from error
         except (OSError, DiskError) as error:
             raise StartFailed(f"the logs cannot be opened: {error}") from error
+        for directory, reason in logs.places.offline.items():
+            self._incarnations.give_up(directory, OSError(reason))
+            log.error("log_dir_offline", directory=directory, reason=reason)
+        return logs
 
     async def register(self, endpoints: Sequence[Endpoint]) -> None:
         """Count this incarnation on the disks, then announce it. Raises StartFailed if the id is taken."""
@@ -181,14 +202,26 @@ class Registration:
             await self._settle(
                 lambda document, _: Verdict(
                     document.incarnation + 1, before.intact_since, before.intact_since_of
-                )
+                ),
+                keep_notes=True,
             )
             log.info("broker_registered_again", incarnation=self._verdict.k)
+
+    async def leave(self) -> None:
+        """Say in the registration that this broker is shutting down. Without ZooKeeper it stops unsaid."""
+        self._leaving = True
+        if not self._registry.connected:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_S_MAX):
+                await znodes.announce_leaving(self._registry, self._config.broker_id)
+        except (RegistryError, TimeoutError) as error:
+            log.info("leaving_not_announced", reason=repr(error))
 
     def _judge(self, document: documents.IncarnationDocument, failed: frozenset[str]) -> Verdict:
         return self._incarnations.verdict(document.incarnation, document.dirs, failed_dirs=failed)
 
-    async def _settle(self, judge: Judge) -> None:
+    async def _settle(self, judge: Judge, keep_notes: bool = False) -> None:
         """Draw the verdict and announce it, until it is known to stand.
 
         An answer that was lost may mean that the count went up unseen: it is read again then, and the next
@@ -199,10 +232,14 @@ class Registration:
             try:
                 read = await znodes.read_incarnation(self._registry, self._config.broker_id)
                 verdict = judge(*read)
-                await self._announce(verdict)
+                await self._announce(verdict, keep_notes)
             except (Unknown, BadVersion) as error:
                 log.warning("registration_retried", reason=f"{type(error).__name__} {error}")
                 await asyncio.sleep(RETRY_S)
+            except DiskError as error:
+                log.warning("registration_waits_for_disk", reason=str(error))
+                self.on_disk_failed(error)
+                await asyncio.sleep(DISK_RETRY_S)
             except NodeExists:
                 await self._wait_for_the_other()
             else:
@@ -210,9 +247,9 @@ class Registration:
                 self._registered_in = generation
                 return
 
-    async def _announce(self, verdict: Verdict) -> None:
+    async def _announce(self, verdict: Verdict, keep_notes: bool) -> None:
         self._save_session()
-        self._incarnations.write(verdict, self._config.storage.flush_before_ack)
+        self._incarnations.write(verdict, self._config.storage.flush_before_ack, keep_notes)
         registration = documents.Registration.of(
             [documents.Endpoint(e.listener, e.host, e.port) for e in self._endpoints],
             self._clock.wall_ms(),
@@ -220,6 +257,7 @@ class Registration:
             verdict.intact_since,
             verdict.intact_since_of,
             self._config.broker_rack,
+            self._leaving,
         )
         dirs = sorted(self._incarnations.dir_ids.values())
         await znodes.register_broker(self._registry, self._config.broker_id, registration, dirs)
@@ -237,7 +275,10 @@ class Registration:
     def _save_session(self) -> None:
         credentials = self._registry.credentials if isinstance(self._registry, HasCredentials) else None
         if credentials is not None:
-            self._incarnations.save_session(*credentials)
+            try:
+                self._incarnations.save_session(*credentials)
+            except OSError as error:  # the next start waits until this session ends by itself
+                log.warning("session_not_kept", reason=str(error))
 
     def _new_id(self) -> UUID:
         return UUID(bytes=self._random.randbytes(16), version=4)

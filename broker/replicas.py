@@ -8,7 +8,7 @@ writes (isr_writer.py), retention and recovery points (storage/logs.py, called b
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -26,18 +26,24 @@ from ..protocol.messages.control import (
 )
 from ..replication.isr import Settled
 from ..replication.leader import LeaderOptions, Membership
-from ..storage.config import InvalidConfig, TopicConfig
+from ..storage.config import TopicConfig
 from ..storage.disk import DiskError
 from ..storage.log import Log
 from ..storage.logs import STRAY, Logs
+from ..storage.rings import BROKER
+from .cold_reads import ColdReads
 from .config import BrokerConfig
 from .control_gate import ControlGate
+from .deletions import Deletions
 from .fetchers import Fetchers
+from .flushing import Flushing
 from .host import Host
 from .isr_writer import IsrWriter
 from .local_appends import Committed, LocalAppend
 from .parked_fetch import ParkedReplicas
 from .partition import Partition
+from .recorder import Recorder
+from .topic_settings import TopicSettings
 from .transitions import Transitions
 from .waiting import Deadlines
 
@@ -62,13 +68,15 @@ class Replicas:
         wake: Callable[[], None],
         *,
         is_known: Callable[[TopicPartition], bool],
-        is_unknown_topic: Callable[[UUID, int], bool] = lambda topic_id, controller_epoch: False,
+        is_elsewhere: Callable[[TopicPartition, UUID, int], bool] = lambda tp, topic_id, epoch: False,
+        recorder: Recorder | None = None,
         on_failure: FailureHook | None = None,
-        on_disk_failed: Callable[[Partition, DiskError], None] | None = None,
+        on_disk_failed: Callable[[Partition | None, DiskError], None] = lambda partition, error: None,
     ) -> None:
         """`is_known`: the cluster has such a partition; `wake` asks for a `sweep` at the end of the turn.
 
-        `is_unknown_topic`: the controller of this epoch has told about all topics, and this is none of them.
+        `is_elsewhere`: the controller of this epoch has told about all topics, and has none of this id, or
+        has given this partition of it to others.
         """
         replication, storage = config.replication, config.storage
         loop = asyncio.get_running_loop()
@@ -76,37 +84,38 @@ class Replicas:
         self.gate = ControlGate()
         self.on_leading: list[Callable[[Partition], None]] = []
         self.on_resigned: list[Callable[[TopicPartition], None]] = []
-        self._storage = storage
         self._is_known = is_known
-        self._is_unknown_topic = is_unknown_topic
+        self._is_elsewhere = is_elsewhere
         self._tasks = Tasks("replicas", on_failure)
         self._isr = IsrWriter(registry, self._tasks, lambda: self.host, self._look_after)
         self.host = Host(
-            me=config.id,
-            incarnation=incarnation,
-            loop=loop,
-            clock=clock,
-            wake=wake,
-            deadlines=Deadlines(loop),
-            membership=Membership(frozenset()),
-            options=LeaderOptions(replication.lag_time_max_ms / 1000, replication.strict_min_isr),
-            flush_before_ack=storage.flush_before_ack,
-            validate_records=storage.validate_records,
-            perform=self._isr.perform,
-            on_disk_failed=on_disk_failed or (lambda partition, error: None),
-            on_leading=lambda partition: _tell(self.on_leading, partition),
+            me=config.id, incarnation=incarnation, loop=loop, clock=clock, wake=wake,
+            deadlines=Deadlines(loop), membership=Membership(frozenset()),
+            options=LeaderOptions(
+                replication.lag_time_max_ms / 1000, replication.strict_min_isr,
+                replication.lag_messages_max, config.semantics,
+            ),
+            flush_before_ack=storage.flush_before_ack, validate_records=storage.validate_records,
+            perform=self._isr.perform, flush=lambda each: self.flushing.want(each),
+            on_disk_failed=on_disk_failed, on_leading=lambda partition: _tell(self.on_leading, partition),
             on_resigned=lambda tp: _tell(self.on_resigned, tp),
-        )
+            on_start_reported=lambda partition: self.deletions.look_at(partition),
+            cold_reads=ColdReads(loop, wake, on_failure),
+            recorder=recorder or Recorder(clock, 1 << 20), keeps_aside=storage.aside_bytes_max != 0,
+        )  # fmt: skip
         self.partitions: dict[TopicPartition, Partition] = {}
+        self.settings = TopicSettings(logs, self.partitions)
         self.parked_replicas = ParkedReplicas(replication.fetch_gather_ms / 1000)
+        self.deletions = Deletions(self.host, logs, self.parked_replicas, self._tasks)
+        self.on_resigned.append(self.deletions.resigned)
         self._names: dict[UUID, str] = {}
-        self.fetchers = Fetchers(self.host, replication, self._tasks)
+        self.flushing = Flushing(logs, storage, self._flushed, self._not_flushed, on_failure)
+        self.fetchers = Fetchers(self.host, replication, self._tasks, self.flushing)
         self._transitions = Transitions(self, self.gate)
         self._checkpoint_seconds = storage.high_watermark_checkpoint_interval_ms / 1000
         self._fence_on_loss = replication.fence_on_zookeeper_loss
         self._full_pass_seconds = max(replication.lag_time_max_ms / 2000, FULL_PASS_SECONDS_MIN)
         self._restless: dict[Partition, None] = {}  # leaders whose ISR is not settled or not whole
-        self._flushing = False
         self._removed = 0
         self._stop_listening = registry.listen(self._on_session)
 
@@ -116,6 +125,7 @@ class Replicas:
         """Begin to look after ISRs and to write down watermarks."""
         self._tasks.spawn(self._run_ticks(), "ticks")
         self._tasks.spawn(self._run_checkpoints(), "watermarks")
+        self.flushing.begin_passes()
 
     async def stop(self) -> None:
         """Stop following, answer 6 to all who wait, write the watermarks down. The logs stay open."""
@@ -126,6 +136,8 @@ class Replicas:
         self.sweep()
         self.host.deadlines.stop()
         await self._tasks.stop()
+        await self.flushing.stop()
+        await self.host.cold_reads.stop()
         await self.checkpoint_watermarks()
 
     # Finding.
@@ -162,12 +174,13 @@ class Replicas:
         return {
             "partitions": len(self.partitions),
             "leaders": len(leaders),
-            "under_replicated": sum(len(leader.isr.members) < len(leader.replicas) for leader in leaders),
+            "under_replicated": sum(leader.under_replicated for leader in leaders),
             "under_min_isr": sum(leader.under_min_isr for leader in leaders),
             "offline": sum(p.offline is not None for p in self.partitions.values()),
             "waiting": len(self.host.deadlines),
             "isr_shrinks": self._isr.shrinks,
             "isr_expands": self._isr.expands,
+            "isr_failed": self._isr.notes.failed,
         }
 
     # What the controller says.
@@ -180,70 +193,81 @@ class Replicas:
         """Stop replicas, and delete those that are to be deleted."""
         return await self._transitions.stop_replicas(request)
 
-    def brokers_are(self, live: Iterable[tuple[int, tuple[str, int] | None]]) -> None:
-        """Who is registered, and where each is reached by other brokers."""
-        brokers = list(live)
-        self.host.membership.live = frozenset(BrokerId(broker) for broker, _ in brokers)
-        self.fetchers.know((BrokerId(b), *address) for b, address in brokers if address is not None)
+    def brokers_are(
+        self, live: Iterable[tuple[int, tuple[str, int] | None]], leaving: frozenset[int] = frozenset()
+    ) -> None:
+        """Who is registered, and where each is reached by other brokers.
 
-    def configure(self, topic: str, names: Mapping[str, str]) -> None:
-        """A topic has these overrides now."""
-        mine = [partition for tp, partition in self.partitions.items() if tp.topic == topic]
-        if mine:
-            config = self.config_of(topic, names)
-            for partition in mine:
-                if config != partition.topic_config:
-                    partition.configure(config)
+        Whoever is shutting down joins no ISR any more, so no watermark waits for it (KAFKA-15021).
+        """
+        brokers = list(live)
+        staying = (broker for broker, _ in brokers if broker not in leaving)
+        self.host.membership.live = frozenset(map(BrokerId, staying))
+        self.deletions.look_at_all()
+        self.fetchers.know((BrokerId(b), *address) for b, address in brokers if address is not None)
 
     def reborn(self, incarnation: Incarnation) -> None:
         """This broker has registered anew."""
         self.host.incarnation = incarnation
 
-    def config_of(self, topic: str, names: Mapping[str, str]) -> TopicConfig:
-        """The topic's settings; what cannot be understood is left out, so that the replica runs."""
-        try:
-            return TopicConfig.from_names(names, self._storage)
-        except InvalidConfig as error:
-            log.error("topic_config_invalid", topic=topic, reason=str(error))
-            others = {name: value for name, value in names.items() if name != error.name}
-            return (
-                self.config_of(topic, others) if len(others) < len(names) else TopicConfig.of(self._storage)
-            )
+    async def config_changed(self) -> None:
+        """The broker's configuration is another one."""
+        self.host.validate_records = self.logs.config.validate_records
+        await self.settings.defaults_changed()
 
     # Used by transitions.
 
-    def host_partition(self, tp: TopicPartition, topic_id: UUID, config: TopicConfig) -> Partition:
+    def host_partition(
+        self, tp: TopicPartition, topic_id: UUID, config: TopicConfig, is_new: bool
+    ) -> Partition:
         """Take `tp` in, with the log that is here or with a new one. Raises DiskError."""
-        held = self.logs.get(tp) or self.logs.create(tp, topic_id if topic_id.int else None, config)
+        held = self.logs.get(tp) or self.logs.create(tp, topic_id if topic_id.int else None, config, is_new)
         if held.topic_id is None and topic_id.int:
             held.topic_id = topic_id
         partition = Partition(tp, held, self.logs.high_watermarks.get(tp, 0), self.host)
+        partition.full = self.logs.places.full.get(self.logs.directory_of(tp))
         self.partitions[tp] = partition
         if held.topic_id is not None:
             self._names[held.topic_id] = tp.topic
         return partition
 
     def unhost(self, tp: TopicPartition) -> None:
-        """Let go of `tp` and have its log deleted. Raises DiskError."""
+        """Let go of `tp`, have its log deleted; `logs.settle_removals` makes that last. Raises DiskError."""
         self._let_go(tp, "deleted")
         if self.logs.get(tp) is not None:
-            self.logs.remove(tp, self._removal_name())
+            self.logs.remove(tp, self._removal_name(), sync=False)
 
-    def strays(self, named: Iterable[UUID], controller_epoch: int) -> list[TopicPartition]:
-        """Logs of topics that are not `named`, and that the controller of this epoch does not know."""
-        ids = frozenset(named)
+    def in_directory(self, directory: str) -> list[Partition]:
+        """The replicas whose logs are there and open."""
+        held = self.logs.logs
+        return [
+            partition
+            for tp, partition in self.partitions.items()
+            if tp in held and self.logs.directory_of(tp) == directory
+        ]
+
+    def lose(self, gone: Iterable[TopicPartition], reason: str) -> None:
+        """The logs of these have been given up: their replicas go offline."""
+        for partition in filter(None, map(self.partitions.get, gone)):
+            self.fetchers.drop(partition)
+            if partition.offline is None:
+                partition.fail(reason)
+            self._look_after(partition)
+
+    def strays(self, named: Mapping[UUID, Collection[int]], controller_epoch: int) -> list[TopicPartition]:
+        """Logs of partitions that are not `named`, and that are not here as far as the controller knows."""
         return [
             tp
             for tp, held in sorted(self.logs.logs.items())
             if held.topic_id is not None
-            and held.topic_id not in ids
-            and self._is_unknown_topic(held.topic_id, controller_epoch)
+            and tp.partition not in named.get(held.topic_id, ())
+            and self._is_elsewhere(tp, held.topic_id, controller_epoch)
         ]
 
     def set_aside(self, tp: TopicPartition) -> None:
-        """The log here is of a topic that is no more: it is kept, but never served. Raises DiskError."""
-        self._let_go(tp, "of a topic that is no more")
-        target = self.logs.remove(tp, self._removal_name(), STRAY)
+        """The log here is of a topic that is no more, or of others: never served. Raises DiskError."""
+        self._let_go(tp, "of a topic that is no more, or of other brokers")
+        target = self.logs.remove(tp, self._removal_name(), STRAY, sync=False)
         log.warning("stray_log", partition=str(tp), kept_as=target)
 
     def _let_go(self, tp: TopicPartition, why: str) -> None:
@@ -282,32 +306,28 @@ class Replicas:
             woken, host.woken = host.woken, {}
             for fetch in woken:
                 fetch.look_again()
-        if host.unflushed and not self._flushing:
-            self._flushing = True
-            self._tasks.spawn(self._flush(), "flush")
+        self.flushing.start()
 
-    async def _flush(self) -> None:
-        """log.flush.before.ack: bring what was appended to the medium, all logs in one hop."""
-        host = self.host
-        try:
-            while host.unflushed:
-                partitions = list(host.unflushed)
-                host.unflushed.clear()
-                failures = await host.loop.run_in_executor(None, flush_all, [p.log for p in partitions])
-                for partition in partitions:
-                    error = failures.get(partition.tp)
-                    if error is not None and partition.offline is None:
-                        partition.disk_failed(error)
-                    partition.mark()
-        finally:
-            self._flushing = False
+    def _flushed(self, each: Log) -> None:
+        partition = self.partitions.get(each.partition)
+        if partition is not None and partition.log is each:
+            partition.flushed()
+
+    def _not_flushed(self, each: Log, error: DiskError) -> None:
+        partition = self.partitions.get(each.partition)
+        if partition is not None and partition.log is each and partition.offline is None:
+            partition.disk_failed(error)
+        else:
+            self.host.on_disk_failed(None, error)
 
     # In the background.
 
     def _look_after(self, partition: Partition) -> None:
         leader = partition.leading
         if leader is None or (
-            isinstance(leader.isr, Settled) and leader.isr.members.issuperset(leader.replicas)
+            isinstance(leader.isr, Settled)
+            and leader.isr.members.issuperset(leader.replicas)
+            and not leader.is_recovering
         ):
             self._restless.pop(partition, None)
         else:
@@ -337,6 +357,7 @@ class Replicas:
     def _on_session(self, event: SessionEvent) -> None:
         """After an interruption every leader reads its state again: what it believes may be old."""
         gone = event.state in (SessionState.ASSUME_EXPIRED, SessionState.EXPIRED)
+        self.host.recorder.note(BROKER, "session", state=event.state.name.lower())
         self.host.fenced = self._fence_on_loss and (gone or self.host.fenced)
         if event.state is SessionState.CONNECTED:
             self.host.fenced = False
@@ -357,18 +378,7 @@ class Replicas:
         try:
             await self.host.loop.run_in_executor(None, self.logs.checkpoint_high_watermarks, watermarks)
         except DiskError as error:
-            log.error("watermarks_not_written", reason=str(error))
-
-
-def flush_all(logs: Sequence[Log]) -> dict[TopicPartition, DiskError]:
-    """Flush each log; the answer names those whose disk has failed. Blocking."""
-    failures = {}
-    for each in logs:
-        try:
-            each.flush()
-        except DiskError as error:
-            failures[each.partition] = error
-    return failures
+            self.host.on_disk_failed(None, error)
 
 
 def _tell(hooks: Sequence[Callable[[T], None]], what: T) -> None:

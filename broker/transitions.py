@@ -1,16 +1,18 @@
 """Obeys LeaderAndIsr and StopReplica: which replica leads, follows, waits or goes.
 
-All partitions of a command pass three steps together: pause, so that they answer 6; one hop to a thread
-in which the epochs of the new leaders come to the medium; then the new roles, each after a look whether
-its replica is still as it was before the hop. One command at a time, so that nothing else begins a
-transition meanwhile.
+All partitions of a command pass these steps together: new logs are made in a thread; a pause, so that they
+answer 6; one hop to a thread in which new logs and the epochs of new leaders come to the medium; then the
+new roles, each after a look whether its replica is still as it was before the hop. One command at a time,
+so that nothing else begins a transition meanwhile.
 Left to others: which commands count (control_gate.py), the roles themselves (partition.py), fetching
 (fetchers.py).
 """
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -31,7 +33,10 @@ from ..protocol.messages.control import (
 )
 from ..protocol.primitives import NO_UUID
 from ..replication.leader import Mandate
-from ..storage.disk import DiskError
+from ..storage import together
+from ..storage.disk import Disk, DiskError, ReplicaElsewhere
+from ..storage.fresh import Fresh
+from ..storage.log import Log
 from .control_gate import ControlGate
 from .partition import Partition
 
@@ -41,7 +46,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 FULL = 2  # a request that names all that this broker hosts
-BREATH = 50  # after so many new partitions, others get a turn
+BREATH = 20  # after so many new partitions, others get a turn
+MADE_AT_ONCE = 200  # logs in one hop to a thread: each has open files that nobody bounds yet
+LINES_MAX = 100  # more roles than this at once are told of in one line; `why leader` knows each
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +87,50 @@ class Transitions:
             )
             if refused:
                 return LeaderAndIsrResponse(error_code=refused)
+            began_s = self._replicas.host.loop.time()
             self._replicas.fetchers.know(
                 (BrokerId(b.broker_id), b.host_name, b.port) for b in request.live_leaders
             )
             if request.type == FULL:
                 self._set_strays_aside(request)
-            begun: list[Transition] = []
-            topics = []
             for topic in request.topic_states:
-                errors = [await self._begin(topic, state, begun) for state in topic.partition_states]
-                topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
-            await self._save_epochs([change for change in begun if self._leads(change.state)])
+                self._replicas.settings.told(topic)
+            new = await self._make_logs(request)
+            begun: list[Transition] = []
+            codes = [
+                [await self._begin(topic, state, begun) for state in topic.partition_states]
+                for topic in request.topic_states
+            ]
+            await self._settle_removals()
+            await self._save(new, [change for change in begun if self._leads(change.state)])
             for change in begun:
-                self._finish(change)
-            return LeaderAndIsrResponse(topics=topics)
+                self._finish(change, quiet=len(begun) > LINES_MAX)
+            took_ms = round((self._replicas.host.loop.time() - began_s) * 1000, 1)
+            log.info("roles_told", partitions=len(begun), full=request.type == FULL, took_ms=took_ms)
+            return LeaderAndIsrResponse(
+                topics=[
+                    LeaderAndIsrTopicError(
+                        topic_id=topic.topic_id,
+                        partition_errors=list(
+                            map(partial(self._result, topic), topic.partition_states, each)
+                        ),
+                    )
+                    for topic, each in zip(request.topic_states, codes, strict=True)
+                ]
+            )
+
+    def _result(
+        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, code: ErrorCode
+    ) -> LeaderAndIsrPartitionError:
+        """As things are at the end: what failed meanwhile is said, too."""
+        partition = self._replicas.find(TopicPartition(topic.topic_name, state.partition_index))
+        if partition is not None and partition.offline is not None:
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+        return LeaderAndIsrPartitionError(
+            partition_index=state.partition_index,
+            error_code=code,
+            is_full=partition is not None and partition.full is not None,
+        )
 
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete those that are to be deleted."""
@@ -103,17 +140,37 @@ class Transitions:
             )
             if refused:
                 return StopReplicaResponse(error_code=refused)
-            return StopReplicaResponse(
-                partition_errors=[
+            errors = [
+                StopReplicaPartitionError(
+                    topic_name=topic.topic_name,
+                    partition_index=state.partition_index,
+                    error_code=self._stop(TopicPartition(topic.topic_name, state.partition_index), state),
+                )
+                for topic in request.topic_states
+                for state in topic.partition_states
+            ]
+            if not await self._settle_removals():
+                errors = [
                     StopReplicaPartitionError(
-                        topic_name=topic.topic_name,
-                        partition_index=state.partition_index,
-                        error_code=self._stop(TopicPartition(topic.topic_name, state.partition_index), state),
+                        topic_name=error.topic_name,
+                        partition_index=error.partition_index,
+                        error_code=ErrorCode.KAFKA_STORAGE_ERROR,
                     )
-                    for topic in request.topic_states
-                    for state in topic.partition_states
+                    for error in errors
                 ]
-            )
+            return StopReplicaResponse(partition_errors=errors)
+
+    async def _settle_removals(self) -> bool:
+        """Bring to the medium that logs were removed, all at once. Whether it went well."""
+        host, logs = self._replicas.host, self._replicas.logs
+        if not logs.removed_from:
+            return True
+        try:
+            await host.loop.run_in_executor(None, logs.settle_removals)
+        except DiskError as error:
+            host.on_disk_failed(None, error)
+            return False
+        return True
 
     @property
     def _incarnation(self) -> int:
@@ -125,8 +182,11 @@ class Transitions:
     # LeaderAndIsr, step by step.
 
     def _set_strays_aside(self, request: LeaderAndIsrRequest) -> None:
-        """Logs of topics that the cluster does not have. Of a topic that it has, none is touched for that."""
-        named = {topic.topic_id for topic in request.topic_states}
+        """Logs of topics that the cluster does not have, and of partitions that have moved to others."""
+        named = {
+            topic.topic_id: {state.partition_index for state in topic.partition_states}
+            for topic in request.topic_states
+        }
         for tp in self._replicas.strays(named, request.controller_epoch):
             partition = self._replicas.find(tp)
             if partition is not None:
@@ -136,23 +196,27 @@ class Transitions:
                 self._replicas.set_aside(tp)
             except DiskError as error:
                 log.error("stray_not_set_aside", partition=str(tp), reason=str(error))
+                self._replicas.host.on_disk_failed(None, error)
 
     async def _begin(
         self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: list[Transition]
-    ) -> LeaderAndIsrPartitionError:
+    ) -> ErrorCode:
         if len(begun) % BREATH == BREATH - 1:
             await asyncio.sleep(0)
         try:
-            code = self._begin_one(topic, state, begun)
+            return self._begin_one(topic, state, begun)
+        except ReplicaElsewhere as error:
+            log.warning(
+                "replica_elsewhere", topic=topic.topic_name, partition=state.partition_index,
+                reason=str(error),
+            )  # fmt: skip
         except DiskError as error:
             log.error(
-                "replica_not_created",
-                topic=topic.topic_name,
-                partition=state.partition_index,
+                "replica_not_created", topic=topic.topic_name, partition=state.partition_index,
                 reason=str(error),
-            )
-            code = ErrorCode.KAFKA_STORAGE_ERROR
-        return LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code)
+            )  # fmt: skip
+            self._replicas.host.on_disk_failed(None, error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _begin_one(
         self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: list[Transition]
@@ -168,8 +232,8 @@ class Transitions:
             if replicas.find(tp) is not None:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             replicas.set_aside(tp)
-        config = replicas.config_of(topic.topic_name, {c.name: c.value for c in topic.configs})
-        partition = replicas.find(tp) or replicas.host_partition(tp, topic.topic_id, config)
+        config = replicas.settings.config_of(topic.topic_name)
+        partition = replicas.find(tp) or replicas.host_partition(tp, topic.topic_id, config, state.is_new)
         if partition.offline is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if state.leader_epoch < partition.leader_epoch:
@@ -182,25 +246,52 @@ class Transitions:
         partition.configure(config)
         partition.pause()
         replicas.fetchers.drop(partition)
-        if self._leads(state):
+        if self._leads(state) and replicas.host.options.semantics.begins_when_elected:
             partition.log.assign_epoch(state.leader_epoch)
         begun.append(Transition(partition, state, partition.log.generation, partition.log.end_offset))
         return ErrorCode.NONE
 
-    async def _save_epochs(self, leading: Sequence[Transition]) -> None:
-        """The epochs of all new leaders to the medium, in one hop (KAFKA-7415: before their first append)."""
-        if not leading:
-            return
-        failures = await self._replicas.host.loop.run_in_executor(None, _save_all, leading)
-        for change, error in failures:
-            change.partition.disk_failed(error)
+    async def _make_logs(self, request: LeaderAndIsrRequest) -> list[Log]:
+        """The files of new replicas, made in a thread. What fails is tried again, and told, one by one."""
+        logs, host = self._replicas.logs, self._replicas.host
+        wanted: list[Fresh] = []
+        for topic in request.topic_states:
+            config = self._replicas.settings.config_of(topic.topic_name)
+            topic_id = topic.topic_id if topic.topic_id.int else None
+            for state in topic.partition_states:
+                tp = TopicPartition(topic.topic_name, state.partition_index)
+                may = host.me in state.replicas and (not self._leads(state) or state.leader in state.isr)
+                if may and logs.get(tp) is None and self._replicas.find(tp) is None:
+                    with suppress(DiskError):
+                        wanted.append(logs.fresh(tp, topic_id, config, state.is_new))
+        made: list[Log] = []
+        for first in range(0, len(wanted), MADE_AT_ONCE):
+            some = wanted[first : first + MADE_AT_ONCE]
+            await host.loop.run_in_executor(None, _make_all, logs.disk, some, host.clock.wall_ms())
+            for fresh in some:
+                with suppress(DiskError):
+                    made.append(logs.begin(fresh))
+        return made
 
-    def _finish(self, change: Transition) -> None:
+    async def _save(self, new: Sequence[Log], leading: Sequence[Transition]) -> None:
+        """New logs, and the epochs of all new leaders (KAFKA-7415: before their first append), in one hop."""
+        logs = self._replicas.logs
+        if not (new or leading):
+            return
+        led = [change.partition.log for change in leading]
+        failures = await self._replicas.host.loop.run_in_executor(None, _save_all, logs.disk, new, led)
+        for held, error in failures:
+            partition = self._replicas.find(held.partition)
+            if partition is not None and partition.log is held and partition.offline is None:
+                partition.disk_failed(error)
+
+    def _finish(self, change: Transition, quiet: bool) -> None:
         partition, state = change.partition, change.state
         if not change.holds():
             log.warning("transition_void", partition=str(partition.tp), epoch=state.leader_epoch)
             return
         epoch = Epoch(state.leader_epoch)
+        partition.recovering = state.leader_recovery_state != 0
         if self._leads(state):
             partition.lead(
                 Mandate(
@@ -208,17 +299,33 @@ class Transitions:
                     tuple(map(BrokerId, state.replicas)),
                     tuple(map(BrokerId, state.isr)),
                     state.partition_epoch,
+                    frozenset(map(BrokerId, state.adding_replicas)),
+                    frozenset(map(BrokerId, state.removing_replicas)),
+                    partition.recovering,
                 )
             )
         else:
             leader = NO_LEADER if state.leader < 0 else BrokerId(state.leader)
             partition.follow(leader, epoch)
-            if leader != NO_LEADER:
+            _cut_unasked(partition)
+            if leader != NO_LEADER and partition.following is not None:
                 self._replicas.fetchers.follow(partition)
         self._replicas.role_changed(partition)
+        self._note(partition, state)
+        if quiet:
+            return
         log.info(
             "role_changed", partition=str(partition.tp), role=partition.role.value, epoch=epoch,
             leader=state.leader, end=partition.log.end_offset, watermark=partition.high_watermark,
+        )  # fmt: skip
+
+    def _note(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        """Keep for `why` what this replica does from now on, and by whose word."""
+        self._replicas.host.recorder.note(
+            str(partition.tp), f"became_{partition.role.value}", epoch=state.leader_epoch,
+            controller_epoch=state.controller_epoch, leader=state.leader, isr=list(state.isr),
+            replicas=list(state.replicas), end=partition.log.end_offset, watermark=partition.high_watermark,
+            unclean=partition.recovering,
         )  # fmt: skip
 
     # StopReplica.
@@ -226,26 +333,39 @@ class Transitions:
     def _stop(self, tp: TopicPartition, state: StopReplicaPartitionState) -> ErrorCode:
         partition = self._replicas.find(tp)
         if partition is not None:
+            if partition.log.failed and self._replicas.logs.get(tp) is None:
+                return ErrorCode.KAFKA_STORAGE_ERROR  # its directory is offline: it cannot be deleted there
             if 0 <= state.leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self._replicas.fetchers.drop(partition)
             partition.stop(Epoch(max(state.leader_epoch, partition.leader_epoch)))
             self._replicas.role_changed(partition)
         log.info("replica_stopped", partition=str(tp), delete=state.delete_partition)
+        self._replicas.host.recorder.note(str(tp), "stopped", deleted=state.delete_partition)
         try:
             if state.delete_partition:
                 self._replicas.unhost(tp)
         except DiskError as error:
             log.error("replica_not_deleted", partition=str(tp), reason=str(error))
+            self._replicas.host.on_disk_failed(None, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
 
-def _save_all(changes: Sequence[Transition]) -> list[tuple[Transition, DiskError]]:
-    failures = []
-    for change in changes:
-        try:
-            change.partition.log.save_epochs()
-        except DiskError as error:
-            failures.append((change, error))
-    return failures
+def _cut_unasked(partition: Partition) -> None:
+    """What an old profile cuts before its leader has said a word."""
+    assert partition.following is not None, "it has just begun to follow"
+    try:
+        partition.obey(partition.following.opened())
+    except DiskError as error:
+        partition.disk_failed(error)
+
+
+def _make_all(disk: Disk, wanted: Sequence[Fresh], now_ms: int) -> None:
+    for fresh in wanted:
+        fresh.make(disk, now_ms, sync=False)
+
+
+def _save_all(disk: Disk, new: Sequence[Log], led: Sequence[Log]) -> together.Failures:
+    failures = together.save_epochs(disk, led)
+    return failures + together.settle_new(disk, new)

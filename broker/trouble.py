@@ -1,4 +1,4 @@
-"""Why a broker does not start: one clear sentence with the remedy, never a traceback."""
+"""Why a broker does not start, or ends: one clear sentence with the remedy, never a traceback."""
 
 
 class StartFailed(Exception):
@@ -7,6 +7,10 @@ class StartFailed(Exception):
 
 class BrokenInvariant(AssertionError):
     """The broker has met what cannot be true and has ended itself; its cause is what was met."""
+
+
+class StorageLost(Exception):
+    """No log directory works any more: exit status 1."""
 
 
 class ConfigError(Exception):

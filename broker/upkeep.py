@@ -1,8 +1,10 @@
-"""What a broker does to its logs from time to time: recovery points, retention, deletion of what has been
-removed.
+"""What a broker does to its logs from time to time: recovery points, log starts, retention, deletion of what
+has been removed, bounds for what was put aside.
 
-Each pass decides on the loop and does what blocks in a thread, over copies. Left to others: high watermarks
-(replicas.py), which segments are old (storage/retention.py), what a failed disk means (node.py).
+Each pass decides on the loop and does what blocks in a thread, over copies. A pass over ten thousand logs
+is made of small slices, between which all others get their turn; so is one over ten thousand segments.
+Left to others: high watermarks (replicas.py), which segments are old (storage/retention.py), what a failed
+disk means (disk_failures.py).
 """
 
 import asyncio
@@ -12,14 +14,21 @@ import structlog
 
 from ..client.tasks import FailureHook, Tasks
 from ..protocol.kinds import Clock
-from ..storage.disk import DiskError
+from ..storage.aside import tidy
+from ..storage.condemned import Deletion
+from ..storage.disk import DiskError, disk_error
+from ..storage.log import Log
 from ..storage.logs import Logs
-from .replicas import Replicas, flush_all
+from .replicas import Replicas
 
 log = structlog.get_logger(__name__)
 
 CLOCK_JUMP_MS_MAX = 3_600_000
-PURGE_INTERVAL_S_MIN = 1.0
+LOGS_PER_SLICE = 50
+SEGMENTS_PER_SLICE = 8  # each is renamed with its three companions
+START_OFFSETS_INTERVAL_MS = 1_000  # between looks whether log starts have moved
+PURGE_INTERVAL_S = 1.0
+REST_S_MIN = 0.005  # between two steps of deletion, which otherwise rests as long as it works
 
 Work = Callable[[], Awaitable[None]]
 
@@ -41,6 +50,7 @@ class Upkeep:
         self._tasks.spawn(
             self._every(config.flush_checkpoint_interval_ms, self.checkpoint), "recovery-points"
         )
+        self._tasks.spawn(self._every(START_OFFSETS_INTERVAL_MS, self.checkpoint_starts), "log-starts")
         self._tasks.spawn(self._every(config.retention_check_interval_ms, self.retain), "retention")
         self._tasks.spawn(self._purge(), "purge")
 
@@ -53,25 +63,71 @@ class Upkeep:
             await asyncio.sleep(interval_ms / 1000)
             try:
                 await work()
-            except (DiskError, OSError) as error:
+            except DiskError as error:
+                self._replicas.host.on_disk_failed(None, error)
+            except OSError as error:
                 log.error("upkeep_failed", reason=str(error))
 
     async def checkpoint(self) -> None:
         """Bring all logs to the medium and write down up to where they are there."""
-        unflushed = [each for each in self._logs.logs.values() if each.flushed_offset < each.end_offset]
-        failures = await self._loop.run_in_executor(None, flush_all, unflushed)
-        for partition, error in failures.items():
-            hosted = self._replicas.find(partition)
-            if hosted is not None:
-                hosted.disk_failed(error)
+        await self._replicas.flushing.flush_all()
         await self._loop.run_in_executor(None, self._logs.checkpoint_recovery_points)
+
+    async def checkpoint_starts(self) -> None:
+        """Write down where logs begin, soon after one has moved: what a client had deleted stays deleted."""
+        if self._logs.starts_moved:
+            await self._loop.run_in_executor(None, self._logs.checkpoint_start_offsets)
 
     async def retain(self) -> None:
         """Take old segments out of their logs, and forget producers that are gone."""
         if self._clock_has_jumped():
             return
-        self._logs.retention_pass(self._replicas.high_watermarks())
-        self._logs.expire_producers()
+        for place, (partition, each) in enumerate(list(self._logs.logs.items()), 1):
+            if self._logs.get(partition) is each:  # else it was removed in an earlier slice
+                await self._retire(each)
+                self._logs.expire_producers(each)
+            if place % LOGS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        await self._tidy_aside()
+
+    async def _tidy_aside(self) -> None:
+        """Keep what had to leave the logs within its own bounds."""
+        config, logs = self._logs.config, self._logs
+        bounds = (self._clock.wall_ms(), config.aside_retention_ms, config.aside_bytes_max)
+        await self._loop.run_in_executor(None, tidy, logs.disk, list(logs.places.usable), *bounds)
+
+    async def _retire(self, each: Log) -> None:
+        """Take a log's old segments out, a few at a time; in between, all may change."""
+        total = 0
+        try:
+            while not (each.failed or each.closed):
+                count = self._logs.retire(each, self._watermark_of(each), SEGMENTS_PER_SLICE)
+                total += count
+                if count < SEGMENTS_PER_SLICE:
+                    break
+                await asyncio.sleep(0)
+        except DiskError as error:
+            self._disk_failed(each, error)
+        except OSError as error:  # the age of a segment may have to be read from a file
+            self._disk_failed(each, disk_error(each.directory, error))
+        if total:
+            log.info(
+                "segments_retired", partition=str(each.partition), count=total, start_offset=each.start_offset
+            )
+
+    def _disk_failed(self, each: Log, error: DiskError) -> None:
+        hosted = self._replicas.find(each.partition)
+        if hosted is not None and hosted.log is each:
+            hosted.disk_failed(error)
+        else:
+            self._replicas.host.on_disk_failed(None, error)
+
+    def _watermark_of(self, each: Log) -> int:
+        """A log that no controller has spoken of yet has the watermark that was written down."""
+        hosted = self._replicas.find(each.partition)
+        if hosted is None:
+            return self._logs.high_watermarks.get(each.partition, 0)
+        return hosted.high_watermark
 
     def _clock_has_jumped(self) -> bool:
         """A clock that was set must not make a week of records old at once: such a pass is left out."""
@@ -84,14 +140,14 @@ class Upkeep:
         return True
 
     async def _purge(self) -> None:
-        """Delete what has been out of use for the whole delay; a gigabyte may take a quarter of a second."""
-        delay_s = max(self._logs.config.file_delete_delay_ms / 1000, PURGE_INTERVAL_S_MIN)
-        seen: list[str] = []
+        """Delete what has been out of use for long enough, with rests, so that the disk serves others too."""
         while True:
-            await asyncio.sleep(delay_s)
-            due = [path for path in seen if path in self._logs.condemned]
-            try:
-                await self._loop.run_in_executor(None, self._logs.purge, due)
-            except OSError as error:
-                log.error("purge_failed", reason=str(error))
-            seen = list(self._logs.condemned)
+            await asyncio.sleep(PURGE_INTERVAL_S)
+            deletion = Deletion(self._logs.disk, self._logs.condemned.due(self._loop.time()))
+            while deletion:
+                began = self._loop.time()
+                try:
+                    await self._loop.run_in_executor(None, deletion.step, self._loop.time)
+                except OSError as error:
+                    log.error("purge_failed", reason=str(error))
+                await asyncio.sleep(max(self._loop.time() - began, REST_S_MIN))

@@ -16,17 +16,20 @@ COMMANDS = {
     "down": ("local", "down"),
     "status": ("status", "status"),
     "health": ("status", "health"),
+    "lost": ("lost", "lost"),
+    "elect-leaders": ("elect", "elect_leaders"),
+    "reassign": ("reassign", "reassign"),
     "produce": ("records", "produce"),
     "consume": ("records", "consume"),
     "demo": ("demo", "demo"),
     "simulate": ("simulate", "simulate"),
     "docs": ("docs", "docs"),
 }
-GROUPS = {"topics": "topics", "groups": "groups", "zookeeper": "registry"}
+GROUPS = {"topics": "topics", "groups": "groups", "configs": "configs", "why": "why", "zookeeper": "registry"}
 PASSED_THROUGH = {"broker": "serve", "dump": "dump"}
 ORDER = (
-    *("up", "status", "health", "down", "topics", "produce", "consume", "groups"),
-    *("dump", "zookeeper", "broker", "demo", "simulate", "docs"),
+    *("up", "status", "health", "down", "topics", "produce", "consume", "groups", "configs"),
+    *("reassign", "elect-leaders", "why", "lost", "dump", "zookeeper", "broker", "demo", "simulate", "docs"),
 )
 """Commands that read their own arguments: a broker for its start-up time, dump for Kafka's one-dash flags."""
 

@@ -13,6 +13,8 @@ import typer
 from ..broker import config_document
 from ..protocol.apis import APIS, ApiSpec
 from .console import clear_errors, out
+from .docs_machines import machines
+from .docs_profiles import profiles
 
 PROTOCOL = """# Protocol support
 
@@ -25,6 +27,8 @@ third column is refused elsewhere by closing the connection.
 | key | request | versions for clients | versions between brokers |
 |---:|---|---|---|
 {rows}
+
+Inspect is our own: `strandline why`, `lost` and `status` ask it of any listener, and no client is offered it.
 
 Produce is offered from version 0 on and served from 3 on: librdkafka before 2.11.1 concludes from a
 higher minimum that the broker cannot compress, and sends uncompressed without a word. What is sent as
@@ -46,14 +50,16 @@ def protocol() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": config_document.render,
+    "profiles.md": profiles,
     "protocol.md": protocol,
+    "state-machines.md": machines,
 }
 
 
 def docs(
     directory: Annotated[Path, typer.Argument(help="where the pages are written")] = Path("docs"),
 ) -> None:
-    """Write configuration.md and protocol.md from what the program declares."""
+    """Write the pages that follow from what the program declares: configuration, profiles, protocol, …"""
     with clear_errors():
         directory.mkdir(parents=True, exist_ok=True)
         for name, page in PAGES.items():

@@ -1,231 +1,149 @@
-"""`strandline dump`: what stands in segments, indexes and checkpoints, in Kafka's dump format or as JSON.
+"""`strandline dump`: what stands in segments, indexes, snapshots and checkpoints, as Kafka's tool prints it.
 
-It reads files of a stopped or running broker and changes none. Kafka's one-dash spelling (`-files`)
-is understood. Left to others: reading a whole log as records (`storage/`).
+It reads the files of a stopped or a running broker, Strandline's or Kafka's; it changes none and takes no
+lock. The flags are those of Kafka's DumpLogSegments, one dash or two. Here is the order of things: the files
+(dump_files.py), the rows (dump_segment.py, dump_index.py, dump_small.py), the words (dump_text.py).
+Left to others: how a lookup goes (dump_explain.py), records for programs (storage/reader.py).
 """
 
 import argparse
-import json
-import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
 
-from crc32c import crc32c
+from ..storage.found import Damaged
+from .console import WrongUsage, clear_errors
+from .dump_decoders import DECODERS, decoder, offsets_decoder
+from .dump_explain import explain
+from .dump_files import Expanded, expand, kind_of
+from .dump_index import index_rows, time_index_rows
+from .dump_rows import BAD, Findings, Row, Wanted
+from .dump_segment import segment_rows
+from .dump_small import SMALL
+from .dump_text import printer
 
-from ..protocol.batches import BatchHeader, crc_ok, headers
-from ..protocol.compression import Codec
-from ..protocol.errors import ApiError
-from ..protocol.primitives import Malformed
-from ..protocol.records import Record, iterate
-from ..storage.producers import SNAPSHOT_CRC_END, SNAPSHOT_ENTRY, SNAPSHOT_HEAD
-from .console import clear_errors
-
-HELP = "Print segments, indexes, epochs and checkpoints: --files F,G [--print-data-log] [--json]."
-OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
-OFFSETS = ("topic", "partition", "offset")
-COLUMNS = {
-    "leader-epoch-checkpoint": ("epoch", "startOffset"),
-    "replication-offset-checkpoint": OFFSETS,
-    "recovery-point-offset-checkpoint": OFFSETS,
-    "log-start-offset-checkpoint": OFFSETS,
+HELP = "Print segments, indexes, snapshots and checkpoints, or explain a lookup: DIRECTORY or --files F,G."
+INT32_MAX = (1 << 31) - 1
+MESSAGE_BYTES_MAX = 5 << 20
+REFUSED = {
+    "transaction-log-decoder": "transactions are not served, there is no __transaction_state to decode",
+    "cluster-metadata-decoder": "the cluster's metadata stands in ZooKeeper: strandline zookeeper get PATH",
+    "remote-log-metadata-decoder": "there is no tiered storage here",
 }
-OF_A_SEGMENT = (".log", ".index", ".timeindex", ".snapshot")
-BAD = {"isvalid": False}
+FLAGS = {
+    "print-data-log": "print the records' keys and values too; any decoder implies it",
+    "deep-iteration": "print a line for each record; --print-data-log implies it",
+    "skip-record-metadata": "of each record only key and value",
+    "index-sanity-check": "only the check that decides at a start whether an index is rebuilt",
+    "verify-index-only": "hold indexes against their segments, print only what does not fit",
+    "offsets-decoder": "the records are those of __consumer_offsets",
+    "json": "one JSON object a line",
+}
+
+Rows = Callable[[Path, Wanted, Findings], Iterator[Row]]
+OF_A_SEGMENT: dict[str, Rows] = {".log": segment_rows, ".index": index_rows, ".timeindex": time_index_rows}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Dump the files named; 0, or 1 when one could not be read or is damaged."""
+    """Dump what was named; 0, or 1 when something could not be read or is damaged."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # records may hold what the terminal cannot show
     with clear_errors():
-        return _dump(arguments)
+        return _dump(_parser().parse_args(list(arguments)))
 
 
-def _dump(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser("strandline dump", description=HELP)
-    parser.add_argument("-files", "--files", required=True, help="files to print, separated by commas")
-    parser.add_argument(
-        "-print-data-log", "--print-data-log", action="store_true", help="print the records of .log files too"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    options = parser.parse_args(list(arguments))
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("strandline dump", description=HELP, allow_abbrev=False)
+    parser.add_argument("paths", nargs="*", help="files, partition directories, log directories")
+
+    def add(name: str, **facts: object) -> None:
+        parser.add_argument(f"-{name}", f"--{name}", **facts)  # type: ignore[arg-type]
+
+    add("files", default="", help="files to print, separated by commas")
+    for name, text in FLAGS.items():
+        add(name, action="store_true", help=text)
+    add("max-message-size", type=int, default=MESSAGE_BYTES_MAX, help="of the batches an index points to")
+    add("max-bytes", type=int, default=INT32_MAX, help="read only so many bytes of each segment")
+    for of in ("key", "value"):
+        add(
+            f"{of}-decoder-class", nargs="?", const="string", help=f"one of {', '.join(DECODERS)}, or Kafka's"
+        )
+    for name, why in REFUSED.items():
+        add(name, action="store_true", help=f"refused: {why}")
+    add("format", choices=("3.9", "0.11"), default="3.9", help="0.11: the older form, a record a line")
+    add("explain", type=int, metavar="OFFSET", help="how OFFSET is found in a partition's directory")
+    add("explain-time", metavar="TIME", help="how a time is found: ms since 1970, or ISO 8601")
+    return parser
+
+
+def _dump(options: argparse.Namespace) -> int:
+    for name, why in REFUSED.items():
+        if getattr(options, name.replace("-", "_")):
+            raise WrongUsage(f"--{name}: {why}")
+    names = [name for name in options.files.split(",") if name] + options.paths
+    if not names:
+        raise WrongUsage("name what to dump: --files F,G, or a directory")
+    wanted = _wanted(options)
+    show = printer(options.format, options.json, wanted.records)
     damaged = False
-    for name in options.files.split(","):
-        path = Path(name)
-        if not path.is_file():
-            sys.stderr.write(f"strandline: {path} is not a file: name segments, indexes or checkpoints\n")
-            damaged = True
-            continue
-        if path.suffix in OF_A_SEGMENT and not path.stem.isdecimal():
-            sys.stderr.write(f"strandline: {path}: the name of a segment's file is its first offset\n")
-            damaged = True
-            continue
-        if not options.json:
-            sys.stdout.write(f"Dumping {path}\n")
-        for row in rows(path, options.print_data_log):
-            damaged |= row.get("isvalid") is False
-            sys.stdout.write((json.dumps(row, default=_text) if options.json else line(row)) + "\n")
+    for row in _rows(names, options, wanted):
+        damaged |= row["kind"] in BAD or row.get("isvalid") is False
+        text, stream = show(row)
+        if text is not None:
+            getattr(sys, stream).write(text + "\n")
     return 1 if damaged else 0
 
 
-def rows(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
-    """What stands in one file, row by row; `kind` says what a row is."""
-    if path.suffix == ".log":
-        yield from _segment(path, with_records)
-    elif path.suffix in (".index", ".timeindex"):
-        found = _offset_index(path) if path.suffix == ".index" else _time_index(path)
-        if not found:
-            yield {"kind": "empty", "file": str(path)}
-        yield from found
-    elif path.suffix == ".snapshot":
-        yield from _snapshot(path)
-    elif path.name in COLUMNS:
-        yield from _checkpoint(path, *COLUMNS[path.name])
-    else:
-        yield {"kind": "damage", "problem": f"{path} is no segment, index, snapshot or checkpoint", **BAD}
-
-
-def line(row: dict[str, Any]) -> str:
-    """A row as Kafka's tool prints it."""
-    kind = row["kind"]
-    fields = {name: value for name, value in row.items() if name != "kind"}
-    text = " ".join(f"{name}: {_text(value)}" for name, value in fields.items())
-    special = {
-        "start": f"Log starting offset: {row.get('offset')}",
-        "record": f"| {text}",
-        "empty": f"{row.get('file')} is empty.",
-    }
-    return special.get(kind, text)
-
-
-def _segment(path: Path, with_records: bool) -> Iterator[dict[str, Any]]:
-    data = path.read_bytes()
-    yield {"kind": "start", "offset": int(path.stem)}
-    end = 0
-    try:
-        for position, header in headers(data):
-            end = position + header.size
-            yield _batch(data, position, header)
-            if with_records:
-                yield from _records(memoryview(data)[position:end], position, header)
-    except Malformed as error:
-        yield {"kind": "damage", "position": end, "problem": str(error), **BAD}
+def _rows(names: Sequence[str], options: argparse.Namespace, wanted: Wanted) -> Iterator[Row]:
+    if options.explain is not None or options.explain_time is not None:
+        yield from explain(names, options.explain, options.explain_time)
         return
-    if end < len(data):
-        yield {"kind": "damage", "position": end, "torn_bytes": len(data) - end, **BAD}
+    findings = Findings()
+    for found in expand(names):
+        yield from _file(found, wanted, findings)
+    yield from findings.rows()
 
 
-def _records(batch: memoryview, position: int, header: BatchHeader) -> Iterator[dict[str, Any]]:
-    try:
-        for record in iterate(batch):
-            yield _record(record, header)
-    except (Malformed, ApiError) as error:
-        yield {"kind": "damage", "position": position, "problem": str(error), **BAD}
+def _wanted(options: argparse.Namespace) -> Wanted:
+    decoding = options.offsets_decoder or options.key_decoder_class or options.value_decoder_class
+    contents = bool(options.print_data_log or decoding)
+    return Wanted(
+        contents=contents,
+        records=contents or options.deep_iteration,
+        metadata=not options.skip_record_metadata,
+        sanity_only=options.index_sanity_check,
+        verify_only=options.verify_index_only,
+        bytes_max=options.max_bytes,
+        cut=options.max_bytes != INT32_MAX,
+        message_bytes_max=options.max_message_size,
+        decode=offsets_decoder
+        if options.offsets_decoder
+        else decoder(options.key_decoder_class or "string", options.value_decoder_class or "string"),
+    )
 
 
-def _batch(data: bytes, position: int, header: BatchHeader) -> dict[str, Any]:
-    return {
-        "kind": "batch",
-        "baseOffset": header.base_offset,
-        "lastOffset": header.last_offset,
-        "count": header.record_count,
-        "baseSequence": header.base_sequence,
-        "lastSequence": header.last_sequence,
-        "producerId": header.producer_id,
-        "producerEpoch": header.producer_epoch,
-        "partitionLeaderEpoch": header.leader_epoch,
-        "isTransactional": header.is_transactional,
-        "isControl": header.is_control,
-        "deleteHorizonMs": "OptionalLong.empty",
-        "position": position,
-        "LogAppendTime" if header.is_log_append_time else "CreateTime": header.max_timestamp,
-        "size": header.size,
-        "magic": header.magic,
-        "compresscodec": Codec(header.codec).name.lower(),
-        "crc": header.crc,
-        "isvalid": crc_ok(data, position, header),
-    }
-
-
-def _record(record: Record, header: BatchHeader) -> dict[str, Any]:
-    sequence = header.base_sequence
-    return {
-        "kind": "record",
-        "offset": record.offset,
-        "CreateTime": record.timestamp,
-        "keySize": -1 if record.key is None else len(record.key),
-        "valueSize": -1 if record.value is None else len(record.value),
-        "sequence": -1 if sequence < 0 else sequence + record.offset - header.base_offset,
-        "headerKeys": [name for name, _ in record.headers],
-        **({} if record.key is None else {"key": record.key}),
-        "payload": record.value,
-    }
-
-
-def _offset_index(path: Path) -> list[dict[str, Any]]:
-    base, entries = int(path.stem), OFFSET_ENTRY.iter_unpack(_whole(path, OFFSET_ENTRY.size))
-    return [{"kind": "index", "offset": base + offset, "position": at} for offset, at in entries]
-
-
-def _time_index(path: Path) -> list[dict[str, Any]]:
-    base, entries = int(path.stem), TIME_ENTRY.iter_unpack(_whole(path, TIME_ENTRY.size))
-    return [{"kind": "timeindex", "timestamp": at, "offset": base + offset} for at, offset in entries]
-
-
-def _checkpoint(path: Path, *columns: str) -> Iterator[dict[str, Any]]:
-    """A version, a count, and so many lines of words."""
-    lines = path.read_text(errors="replace").splitlines()
-    for text in lines[2:]:
-        words = text.split(" ")
-        if len(words) != len(columns):
-            yield {"kind": "damage", "problem": f"not an entry: {text}", **BAD}
-            continue
-        values = (int(word) if word.lstrip("-").isdecimal() else word for word in words)
-        yield {"kind": "checkpoint", **dict(zip(columns, values, strict=True))}
-    if lines[1:2] != [str(len(lines) - 2)]:
-        yield {"kind": "damage", "problem": f"{len(lines) - 2} entries, announced {lines[1:2]}", **BAD}
-
-
-def _snapshot(path: Path) -> Iterator[dict[str, Any]]:
-    """What was known of idempotent producers at an offset."""
-    data = path.read_bytes()
-    count = SNAPSHOT_HEAD.unpack_from(data)[2] if len(data) >= SNAPSHOT_HEAD.size else -1
-    end = SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY.size
-    whole = count >= 0 and end <= len(data)
-    if not whole or crc32c(data[SNAPSHOT_CRC_END:]) != SNAPSHOT_HEAD.unpack_from(data)[1]:
-        yield {"kind": "damage", "problem": "the snapshot is torn or its checksum is wrong", **BAD}
+def _file(found: Expanded, wanted: Wanted, findings: Findings) -> Iterator[Row]:
+    """The rows of one file. Of a directory's files some may be unknown to us, or gone by now."""
+    path, kind = found.path, kind_of(found.path)
+    rows = OF_A_SEGMENT.get(kind) or SMALL.get(kind)
+    if not found.listed and not path.is_file():
+        yield {"kind": "missing", "file": str(path)}
         return
-    for entry in SNAPSHOT_ENTRY.iter_unpack(data[SNAPSHOT_HEAD.size : end]):
-        producer, epoch, sequence, offset, delta, timestamp, coordinator, transaction = entry
-        yield {
-            "kind": "producer",
-            "producerId": producer,
-            "producerEpoch": epoch,
-            "coordinatorEpoch": coordinator,
-            "currentTxnFirstOffset": "OptionalLong.empty" if transaction < 0 else transaction,
-            "lastTimestamp": timestamp,
-            "firstSequence": sequence - delta,
-            "lastSequence": sequence,
-            "lastOffset": offset,
-            "offsetDelta": delta,
-            "timestamp": timestamp,
-        }
-
-
-def _whole(path: Path, size: int) -> bytes:
-    """The whole entries of an index; a preallocated tail of zeros is left out, as is a torn one."""
-    data = path.read_bytes()
-    data = data[: len(data) - len(data) % size]
-    while len(data) > size and data.endswith(bytes(size)):
-        data = data[:-size]
-    return data
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (bytes, memoryview)):
-        return bytes(value).decode("utf-8", "replace")
-    if isinstance(value, list):
-        return "[" + ",".join(_text(item) for item in value) + "]"
-    return str(value)
+    if rows is None and found.listed:
+        yield {"kind": "passed_over", "file": str(path)}
+        return
+    yield {"kind": "file", "file": str(path)}
+    if rows is None:
+        yield {"kind": "misnamed" if path.suffix in OF_A_SEGMENT else "unknown", "file": str(path)}
+        return
+    try:
+        yield from rows(path, wanted, findings)
+    except Damaged as error:
+        problem = {"file": error.path, "position": error.position, "problem": error.problem}
+        yield {"kind": "damage", **problem}
+    except FileNotFoundError:
+        yield {"kind": "gone" if found.listed else "missing", "file": str(path)}
+    except OSError as error:
+        yield {"kind": "damage", "file": str(path), "position": 0, "problem": error.strerror or str(error)}

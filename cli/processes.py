@@ -43,12 +43,15 @@ class BrokerProcess:
     internal_port: int
     zookeeper: str
     settings: dict[str, str] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    within: tuple[str, ...] = ()  # a command that runs another in its place, e.g. nsenter
+    environment: dict[str, str] = field(default_factory=dict)
     pid: int | None = None
     child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def config(self) -> Path:
@@ -68,7 +71,7 @@ class BrokerProcess:
         """Write `server.properties`; settings of the caller win over these."""
         lines = {
             "broker.id": str(self.id),
-            "listeners": f"CLIENT://127.0.0.1:{self.port},INTERNAL://127.0.0.1:{self.internal_port}",
+            "listeners": f"CLIENT://{self.host}:{self.port},INTERNAL://{self.host}:{self.internal_port}",
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
             "log.dirs": str(self.directory / "data"),
@@ -83,13 +86,15 @@ class BrokerProcess:
         assert not self.alive, f"broker {self.id} runs already"
         self.write_config()
         with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "strandline.cli.main", "broker", "--config", str(self.config)]
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "strandline.cli.main", "broker", "--config", str(self.config)],
+                [*self.within, *command],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=self.directory,
+                env={**os.environ, **self.environment},
             )
         self.pid = self.child.pid
 

@@ -16,7 +16,7 @@ import uvloop
 
 from ..broker.config_file import Loaded, load
 from ..broker.node import StartFailed, serve
-from ..broker.trouble import ConfigError
+from ..broker.trouble import ConfigError, StorageLost
 from .logs import to_stderr
 from .watchdog import Watchdog
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         _say(f"warning: {warning}")
     try:
         uvloop.run(_run(loaded))
-    except StartFailed as error:
+    except (StartFailed, StorageLost) as error:
         _say(str(error))
         return 1
     except AssertionError as error:

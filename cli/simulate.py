@@ -1,53 +1,92 @@
-"""`strandline simulate`: the whole cluster in virtual time, one seed or many."""
+"""`strandline simulate`: a cluster in virtual time, one seed or many; with all rules or without one."""
 
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
 from typing import Annotated
 
 import typer
 from rich.progress import track
 
-from ..simulation.world import Outcome, run_seed
+from ..simulation.families import FAMILIES
+from ..simulation.many import Figures, command, run_many
+from ..simulation.mutants import MUTANTS, Search, search_many
+from ..simulation.world import run_seed
 from .console import Failure, clear_errors, err, out
+
+NO_SEEDS_SHOWN = 20
 
 
 def simulate(
     seed: Annotated[int | None, typer.Option(help="run this seed alone")] = None,
     seeds: Annotated[int, typer.Option(help="run so many seeds")] = 20,
     first: Annotated[int, typer.Option(help="the first of them")] = 0,
-    trace: Annotated[bool, typer.Option("--trace", help="print what happened, event by event")] = False,
+    family: Annotated[
+        str, typer.Option(help=f"which kind of world: {', '.join(FAMILIES)}, or `all` in turn")
+    ] = "plain",
+    flushed: Annotated[
+        bool, typer.Option("--flushed", help="with log.flush.before.ack, and power lost by all at once")
+    ] = False,
+    disks: Annotated[
+        bool, typer.Option("--disks", help="with two log directories each, that fill up and fail")
+    ] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="print what was said and what happened, line by line")
+    ] = False,
+    mutants: Annotated[
+        bool,
+        typer.Option("--mutants", help="take each rule away in turn, and count the seeds until it shows"),
+    ] = False,
 ) -> None:
     """Run the cluster in virtual time under drawn faults, and judge it."""
     with clear_errors():
+        family = "flushed" if flushed else "disks" if disks else family
+        if family not in (*FAMILIES, "all"):
+            raise Failure(f"there is no family {family}; there are {', '.join(FAMILIES)} and all")
         began = time.perf_counter()
+        if mutants:
+            _search(seeds, first)
+            return
+        figures = Figures()
         if seed is not None:
-            outcome = run_seed(seed)
+            outcome = run_seed(seed, "plain" if family == "all" else family, talks=trace)
             if trace:
                 out.print("\n".join(outcome.trace), markup=False, soft_wrap=True)
-            _report([outcome], time.perf_counter() - began)
-            return
-        with ProcessPoolExecutor(os.cpu_count()) as pool:
-            jobs = pool.map(run_seed, range(first, first + seeds), chunksize=1)
-            outcomes = list(track(jobs, "simulating", total=seeds, console=err, transient=True))
-        _report(outcomes, time.perf_counter() - began)
+            figures.add(outcome)
+        else:
+            names = list(FAMILIES) if family == "all" else [family]
+            jobs = [(names[number % len(names)], number) for number in range(first, first + seeds)]
+            for outcome in track(run_many(jobs), "simulating", total=seeds, console=err, transient=True):
+                figures.add(outcome)
+        _report(figures, time.perf_counter() - began)
 
 
-def _report(outcomes: list[Outcome], took_s: float) -> None:
-    bad = [outcome for outcome in outcomes if outcome.violation]
-    virtual_s = sum(outcome.virtual_s for outcome in outcomes)
-    faults: dict[str, int] = {}
-    for outcome in outcomes:
-        for kind, count in outcome.faults.items():
-            faults[kind] = faults.get(kind, 0) + count
-    out.print(
-        f"{len(outcomes)} seeds, {len(bad)} bad; {sum(o.acknowledged for o in outcomes):,} acknowledged, "
-        f"{virtual_s / 3600:.2f} simulated hours ({virtual_s / took_s:.0f} times real time); "
-        + ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items()))
-    )
-    for outcome in bad:
-        out.print(f"seed {outcome.seed}: {outcome.violation}", markup=False, soft_wrap=True)
-    if bad:
-        raise Failure(
-            f"seeds that failed: {', '.join(str(o.seed) for o in bad)}; see one with --seed N --trace"
+def _report(figures: Figures, took_s: float) -> None:
+    out.print(figures.told(took_s), markup=False, soft_wrap=True)
+    for outcome in figures.bad:
+        out.print(
+            f"{command(outcome.family, outcome.seed)}: {outcome.violation}", markup=False, soft_wrap=True
         )
+    if figures.bad:
+        bad = ", ".join(f"{outcome.family} {outcome.seed}" for outcome in figures.bad)
+        raise Failure(f"seeds that failed: {bad}")
+
+
+def _search(seeds_max: int, first: int) -> None:
+    """For each rule: how many seeds until its absence shows, in the middle of several searches."""
+    jobs = [(name, first, seeds_max) for name, mutant in MUTANTS.items() if mutant.families]
+    found: list[Search] = list(
+        track(
+            search_many(jobs, os.cpu_count()), "breaking rules", total=len(jobs), console=err, transient=True
+        )
+    )
+    out.print(f"{'rule taken away':24} {'median':>7} {'found':>7}  seeds that show it")
+    for search in found:
+        median = "-" if search.median is None else f"{search.median:g}"
+        shown = ", ".join(f"{family} {seed}" for family, seed in search.seeds[:NO_SEEDS_SHOWN])
+        out.print(
+            f"{search.mutant:24} {median:>7} {len(search.seeds):>3}/{search.tried:<3}  {shown}",
+            markup=False, soft_wrap=True,
+        )  # fmt: skip
+    unseen = [search.mutant for search in found if not search.seeds and not MUTANTS[search.mutant].survives]
+    if unseen:
+        raise Failure(f"no seed of {seeds_max} showed: {', '.join(unseen)}")

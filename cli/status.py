@@ -7,6 +7,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from ..client.descriptions import NewTopic
 from ..client.sync import Admin
@@ -23,6 +24,7 @@ from .console import (
     print_json,
     tell,
 )
+from .why import ask_all
 
 LATEST = -1
 HEALTH_TOPIC = "strandline-health-check"
@@ -34,10 +36,10 @@ def status(
     internal: Annotated[bool, typer.Option("--internal", help="internal topics too")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Brokers, leaders, in-sync replicas, high watermarks; what is under-replicated."""
+    """Brokers, leaders, in-sync replicas, high watermarks, log directories; what is in trouble."""
     with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
         if as_json:
-            print_json(picture(admin, internal))
+            print_json({**picture(admin, internal), "metrics": _metrics(admin)})
         elif not watch:
             out.print(_drawn(picture(admin, internal)))
         else:
@@ -81,6 +83,7 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
                     "under_replicated": len(one.isr) < len(one.replicas),
                     "under_min_isr": len(one.isr) < min(minimum[topic.name], len(one.replicas)),
                     "offline": one.leader < 0,
+                    "offline_replicas": list(one.offline),
                 }
             )
     return {
@@ -91,7 +94,38 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
         "under_min_isr": sum(p["under_min_isr"] for p in partitions),
         "offline": sum(p["offline"] for p in partitions),
         "partitions": partitions,
+        "log_dirs": _log_dirs(admin, [broker.node_id for broker in cluster.brokers]),
     }
+
+
+def _metrics(admin: Admin) -> dict[str, Any]:
+    """Replication and control in numbers, as each broker that answers counts them."""
+    brokers = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
+    told, _ = ask_all(admin, brokers, "metrics")
+    return {str(broker): {**each, "broker": broker} for broker, each in told.items()}
+
+
+def _log_dirs(admin: Admin, brokers: list[int]) -> list[dict[str, Any]]:
+    """Every log directory, with what its broker says of it; a broker that does not answer says nothing."""
+    found: list[dict[str, Any]] = []
+    for broker in sorted(brokers):
+        try:
+            described = admin.describe_log_dirs([broker])[broker]
+        except (ApiError, OSError):
+            continue
+        for one in described:
+            found.append(
+                {
+                    "broker": broker,
+                    "path": one.path,
+                    "state": "offline" if one.is_offline else "full" if one.is_full else "ok",
+                    "replicas": len(one.replicas),
+                    "bytes": sum(replica.size_bytes for replica in one.replicas),
+                    "total_bytes": one.total_bytes,
+                    "usable_bytes": one.usable_bytes,
+                }
+            )
+    return found
 
 
 def _min_isr(admin: Admin, topic: str) -> int:
@@ -122,7 +156,18 @@ def _drawn(seen: dict[str, Any]) -> RenderableType:
         table.add_row(*map(str, row), _trouble(one))
     counts = ("under_replicated", "under_min_isr", "offline")
     line = ", ".join(f"{name.replace('_', ' ')} {seen[name]}" for name in counts)
-    return Group(brokers, "", table, "", line)
+    return Group(brokers, "", table, "", line, *map(_disk_trouble, seen["log_dirs"]))
+
+
+def _disk_trouble(one: dict[str, Any]) -> RenderableType:
+    """A line about a log directory that does not take what it should; nothing about the others."""
+    where = f"broker {one['broker']}: log directory {one['path']}"
+    if one["state"] == "offline":
+        return Text(f"{where} is offline: its replicas are not served", style="bold red")
+    if one["state"] == "full":
+        free = f"{one['usable_bytes']:,} bytes free"
+        return Text(f"{where} is full ({free}): reads only", style="red")
+    return Group()
 
 
 def _trouble(partition: dict[str, Any]) -> str:

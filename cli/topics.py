@@ -1,4 +1,4 @@
-"""`strandline topics`: create, list, describe, grow and delete topics.
+"""`strandline topics`: create, list, describe, grow and delete topics, or the oldest of their records.
 
 Kafka's spelling works too (`kafka_spelling.py`): `topics --create --zookeeper h:2181 --topic t …` asks
 the brokers that are registered in that ZooKeeper.
@@ -10,18 +10,24 @@ from typing import Annotated
 import typer
 
 from ..client.descriptions import NewTopic, TopicDescription
+from ..client.reassignments import PartitionReassignment
+from ..client.record_deletion import ALL_COMMITTED
 from ..client.sync import Admin
 from ..controller.documents import Registration, parse
 from ..controller.registry import NoNode, RegistryUnreachable
 from ..controller.zookeeper import KazooRegistry
-from ..protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from ..protocol.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition
+from ..protocol.kinds import TopicPartition
+from .configs import changes_from
 from .console import (
     DEFAULT_BOOTSTRAP,
     PATIENCE,
     AsJson,
     Bootstrap,
     Failure,
+    WrongUsage,
     clear_errors,
+    counted,
     out,
     pair,
     print_json,
@@ -29,6 +35,9 @@ from .console import (
     tell,
 )
 from .zookeeper import EnvironmentProblem
+
+OFFSET_DIGITS, OFFSET_MAX = 19, (1 << 63) - 1
+CONTROLLER_WITHIN_MS = 2_000  # how long `describe` waits for what only the controller knows
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 
@@ -93,25 +102,48 @@ def describe(
     """Show leaders, replicas and in-sync replicas of each partition."""
     with clear_errors(), _admin(bootstrap, zookeeper) as admin:
         found = admin.describe_topics([topic] if topic else None)
+        moving = _moving(admin)
         if as_json:
-            print_json([row for described in found for row in _rows(described)])
+            print_json([row for described in found for row in _rows(described, moving)])
             return
         for described in found:
-            show(_rows(described), False, f"{described.name}  id {described.topic_id}")
+            show(_rows(described, moving), False, f"{described.name}  id {described.topic_id}")
 
 
 @app.command()
 def alter(
     topic: str,
-    partitions: Annotated[int, typer.Option(min=1, help="how many partitions in all")],
+    partitions: Annotated[int | None, typer.Option(min=1, help="how many partitions in all")] = None,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", help="name=value, as in retention.ms=3600000")
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", help="name of a setting that falls back")
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     zookeeper: Zookeeper = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add partitions to a topic. Keys that were sent before may then go elsewhere."""
-    with clear_errors(), _admin(bootstrap, zookeeper) as admin:
-        admin.create_partitions({topic: partitions})
-        tell(f"{topic} has {partitions} partitions.", {"topic": topic, "partitions": partitions}, as_json)
+    """Change settings of a topic, or add partitions: keys that were sent before may then go elsewhere."""
+    with clear_errors():
+        changes = changes_from(config, delete_config, "--config", "--delete-config")
+        if not changes and partitions is None:
+            raise WrongUsage("nothing to change: give --partitions, --config or --delete-config")
+        done: list[str] = []
+        with _admin(bootstrap, zookeeper) as admin:
+            if changes:
+                admin.incremental_alter_configs(changes, topic=topic)
+                done.append(f"{topic}: {counted(len(changes), 'setting')} changed.")
+            if partitions is not None:
+                admin.create_partitions({topic: partitions})
+                done.append(f"{topic} has {partitions} partitions.")
+        value: dict[str, object] = (
+            {"topic": topic, "partitions": partitions} if partitions else {"topic": topic}
+        )
+        if changes:
+            value["set"] = {one.name: one.value for one in changes if one.value is not None}
+            value["deleted"] = [one.name for one in changes if one.value is None]
+        tell("\n".join(done), value, as_json)
 
 
 @app.command()
@@ -137,7 +169,47 @@ def delete(
         tell(sentence, {"topic": topic, "deleted": deleted}, as_json)
 
 
-def _rows(topic: TopicDescription) -> list[dict[str, object]]:
+@app.command("delete-records")
+def delete_records(
+    topic: str,
+    before: Annotated[str, typer.Option(help="an offset, or `end` for all that is committed by now")],
+    partition: Annotated[
+        list[int] | None, typer.Option(min=0, help="only this one; may be given often")
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    zookeeper: Zookeeper = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the oldest records of a topic for good, on all replicas. Consumers go on behind them."""
+    with clear_errors():
+        offset = _offset(before)
+        with _admin(bootstrap, zookeeper) as admin:
+            (described,) = admin.describe_topics([topic])
+            there = [one.partition for one in described.partitions]
+            chosen = partition or there
+            if missing := sorted(set(chosen) - set(there)):
+                raise Failure(f"{topic} has no partition {', '.join(map(str, missing))}")
+            low = admin.delete_records({TopicPartition(topic, one): offset for one in chosen})
+        rows = [
+            {"topic": one.topic, "partition": one.partition, "begins_at": begins_at}
+            for one, begins_at in sorted(low.items())
+        ]
+        show(rows, as_json)
+
+
+def _offset(text: str) -> int:
+    if text == "end":
+        return ALL_COMMITTED
+    if text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS and int(text) <= OFFSET_MAX:
+        return int(text)
+    raise WrongUsage(f"--before {text}: expected an offset, or end")
+
+
+def _rows(
+    topic: TopicDescription, moving: dict[TopicPartition, PartitionReassignment]
+) -> list[dict[str, object]]:
+    """One row a partition; whom it gains and loses is shown where some partition of the topic moves."""
+    is_moving = any(q.topic == topic.name for q in moving)
     return [
         {
             "topic": topic.name,
@@ -147,9 +219,22 @@ def _rows(topic: TopicDescription) -> list[dict[str, object]]:
             "replicas": list(one.replicas),
             "isr": list(one.isr),
             "offline": list(one.offline),
+            **(_gains(moving.get(TopicPartition(topic.name, one.partition))) if is_moving else {}),
         }
         for one in topic.partitions
     ]
+
+
+def _moving(admin: Admin) -> dict[TopicPartition, PartitionReassignment]:
+    """What is moving, if the controller can be asked: all else is shown without it."""
+    try:
+        return admin.list_partition_reassignments(timeout_ms=CONTROLLER_WITHIN_MS)
+    except (ApiError, OSError):
+        return {}
+
+
+def _gains(one: PartitionReassignment | None) -> dict[str, object]:
+    return {"adding": list(one.adding) if one else [], "removing": list(one.removing) if one else []}
 
 
 def _admin(bootstrap: str, zookeeper: str | None) -> Admin:

@@ -16,27 +16,36 @@ from ..protocol.errors import ErrorCode as ErrorCode
 if TYPE_CHECKING:
     from .admin import Admin
     from .config import ConfigError
+    from .configs import AlterConfigOp, ConfigChange, ConfigEntry, ConfigSource
     from .connection import ConnectionLost
     from .consumer import Consumer
     from .descriptions import NewTopic
+    from .elections import Election
     from .handout import Batch
     from .producer import BufferExhausted, Producer
+    from .reassignments import PartitionReassignment
     from .shapes import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt, TopicPartition
     from .subscription import RebalanceListener
 
 __all__ = [
     "Admin",
+    "AlterConfigOp",
     "ApiError",
     "Batch",
     "BufferExhausted",
     "CommittedOffset",
+    "ConfigChange",
+    "ConfigEntry",
     "ConfigError",
+    "ConfigSource",
     "ConnectionLost",
     "Consumer",
     "ConsumerRecord",
+    "Election",
     "ErrorCode",
     "NewTopic",
     "OffsetAndTimestamp",
+    "PartitionReassignment",
     "Producer",
     "RebalanceListener",
     "Receipt",
@@ -47,12 +56,18 @@ __all__ = [
 _HOMES = {
     "Admin": "admin",
     "ConfigError": "config",
+    "AlterConfigOp": "configs",
+    "ConfigChange": "configs",
+    "ConfigEntry": "configs",
+    "ConfigSource": "configs",
     "ConnectionLost": "connection",
     "Consumer": "consumer",
     "NewTopic": "descriptions",
+    "Election": "elections",
     "Batch": "handout",
     "BufferExhausted": "producer",
     "Producer": "producer",
+    "PartitionReassignment": "reassignments",
     "CommittedOffset": "shapes",
     "ConsumerRecord": "shapes",
     "OffsetAndTimestamp": "shapes",

@@ -1,23 +1,19 @@
-"""Admin: topics, partitions, the cluster, offsets, groups.
+"""Admin: topics, partitions, the cluster, offsets, records to be deleted, groups.
 
 Each call is tried again until its deadline where that can help. A creation whose first answer was lost
 and that then finds its topic there counts as done; so does a deletion that finds nothing.
-Left to others: the shapes that come and go (descriptions.py), offsets (offsets.py, commits.py).
+Left to others: the shapes that come and go (descriptions.py), what is asked of leaders (offsets.py,
+record_deletion.py) and of coordinators (commits.py).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ..protocol.errors import ApiError, ErrorCode, error_for
 from ..protocol.kinds import TopicPartition
-from ..protocol.messages.cluster import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
 from ..protocol.messages.group_admin import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -26,6 +22,7 @@ from ..protocol.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from ..protocol.messages.inspection import InspectRequest
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ..protocol.messages.topics import (
     CreatableReplicaAssignment,
@@ -39,10 +36,17 @@ from ..protocol.messages.topics import (
 from .cluster import Cluster
 from .commits import ask_coordinator, check, commit_offsets, fetch_committed
 from .config import ClientConfig, configure
+from .configs import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    alter_configs,
+    describe_configs,
+    incremental_alter_configs,
+)
 from .descriptions import (
     BrokerDescription,
     ClusterDescription,
-    ConfigEntry,
     GroupDescription,
     GroupListing,
     NewTopic,
@@ -50,11 +54,18 @@ from .descriptions import (
     describe_group,
     describe_topic,
 )
+from .elections import Election, elect_leaders
+from .inspection import inspect
+from .log_dirs import LogDirDescription, describe_log_dirs
 from .offsets import list_offsets
+from .reassignments import (
+    PartitionReassignment,
+    alter_partition_reassignments,
+    first_refusal,
+    list_partition_reassignments,
+)
+from .record_deletion import delete_records
 from .shapes import CommittedOffset, OffsetAndTimestamp
-
-TOPIC, BROKER = 2, 4  # kinds of resources that have settings
-
 
 T = TypeVar("T")
 
@@ -147,34 +158,71 @@ class Admin:
         return ClusterDescription(told.cluster_id, told.controller_id, brokers)
 
     async def describe_configs(
-        self, *, topic: str | None = None, broker: int | None = None
+        self,
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        all_brokers: bool = False,
+        documentation: bool = False,
     ) -> list[ConfigEntry]:
-        """The settings of a topic or of a broker."""
-        if (topic is None) == (broker is None):
-            raise ValueError("either a topic or a broker has settings")
-        name = topic if topic is not None else str(broker)
-        resource = DescribeConfigsResource(
-            resource_type=BROKER if topic is None else TOPIC, resource_name=name
-        )
-        request = DescribeConfigsRequest(resources=[resource])
-        deadline = self._cluster.deadline()
+        """The settings of a topic or of a broker, or those that were set for all brokers."""
+        resource = ConfigResource.of(topic, broker, all_brokers)
+        return await describe_configs(self._cluster, resource, documentation, self._cluster.deadline())
 
-        async def attempt() -> list[ConfigEntry]:
-            told: DescribeConfigsResponse
-            if broker is not None:
-                told = await self._cluster.request(broker, request, deadline)
-            else:
-                told = await self._cluster.ask_any(request, deadline)
-            for result in told.results:
-                if result.error_code:
-                    raise error_for(result.error_code, result.error_message)
-            return [
-                ConfigEntry(one.name, one.value, one.read_only, one.config_source, one.is_sensitive)
-                for result in told.results
-                for one in result.configs
-            ]
+    async def alter_configs(
+        self,
+        settings: Mapping[str, str],
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        all_brokers: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Let a resource have exactly these settings; those that are not named go."""
+        resource = ConfigResource.of(topic, broker, all_brokers)
+        await alter_configs(self._cluster, resource, settings, validate_only, self._cluster.deadline())
 
-        return await self._cluster.persist(attempt, deadline)
+    async def incremental_alter_configs(
+        self,
+        changes: Sequence[ConfigChange],
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        all_brokers: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Change some settings of a resource; all others stay."""
+        resource, deadline = ConfigResource.of(topic, broker, all_brokers), self._cluster.deadline()
+        await incremental_alter_configs(self._cluster, resource, changes, validate_only, deadline)
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int | None = None
+    ) -> None:
+        """Let partitions move to these brokers, or come back (None); raises the first refusal, after all."""
+        deadline = self._cluster.deadline(timeout_ms)
+        refused = first_refusal(await alter_partition_reassignments(self._cluster, targets, deadline))
+        if refused is not None:
+            raise refused
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """What is moving, of these partitions or of all."""
+        deadline = self._cluster.deadline(timeout_ms)
+        return await list_partition_reassignments(self._cluster, partitions, deadline)
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """The log directories of these brokers, or of all: sizes, and which are offline or full."""
+        if brokers is None:
+            await self._metadata([])
+        return await describe_log_dirs(self._cluster, brokers, self._cluster.deadline())
+
+    async def inspect(self, broker: int, about: str, **of: Any) -> dict[str, Any]:
+        """What a Strandline broker knows about itself: partition, metrics, removals or removed."""
+        request = InspectRequest(about=about, **of)
+        return await inspect(self._cluster, broker, request, self._cluster.deadline())
 
     async def list_offsets(
         self, times: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
@@ -182,6 +230,29 @@ class Admin:
         """The first offset at or after a time; -1 asks for the end, -2 for the beginning."""
         isolation = int(isolation_level == "read_committed")
         return await list_offsets(self._cluster, times, isolation, self._cluster.deadline())
+
+    async def elect_leaders(
+        self,
+        election: Election | str = Election.PREFERRED,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Give these partitions, or all, their "preferred" leaders, or where nobody leads any ("unclean").
+
+        The answer says for each what stood against it, or None. An unclean election may lose records.
+        """
+        kind = Election[election.upper()] if isinstance(election, str) else election
+        return await elect_leaders(self._cluster, kind, partitions, self._cluster.deadline(timeout_ms))
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete all records before an offset, for good; -1 stands for all that is committed.
+
+        The answer is the offset at which each partition begins now, on every live replica.
+        """
+        return await delete_records(self._cluster, before, self._cluster.deadline(timeout_ms))
 
     # -- groups
 

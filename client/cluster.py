@@ -193,9 +193,12 @@ class Cluster:
         known = self.view.brokers.get(broker)
         return self.links.down_until(known.address) if known else 0.0
 
-    async def request(self, broker: int, message: Any, deadline: float, channel: str = MAIN) -> Any:
+    async def request(
+        self, broker: int, message: Any, deadline: float, channel: str = MAIN, version: int | None = None
+    ) -> Any:
         """Ask one broker, once. Raises OSError or ApiError; an answer's own errors are the caller's to read.
 
+        `version` is given only where none was agreed upon.
         No request waits longer than `request_timeout_ms`, save on the group channel, where a join may.
         """
         known = self.view.brokers.get(broker)
@@ -205,7 +208,7 @@ class Cluster:
         connection = await self.links.get(known.address, channel, deadline)
         if channel != GROUP:
             deadline = self._request_deadline(deadline)
-        return await connection.request(message, deadline=deadline)
+        return await connection.request(message, deadline=deadline, version=version)
 
     async def ask_any(self, message: Any, deadline: float) -> Any:
         """Ask whichever broker is least loaded."""
@@ -258,6 +261,7 @@ class Cluster:
     async def _keep_fresh(self) -> None:
         failures = 0
         while True:
+            self._wake.clear()  # before the question: what is wanted from here on, its answer may not have
             failures = 0 if await self._refresh() else failures + 1
             if failures:
                 await asyncio.sleep(self.pause(failures - 1))
@@ -267,7 +271,6 @@ class Cluster:
     async def _rest(self) -> None:
         """Until metadata is too old, or wanted, or still in doubt; never shorter than the fast interval."""
         least, most = FAST_REFRESH_SECONDS
-        self._wake.clear()
         if self._doubts and self._fruitless < FAST_REFRESHES_MAX:
             self._fruitless += 1
             await asyncio.sleep(least + (most - least) * self.random.random() * 0.5)

@@ -89,16 +89,6 @@ class GroupDescription(NamedTuple):
     members: tuple[MemberDescription, ...]
 
 
-class ConfigEntry(NamedTuple):
-    """A setting in force."""
-
-    name: str
-    value: str | None
-    is_read_only: bool
-    source: int
-    is_sensitive: bool
-
-
 def describe_topic(told: MetadataResponseTopic) -> TopicDescription:
     """A topic out of a metadata answer."""
     partitions = tuple(

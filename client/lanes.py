@@ -22,6 +22,7 @@ from ..protocol.records import BatchBuilder, iterate
 T = TypeVar("T")
 
 SEQUENCE_LIMIT = 1 << 31
+REMEMBERED_BATCHES = 5  # of one producer, by the broker: a retry behind as many others is no duplicate to it
 
 SEQUENCE_ERRORS = frozenset(
     {
@@ -69,6 +70,7 @@ class Batch(Generic[T]):
     is_expired: bool = False  # its callers were told of the failure while it was in flight
     last_error: Exception | None = None
     part: int = 0  # of a batch that was split: how many of its records come before
+    place: int = -1  # among the batches numbered under its identity
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -94,6 +96,7 @@ class Batch(Generic[T]):
             half.reserved = self.reserved * stop // len(records) - self.reserved * start // len(records)
             if self.identity is not None:
                 half.number(self.identity, (self.sequence + start) % SEQUENCE_LIMIT)
+                half.place = self.place
             made.append(half)
         return made
 
@@ -121,6 +124,7 @@ class Lane(Generic[T]):
         self.retired: Identity | None = None  # the last one given up; never adopted again
         self.not_before = 0.0
         self._next_sequence = 0
+        self._next_place = 0
         self._draining = False
         self._in_flight_max = in_flight_max
         self._idempotent = idempotent
@@ -143,7 +147,19 @@ class Lane(Generic[T]):
         """Whether order and the bound on batches in flight let a batch leave."""
         if self._draining and self.in_flight:
             return False
-        return len(self.in_flight) < self._in_flight_max
+        return len(self.in_flight) < self._in_flight_max and self._is_remembered
+
+    @property
+    def _is_remembered(self) -> bool:
+        """Whether the broker would still know the oldest batch that is open if one more came after it.
+
+        Batches behind a retry may be acknowledged while it fails again; were more let past it than the
+        broker remembers, it would take the retry for a gap though it had appended it long ago.
+        """
+        if not self._idempotent or self.again:
+            return True
+        oldest = min((one.place for one in self.in_flight), default=self._next_place)
+        return self._next_place - oldest < REMEMBERED_BATCHES
 
     @property
     def needs_identity(self) -> bool:
@@ -156,7 +172,7 @@ class Lane(Generic[T]):
     def adopt(self, identity: Identity) -> None:
         """Number batches anew under `identity`."""
         self.identity = identity
-        self._next_sequence = 0
+        self._next_sequence = self._next_place = 0
 
     def close_growing(self) -> None:
         """What comes next goes into another batch."""
@@ -176,6 +192,8 @@ class Lane(Generic[T]):
             assert self.identity is not None, "numbered only under an identity"
             batch.number(self.identity, self._next_sequence)
             self._next_sequence = (self._next_sequence + batch.builder.count) % SEQUENCE_LIMIT
+            batch.place = self._next_place
+            self._next_place += 1
         batch.attempts += 1
         self.in_flight.append(batch)
         return batch
@@ -203,6 +221,7 @@ class Lane(Generic[T]):
         if batch.builder.count < 2 or batch.is_uncertain or batch.is_expired:
             return False
         self.in_flight.remove(batch)
+        self._next_place += 1  # two now stand where one stood
         self._go_again(*batch.halves())
         return True
 

@@ -78,6 +78,7 @@ class Sender:
         self._tasks = Tasks("sender")
         self._wake = asyncio.Event()
         self._requests: dict[int, int] = {}  # in flight per broker
+        self._sent_to: dict[TopicPartition, int] = {}  # where the last batch of a partition went
         self._identity: Identity | None = None
         self._asking_identity = False
         self._acks = config.required_acks
@@ -118,7 +119,7 @@ class Sender:
         for lane in self._accumulator.busy:
             if self._accumulator.is_due(lane, now):
                 leader = self._cluster.leader(lane.partition)
-                if leader is not None:
+                if leader is not None and self._keeps_order(lane, leader.leader):
                     by_leader.setdefault(leader.leader, []).append(lane)
         for node, lanes in by_leader.items():
             connection = self._cluster.ready(node)
@@ -128,6 +129,16 @@ class Sender:
                     break
                 self._submit(node, connection, batches)
                 lanes = [lane for lane in lanes if self._accumulator.is_due(lane, now)]
+
+    def _keeps_order(self, lane: Lane[Token], node: int) -> bool:
+        """Whether nothing numbered is under way to another node.
+
+        A new leader that has never heard of this producer takes the number that comes first for the first
+        one; a batch that the old leader then refuses could not follow it any more.
+        """
+        if not (lane.in_flight and self._config.enable_idempotence):
+            return True
+        return self._sent_to.get(lane.partition, node) == node
 
     def _has_slot(self, node: int) -> bool:
         return self._requests.get(node, 0) < self._config.max_in_flight
@@ -169,6 +180,7 @@ class Sender:
                 self._failed(node, batch, trouble, -1)
             return
         self._requests[node] = self._requests.get(node, 0) + 1
+        self._sent_to.update((batch.partition, node) for batch in batches)
         future.add_done_callback(lambda done: self._answered(node, batches, epochs, done))
 
     def _answered(

@@ -6,121 +6,37 @@ caller waits. Left to others: everything that is done (producer.py, consumer.py,
 """
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
+from ..protocol.errors import ApiError
 from ..protocol.kinds import TopicPartition
 from ..protocol.records import Header
 from . import admin, consumer, producer
+from .configs import ConfigChange, ConfigEntry
 from .descriptions import (
     ClusterDescription,
-    ConfigEntry,
     GroupDescription,
     GroupListing,
     NewTopic,
     TopicDescription,
 )
+from .elections import Election
 from .handout import Batch
+from .log_dirs import LogDirDescription
+from .loop_thread import Face
+from .reassignments import PartitionReassignment
 from .shapes import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt
 from .subscription import RebalanceListener
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
-T = TypeVar("T")
-
 POLL_FOREVER_MS = 1 << 40
 
 
-class LoopThread:
-    """An event loop in a thread of its own."""
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether calls can be made."""
-        return self._thread.is_alive()
-
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run `work` on the loop and wait for it. An interrupt cancels it."""
-        if not self._thread.is_alive():
-            raise RuntimeError("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            if not future.done():
-                future.cancel()
-            raise
-
-    def call(self, action: Callable[[], T]) -> T:
-        """Run a plain function on the loop and wait for it."""
-
-        async def work() -> T:
-            return action()
-
-        return self.run(work)
-
-    def close(self) -> None:
-        """End the loop and its thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            if left:
-                self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            asyncio.set_event_loop(None)
-            self._loop.close()
-
-
-class _Face:
-    """What the three faces share: the thread, start and close."""
-
-    _thread: LoopThread
-    _inner: Any
-
-    def _begin(self, name: str, build: Callable[[], Any]) -> None:
-        """Build and start the asyncio client inside its loop; on failure nothing is left behind."""
-        self._thread = LoopThread(name)
-
-        async def start() -> Any:
-            return await build().start()
-
-        try:
-            self._inner = self._thread.run(start)
-        except BaseException:
-            self._thread.close()
-            raise
-
-    def close(self, **options: Any) -> None:
-        """Finish and end the thread. May be called twice."""
-        if not self._thread.is_open:
-            return
-        try:
-            self._thread.run(lambda: self._inner.close(**options))
-        finally:
-            self._thread.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-
-class Producer(_Face):
+class Producer(Face):
     """The blocking producer; connects at once. `send` returns a `concurrent.futures.Future`."""
 
     _inner: producer.Producer
@@ -184,7 +100,7 @@ class Producer(_Face):
         return self._thread.run(lambda: self._inner.partitions_for(topic))
 
 
-class Consumer(_Face):
+class Consumer(Face):
     """The blocking consumer; connects at once. `for record in consumer` goes on for ever."""
 
     _inner: consumer.Consumer
@@ -298,7 +214,7 @@ class Consumer(_Face):
         return self._thread.run(lambda: self._inner.committed(*partitions))
 
 
-class Admin(_Face):
+class Admin(Face):
     """The blocking administrator; connects at once."""
 
     _inner: admin.Admin
@@ -342,14 +258,57 @@ class Admin(_Face):
         return self._thread.run(self._inner.describe_cluster)
 
     def describe_configs(self, **of: Any) -> list[ConfigEntry]:
-        """The settings of a `topic=` or a `broker=`."""
+        """The settings of a `topic=`, of a `broker=` or of `all_brokers=True`."""
         return self._thread.run(lambda: self._inner.describe_configs(**of))
+
+    def alter_configs(self, settings: Mapping[str, str], **of: Any) -> None:
+        """Let a resource have exactly these settings; those that are not named go."""
+        self._thread.run(lambda: self._inner.alter_configs(settings, **of))
+
+    def incremental_alter_configs(self, changes: Sequence[ConfigChange], **of: Any) -> None:
+        """Change some settings of a resource; all others stay."""
+        self._thread.run(lambda: self._inner.incremental_alter_configs(changes, **of))
+
+    def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], **options: Any
+    ) -> None:
+        """Let partitions move to these brokers, or come back (None)."""
+        self._thread.run(lambda: self._inner.alter_partition_reassignments(targets, **options))
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, **options: Any
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """What is moving, of these partitions or of all."""
+        return self._thread.run(lambda: self._inner.list_partition_reassignments(partitions, **options))
+
+    def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
+        """The log directories of these brokers, or of all."""
+        return self._thread.run(lambda: self._inner.describe_log_dirs(brokers))
+
+    def inspect(self, broker: int, about: str, **of: Any) -> dict[str, Any]:
+        """What a Strandline broker knows about itself: partition, metrics, removals or removed."""
+        return self._thread.run(lambda: self._inner.inspect(broker, about, **of))
 
     def list_offsets(
         self, times: Mapping[TopicPartition, int], **options: Any
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """The first offset at or after a time; -1 the end, -2 the beginning."""
         return self._thread.run(lambda: self._inner.list_offsets(times, **options))
+
+    def elect_leaders(
+        self,
+        election: Election | str = Election.PREFERRED,
+        partitions: Iterable[TopicPartition] | None = None,
+        **options: Any,
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Give partitions their "preferred" leaders, or any ("unclean"); what stood against it, or None."""
+        return self._thread.run(lambda: self._inner.elect_leaders(election, partitions, **options))
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], **options: Any
+    ) -> dict[TopicPartition, int]:
+        """Delete all records before an offset (-1: all that is committed); where partitions begin now."""
+        return self._thread.run(lambda: self._inner.delete_records(before, **options))
 
     def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
         """The groups of all brokers."""

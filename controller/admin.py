@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +25,6 @@ from ..protocol.errors import (
     RequestTimedOut,
     StaleBrokerEpoch,
     TopicAlreadyExists,
-    UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -34,10 +33,12 @@ from ..protocol.messages import topics as t
 from . import documents as d
 from . import plans as p
 from .assignment import Replicas, check_assignment, check_topic_name, spread
+from .deadlines import by, deadline_in
+from .election_requests import ElectionPolicy
 from .office import Office
-from .registry import Create, MultiFailed, NodeExists, NoNode, Op, RegistryError, SetData, Unknown
+from .registry import Create, MultiFailed, NodeExists, NoNode, Op, SetData, Unknown
 from .state import ClusterState, Topic
-from .znodes import ControllerMoved, create_if_absent, fenced
+from .znodes import create_if_absent, fenced
 
 RETRY_S = 0.1
 WRITE_MS = 10_000  # for the write alone, whatever the client allows
@@ -52,6 +53,8 @@ class Defaults:
 
     partitions: int = 1
     replication_factor: int = 1
+    elections: ElectionPolicy = field(default_factory=ElectionPolicy)
+    min_isr: int = 1  # how many must hold a record before acks=all is answered
 
 
 class Admin:
@@ -60,7 +63,7 @@ class Admin:
     def __init__(
         self,
         office: Office,
-        defaults: Defaults,
+        defaults: Callable[[], Defaults],
         check_configs: ConfigCheck,
         random_bytes: Callable[[int], bytes],
     ) -> None:
@@ -77,7 +80,7 @@ class Admin:
 
     async def create_topics(self, request: t.CreateTopicsRequest) -> t.CreateTopicsResponse:
         """All topics of the request, side by side."""
-        deadline = _deadline(request.timeout_ms)
+        deadline = deadline_in(request.timeout_ms)
         times = Counter(topic.name for topic in request.topics)
         wanted = {topic.name: topic for topic in request.topics}
         results = await asyncio.gather(
@@ -126,9 +129,9 @@ class Admin:
 
     def _replicas(self, wanted: t.CreatableTopic) -> Replicas:
         if not wanted.assignments:
-            partitions, factor = wanted.num_partitions, wanted.replication_factor
-            partitions = self._defaults.partitions if partitions == -1 else partitions
-            factor = self._defaults.replication_factor if factor == -1 else factor
+            partitions, factor, defaults = wanted.num_partitions, wanted.replication_factor, self._defaults()
+            partitions = defaults.partitions if partitions == -1 else partitions
+            factor = defaults.replication_factor if factor == -1 else factor
             return spread(self._state.live, range(partitions), factor)
         if wanted.num_partitions != -1:
             raise InvalidPartitions("a request with an assignment does not state the number of partitions")
@@ -180,8 +183,8 @@ class Admin:
     async def _finish(self, deadline: float, write: Awaitable[None], wait: Coroutine[Any, Any, None]) -> None:
         """The write is carried through even for a client that does not wait."""
         try:
-            await _by(max(deadline, _deadline(WRITE_MS)), write)
-            await _by(deadline, wait)
+            await by(max(deadline, deadline_in(WRITE_MS)), write)
+            await by(deadline, wait)
         finally:
             wait.close()
 
@@ -202,7 +205,7 @@ class Admin:
 
     async def create_partitions(self, request: t.CreatePartitionsRequest) -> t.CreatePartitionsResponse:
         """More partitions for each topic of the request."""
-        deadline = _deadline(request.timeout_ms)
+        deadline = deadline_in(request.timeout_ms)
         results = await asyncio.gather(
             *(self._grown(wanted, request.validate_only, deadline) for wanted in request.topics)
         )
@@ -267,7 +270,7 @@ class Admin:
 
     async def delete_topics(self, request: t.DeleteTopicsRequest) -> t.DeleteTopicsResponse:
         """Each topic by its name or its id; answered when nothing is left of it."""
-        deadline = _deadline(request.timeout_ms)
+        deadline = deadline_in(request.timeout_ms)
         wanted = [*request.topics, *(t.DeleteTopicState(name=name) for name in request.topic_names)]
         results = await asyncio.gather(*(self._deleted(one, deadline) for one in wanted))
         return t.DeleteTopicsResponse(responses=list(results))
@@ -339,7 +342,7 @@ class Admin:
             await self._office.until(is_settled)
             await self._office.announcer.heard(self._state.live)
 
-        await _by(asyncio.get_running_loop().time() + SHUTDOWN_WAIT_S, settle())
+        await by(asyncio.get_running_loop().time() + SHUTDOWN_WAIT_S, settle())
         remaining = [
             c.RemainingPartition(topic_name=q.topic, partition_index=q.partition)
             for q in self._state.hosted_by(broker)
@@ -347,20 +350,3 @@ class Admin:
             if any(self._state.is_live(r) and not self._state.is_leaving(r) for r in self._state.replicas(q))
         ]
         return c.ControlledShutdownResponse(remaining_partitions=remaining)
-
-
-def _deadline(timeout_ms: int) -> float:
-    return asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
-
-
-async def _by(deadline: float, work: Awaitable[None]) -> None:
-    """Work that goes on to be wanted when its time is over, but is not waited for."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            await work
-    except TimeoutError as error:
-        raise RequestTimedOut("begun, but not finished in time") from error
-    except ControllerMoved as moved:
-        raise NotController() from moved
-    except (RegistryError, d.BadDocument) as error:
-        raise UnknownServerError(f"ZooKeeper: {error!r}") from error

@@ -23,8 +23,19 @@ def role(state: ClusterState, partition: TopicPartition, is_new: bool = False) -
     if named and (is_reborn(state, known) or not is_intact(state, known.leader, partition, known)):
         known = replace(known, leader=NO_LEADER)
     replicas = state.replicas(partition)
-    offline = tuple(r for r in replicas if not state.is_live(r))
-    return Role(partition, state.topics[partition.topic].id, known, replicas, offline, is_new)
+    offline = tuple(r for r in replicas if not state.is_live(r) or state.is_offline(r, partition))
+    assignment = state.assignment(partition)
+    removing = tuple(r for r in assignment.removing if r in replicas)
+    return Role(
+        partition,
+        state.topics[partition.topic].id,
+        known,
+        replicas,
+        offline,
+        is_new,
+        assignment.adding if removing or replicas == assignment.replicas else (),
+        removing,
+    )
 
 
 def inform(state: ClusterState, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> Inform:
@@ -74,11 +85,13 @@ def host(state: ClusterState, broker: int) -> Instruct:
 
 def existing(state: ClusterState) -> list[TopicPartition]:
     """The partitions that have a state and are not being deleted."""
-    return [q for q in state.all_partitions() if q in state.partitions and q.topic not in state.deletions]
+    return [q for q in state.all_partitions() if q in state.partitions and not state.is_ending(q.topic)]
 
 
 def stop_followers(state: ClusterState, partitions: Iterable[TopicPartition]) -> list[Command]:
     """Brokers that are leaving stop to follow what they do not lead."""
+    if not any(state.is_leaving(broker) for broker in state.live):
+        return []
     stops: dict[int, dict[TopicPartition, int]] = {}
     for partition in partitions:
         known = state.partitions[partition]

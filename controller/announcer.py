@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -21,15 +21,17 @@ from ..client.connection import Connection, ConnectionLost
 from ..client.tasks import Tasks
 from ..protocol.errors import ErrorCode
 from ..protocol.kinds import TopicPartition
-from ..protocol.messages.control import StopReplicaResponse
+from ..protocol.messages.control import LeaderAndIsrResponse, StopReplicaResponse
+from ..protocol.messages.elections import GetReplicaLogInfoResponse
 from . import plans as p
 from .lifeline import Lifeline, Patience
 from .orders import Order, Sender
-from .state import Broker, ClusterState
+from .state import Broker, ClusterState, LogEnd
 
 log = structlog.get_logger(__name__)
 
 QUEUE_MAX = 10_000
+ASKED_AT_ONCE = 1_000  # logs; a broker of KIP-966 answers for no more
 
 Post = Callable[[p.Event], None]
 
@@ -68,7 +70,7 @@ class Announcer:
         self._state = state
         for broker in sorted(self._channels.keys() | state.brokers.keys()):
             channel, known = self._channels.get(broker), state.brokers.get(broker)
-            if channel is not None and channel.broker != known:
+            if channel is not None and not channel.serves(known):
                 del self._channels[broker]
                 channel.task.cancel()
                 channel.finish()
@@ -98,6 +100,17 @@ class Announcer:
     def stop_replicas(self, state: ClusterState, command: p.StopReplicas) -> None:
         """Queue a StopReplica."""
         self._queue(command.broker, lambda: self._sender.stop_replica(state, command))
+
+    def ask(self, state: ClusterState, command: p.AskEnds) -> None:
+        """Queue questions behind what the broker must have heard before. Each has its answer, be it empty."""
+        channel = self._channels.get(command.broker)
+        for first in range(0, len(command.partitions), ASKED_AT_ONCE):
+            part = command.partitions[first : first + ASKED_AT_ONCE]
+            if channel is not None:
+                channel.push(self._sender.log_info(state, p.AskEnds(command.broker, part)))
+            else:
+                start = state.start_of(command.broker)
+                self._reports.post(p.EndsAnswered(*start, frozenset(part)))
 
     def inform(self, state: ClusterState, command: p.Inform) -> None:
         """Queue an UpdateMetadata for each addressed broker."""
@@ -137,11 +150,21 @@ class _Channel:
         self._finished = False
         self._lifeline = Lifeline(place, patience, self._died, dead=dead)
 
+    def serves(self, broker: Broker | None) -> bool:
+        """Whether this is still the same start of the broker, at the same place."""
+        mine = self.broker
+        return broker is not None and (mine.incarnation, mine.endpoints) == (
+            broker.incarnation,
+            broker.endpoints,
+        )
+
     def push(self, order: Order) -> None:
         """Append to the queue."""
         if self._lifeline.is_dead:
+            self._unanswered(order)
             return
         if len(self._orders) >= QUEUE_MAX:
+            self._orders.append(order)
             self._drop_all()
             self._reports.post(p.QueueOverflowed(self.broker.id))
             return
@@ -203,6 +226,9 @@ class _Channel:
         return await connection.request(order.build(next(self.sequences)), deadline=deadline)
 
     def _judge(self, order: Order, answer: Any) -> None:
+        if order.asks:
+            self._reports.post(_told(self.broker, order, answer))
+            return
         code = answer.error_code
         if code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._reports.fenced(f"broker {self.broker.id} knows a newer controller")
@@ -212,6 +238,8 @@ class _Channel:
             failed = _failed(order.deletes, answer)
             done = order.deletes - failed
             self._reports.post(p.ReplicasDeleted(self.broker.id, done, failed))
+        elif order.topics and code == ErrorCode.NONE:
+            self._reports.post(_answered(self.broker, order.topics, answer))
 
     def _died(self) -> None:
         log.warning("broker_suspected", broker=self.broker.id, incarnation=self.broker.incarnation)
@@ -220,8 +248,47 @@ class _Channel:
 
     def _drop_all(self) -> None:
         self._answered += len(self._orders)
+        dropped = list(self._orders)
         self._orders.clear()
         self._progress.set()
+        for order in dropped:
+            self._unanswered(order)
+
+    def _unanswered(self, order: Order) -> None:
+        if order.asks:
+            asked = frozenset(order.asks)
+            self._reports.post(p.EndsAnswered(self.broker.id, self.broker.incarnation, asked))
+
+
+def _answered(broker: Broker, topics: Sequence[str], answer: LeaderAndIsrResponse) -> p.ReplicasAnswered:
+    """Which replicas are offline or full; an answer of any other kind says nothing about that."""
+    telling = (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+    told = [
+        (TopicPartition(name, one.partition_index), one)
+        for name, topic in zip(topics, answer.topics, strict=False)
+        for one in topic.partition_errors
+        if one.error_code in telling
+    ]
+    return p.ReplicasAnswered(
+        broker.id,
+        broker.incarnation,
+        answered=frozenset(q for q, _ in told),
+        offline=frozenset(q for q, one in told if one.error_code != ErrorCode.NONE),
+        full=frozenset(q for q, one in told if one.is_full),
+    )
+
+
+def _told(broker: Broker, order: Order, answer: GetReplicaLogInfoResponse) -> p.EndsAnswered:
+    """How far logs go; another start of the broker says nothing of this one."""
+    told = [one for topic in answer.topic_partition_log_info_list for one in topic.partition_log_info]
+    ends = {
+        asked: (one.current_leader_epoch, LogEnd(one.last_written_leader_epoch, one.log_end_offset))
+        for asked, one in zip(order.asks, told, strict=False)
+        if asked.partition == one.partition and one.error_code == ErrorCode.NONE
+    }
+    is_same = answer.broker_epoch == broker.incarnation
+    asked = frozenset(order.asks)
+    return p.EndsAnswered(broker.id, broker.incarnation, asked, ends if is_same else {})
 
 
 def _failed(wanted: frozenset[TopicPartition], answer: StopReplicaResponse) -> frozenset[TopicPartition]:

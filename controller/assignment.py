@@ -1,13 +1,17 @@
-"""Where new replicas live, and what a request for a topic must keep to. Pure.
+"""Where replicas live: those of new partitions, and those that move. What a request must keep to. Pure.
 
 Over the brokers in the order of their ids: partition i has its first replica on broker i, and its
 replica j on broker i + j, modulo their number. Growth continues the pattern where it stopped.
+A partition that moves is held by everybody concerned until the move is done: nobody leaves an assignment
+before those who stay are in sync.
+Left to others: when a move goes on (reassignment.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ..protocol.errors import (
     InvalidPartitions,
@@ -21,6 +25,55 @@ TOPIC_NAME_LENGTH_MAX = 249
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 Replicas = dict[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who holds a partition. While it moves: whom it gains, whom it will lose, and who held it before."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    origin: tuple[int, ...] = ()  # in its order; only while it moves
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether anybody is to come or to go."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Who shall hold it in the end, the preferred leader first."""
+        return tuple(r for r in self.replicas if r not in self.removing)
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """Who held it before it began to move: what a cancellation restores."""
+        return self.origin if self.is_moving else self.replicas
+
+    @property
+    def abandoned(self) -> tuple[int, ...]:
+        """Additions of a move that was cancelled or replaced."""
+        return tuple(r for r in self.removing if r not in self.origin)
+
+    def towards(self, target: Sequence[int]) -> Assignment:
+        """The same on its way to `target`. Whoever is in the way stays until `target` is in sync."""
+        origin = self.before
+        leaving = (*origin, *(r for r in self.replicas if r not in origin))
+        leaving = tuple(r for r in leaving if r not in target)
+        adding = tuple(r for r in target if r not in origin)
+        if not adding and not leaving:
+            return Assignment(tuple(target))
+        return Assignment((*target, *leaving), adding, leaving, origin)
+
+    def without(self, gone: Iterable[int]) -> Assignment:
+        """The same when these have gone."""
+        left = set(gone)
+        removing = tuple(r for r in self.removing if r not in left)
+        replicas = tuple(r for r in self.replicas if r not in left)
+        if not removing and not self.adding:
+            return Assignment(replicas)
+        return Assignment(replicas, self.adding, removing, self.origin)
 
 
 def spread(brokers: Iterable[int], partitions: range, replication_factor: int) -> Replicas:

@@ -60,7 +60,11 @@ def _is_ready(state: ClusterState, name: str) -> bool:
     if any(q.topic == name for q in state.in_flight):
         return False
     topic = state.topics.get(name)
-    return topic is None or all(state.is_live(r) for replicas in topic.replicas.values() for r in replicas)
+    if topic is not None and topic.moves:
+        return False
+    return topic is None or all(
+        state.is_live(r) and not state.is_offline(r, q) for q in topic.partitions for r in state.replicas(q)
+    )
 
 
 def _start(state: ClusterState, name: str) -> Plan:

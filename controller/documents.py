@@ -23,15 +23,21 @@ BROKER_INCARNATIONS = "/brokers/incarnations"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = CONFIG_CHANGES + "/config_change_"
+ALL_BROKERS = "<default>"  # among BROKER_CONFIGS: what holds for every broker that says nothing else
 DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 ISR_CHANGES = "/isr_change_notification"
 ISR_CHANGE_PREFIX = ISR_CHANGES + "/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = LOG_DIR_EVENTS + "/log_dir_event_"
 PRODUCER_IDS = "/latest_producer_id_block"
 
 PERSISTENT_PATHS = (
     "/cluster", "/brokers", BROKER_IDS, BROKER_INCARNATIONS, TOPICS, "/config", TOPIC_CONFIGS, BROKER_CONFIGS,
-    "/admin", DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS,
+    CONFIG_CHANGES, "/admin", DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS,
 )  # fmt: skip
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -91,6 +97,7 @@ class Registration(Document):
     incarnation: int = -1
     intact_since: int = 1 << 62  # a broker that does not say so is not intact
     intact_since_of: dict[str, int] = Field(default_factory=dict)
+    leaving: bool | None = None  # it is shutting down; absent otherwise
 
     @classmethod
     def of(
@@ -101,6 +108,7 @@ class Registration(Document):
         intact_since: int,
         intact_since_of: dict[str, int] | None = None,
         rack: str | None = None,
+        leaving: bool = False,
     ) -> Registration:
         """Describe a broker; `host` and `port` repeat the first plaintext listener for old tools."""
         plain = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
@@ -114,6 +122,7 @@ class Registration(Document):
             incarnation=incarnation,
             intact_since=intact_since,
             intact_since_of=intact_since_of or {},
+            leaving=leaving or None,
         )
 
     def listeners(self) -> list[Endpoint]:
@@ -152,6 +161,7 @@ class TopicDocument(Document):
     partitions: dict[int, list[int]]
     adding_replicas: dict[int, list[int]] = Field(default_factory=dict)
     removing_replicas: dict[int, list[int]] = Field(default_factory=dict)
+    origin_replicas: dict[int, list[int]] | None = None  # ours: as they were before a move, in their order
 
     @property
     def uuid(self) -> UUID:
@@ -176,6 +186,40 @@ class ConfigDocument(Document):
 
     version: int = 1
     config: dict[str, str] = Field(default_factory=dict)
+
+
+class ConfigChangeDocument(Document):
+    """`/config/changes/config_change_…`: these overrides have changed; version 1 said it in two keys."""
+
+    version: int = 2
+    entity_path: str | None = None
+    entity_type: str | None = None
+    entity_name: str | None = None
+
+    @property
+    def path(self) -> str:
+        """`topics/T`, `brokers/N` or another kind of settings."""
+        return self.entity_path or f"{self.entity_type}/{self.entity_name}"
+
+
+class ReassignmentEntry(Document):
+    """One entry of a reassignment: who shall hold a partition."""
+
+    topic: str
+    partition: int
+    replicas: list[int]
+
+    @property
+    def place(self) -> TopicPartition:
+        """Which partition it speaks of."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class ReassignmentDocument(Document):
+    """`/admin/reassign_partitions`, and the file of Kafka's tool: partitions that shall move."""
+
+    version: int = 1
+    partitions: list[ReassignmentEntry]
 
 
 class ClusterIdDocument(Document):
@@ -206,6 +250,24 @@ class IsrChangeDocument(Document):
 
     version: int = 1
     partitions: list[ChangedPartition]
+
+
+class PreferredElectionDocument(Document):
+    """`/admin/preferred_replica_election`: partitions that shall be led by their first replica."""
+
+    version: int = 1
+    partitions: list[ChangedPartition]
+
+
+class LogDirEventDocument(Document):
+    """`/log_dir_event_notification/log_dir_event_…`: ask this broker which replicas it can serve.
+
+    Kafka knows one event, a failed directory; ours also means one that is full, or has room again.
+    """
+
+    version: int = 1
+    broker: int
+    event: int = 1
 
 
 def broker_path(broker: int) -> str:
@@ -243,9 +305,21 @@ def state_path(partition: TopicPartition) -> str:
     return partition_path(partition) + "/state"
 
 
+def partition_of_state(path: str) -> TopicPartition | None:
+    """The partition whose state stands at this path, if it is such a path."""
+    parts = path.removeprefix(TOPICS + "/").split("/")
+    is_state = len(parts) == 4 and (parts[1], parts[3]) == ("partitions", "state") and parts[2].isdigit()
+    return TopicPartition(parts[0], int(parts[2])) if is_state else None
+
+
 def topic_config_path(topic: str) -> str:
     """The overrides of a topic."""
     return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(broker: int | str) -> str:
+    """The overrides of one broker, or of ALL_BROKERS."""
+    return f"{BROKER_CONFIGS}/{broker}"
 
 
 def delete_topic_path(topic: str) -> str:

@@ -1,8 +1,10 @@
 """Who leads when someone goes. Pure: a cluster's state in, the next state of one partition out.
 
-A replica may lead if it is registered, in the ISR, and the proof of its data reaches back to when it
-joined the ISR. Nothing else is remembered, so a controller elected a moment ago decides the same.
+A replica may lead if it is registered, in the ISR, the proof of its data reaches back to when it joined the
+ISR, and its log directory works. Nothing else is remembered, so a controller elected a moment ago decides
+the same, once the brokers have answered it. A full disk takes no right away: it only makes others preferred.
 An ISR without such a member is never touched: whoever was in it last holds what was acknowledged.
+Left to others: who leads when no member of the ISR can prove what it holds (`recovery.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..protocol.kinds import TopicPartition
+from . import recovery
 from .state import NO_LEADER, ClusterState, PartitionState
 
 
@@ -26,6 +29,7 @@ def is_electable(state: ClusterState, broker: int, partition: TopicPartition, kn
         is_intact(state, broker, partition, known)
         and not state.is_suspected(broker)
         and not state.is_leaving(broker)
+        and not state.is_offline(broker, partition)
     )
 
 
@@ -63,19 +67,46 @@ def next_state(
     """
     if is_reborn(state, known):
         bounced |= {known.leader}
-    electable = [r for r in state.replicas(partition) if is_electable(state, r, partition, known)]
+    held = state.replicas(partition)
+    order = [r for r in known.isr if r in held] if state.isr_order else held
+    electable = [r for r in order if is_electable(state, r, partition, known)]
     if electable:
-        steady = [r for r in electable if r not in bounced]
-        leader = known.leader if known.leader in steady else (steady or electable)[0]
+        leader = _best(state, partition, known, electable, bounced)
+        if partition in state.preferring and prefers(state, partition, known):
+            leader = state.replicas(partition)[0]
         isr = tuple(member for member in known.isr if member in electable)
         if leader == known.leader and isr == known.isr and leader not in bounced:
             return None
         return _next(state, known, leader, isr)
-    intact = [member for member in known.isr if is_intact(state, member, partition, known)]
-    if known.leader in intact:
+    intact = [
+        member
+        for member in known.isr
+        if is_intact(state, member, partition, known) and not state.is_offline(member, partition)
+    ]
+    is_forced = recovery.is_forced(state, partition)
+    if known.leader in intact and not is_forced:
         return None  # suspicion alone, or a wish to leave, takes no partition away from its last replicas
-    last_resort = None if intact else _last_resort(state, partition, known)
+    last_resort = None if intact and not is_forced else _last_resort(state, partition, known)
     return last_resort or _leaderless(state, known)
+
+
+def prefers(state: ClusterState, partition: TopicPartition, known: PartitionState) -> bool:
+    """Whether the first replica may lead, and has room to."""
+    first = state.replicas(partition)[0]
+    return is_electable(state, first, partition, known) and not state.is_full(first, partition)
+
+
+def _best(
+    state: ClusterState,
+    partition: TopicPartition,
+    known: PartitionState,
+    electable: list[int],
+    bounced: frozenset[int],
+) -> int:
+    """One with room for records, if any has; then one that did not start again; then the one that leads."""
+    roomy = [r for r in electable if not state.is_full(r, partition)] or electable
+    steady = [r for r in roomy if r not in bounced]
+    return known.leader if known.leader in steady else (steady or roomy)[0]
 
 
 def _leaderless(state: ClusterState, known: PartitionState) -> PartitionState | None:
@@ -87,12 +118,13 @@ def _last_resort(
     state: ClusterState, partition: TopicPartition, known: PartitionState
 ) -> PartitionState | None:
     """A leader whose data may have a gap: where the topic allows it, or where nobody else can have more."""
-    replicas = state.replicas(partition)
-    live = [r for r in replicas if state.is_live(r) and not state.is_leaving(r)]
-    only_copy = len(replicas) == 1 and set(known.isr) <= set(replicas)
-    if not live or not (state.topics[partition.topic].unclean or only_copy):
+    if state.allows_unclean(partition.topic):
+        present = [r for r in state.replicas(partition) if recovery.is_present(state, r, partition)]
+        leader = present[0] if present else None
+    else:
+        leader = recovery.longest(state, partition, known)
+    if leader is None:
         return None
-    leader = live[0]
     return replace(_next(state, known, leader, (leader,)), recovering=True)
 
 

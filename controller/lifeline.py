@@ -3,7 +3,7 @@
 When it ends, it is opened again at once, and then every 100 ms. If that does not succeed within 300 ms,
 for whatever reason, the peer counts as dead; a peer that is merely silent, its connection open, does not.
 A peer that this process never heard of, not even as a refusal, may be merely out of its reach:
-`is_proved` tells that from a death.
+`is_proved` tells that from a death. Nor does one count whose answer this process was too busy to look at.
 Left to others: what a death means (`announcer.py`, `service.py`), requests on the connection.
 """
 
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from ..client.connection import Connection
 from .orders import VERSIONS
+
+STALL_S = 0.02  # a deadline that is served later than this was not served: this loop stood still
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,9 @@ class Lifeline:
                     self.is_proved = True
                     if self.is_dead:
                         self._on_dead()
-                if not self.is_dead and loop.time() + pause_s / 2 >= verdict_at:
+                if isinstance(error, TimeoutError) and loop.time() > limit + STALL_S:
+                    verdict_at = loop.time() + patience.suspect_after_s
+                elif not self.is_dead and loop.time() + pause_s / 2 >= verdict_at:
                     await _sleep_until(verdict_at)
                     self.is_dead = True
                     self._on_dead()

@@ -19,9 +19,13 @@ from ..protocol.kinds import TopicPartition
 from . import documents as d
 from . import plans as p
 from .announcer import Announcer, Reports
+from .chronicle import Chronicle
+from .election_requests import ElectionPolicy, ElectionRequests, Reach, tell_loss
 from .lifeline import Patience
 from .orders import Sender
 from .planner import plan
+from .reassigning import Mover, MoveWatch
+from .reassignment_requests import ReassignmentRequests
 from .registry import (
     Create,
     MultiFailed,
@@ -36,7 +40,7 @@ from .registry import (
 )
 from .removal import remove_topic
 from .state import ClusterState, PartitionState
-from .watching import BrokerWatch, IsrWatch, TopicWatch, read_states
+from .watching import BrokerWatch, IsrWatch, LogDirWatch, TopicWatch, read_states
 from .znodes import ControllerMoved, Reign, create_if_absent, fenced, read_state
 
 log = structlog.get_logger(__name__)
@@ -57,11 +61,15 @@ class Office:
         sender: Sender,
         patience: Patience,
         over: Callable[[str], None],
+        unclean: bool = False,
+        chronicle: Chronicle | None = None,
+        policy: Callable[[], ElectionPolicy] = ElectionPolicy,
     ) -> None:
-        self.state = ClusterState(reign.epoch)
+        self.state = ClusterState(reign.epoch, unclean=unclean, strategy=policy().strategy)
         self.reign = reign
         self.registry = registry
         self._over = over
+        self._chronicle = chronicle
         self._ended = False
         self._inbox: asyncio.Queue[p.Event] = asyncio.Queue(INBOX_MAX)
         self._tasks = Tasks("controller", self._failed)
@@ -69,6 +77,12 @@ class Office:
         self._brokers = BrokerWatch(registry)
         self.topics = TopicWatch(registry, reign)
         self._isrs = IsrWatch(registry, reign)
+        self._log_dirs = LogDirWatch(registry, reign)
+        self.mover = Mover(registry, reign, lambda: self.state, self.until)
+        self._moves = MoveWatch(registry)
+        self._requests = ReassignmentRequests(registry, reign, self.mover, lambda: self.state)
+        reach = Reach(lambda: self.state, self.post, self.until, self.announcer.heard)
+        self.elections = ElectionRequests(registry, reign, reach, policy)
         self._connected = asyncio.Event()
         self._connected.set()
         self._waiters: list[tuple[Condition, asyncio.Future[None]]] = []
@@ -84,8 +98,16 @@ class Office:
         self._tasks.spawn(self._consume(), "events")
         self._tasks.spawn(self._watch(self._brokers.due, self._look_at_brokers), "brokers")
         self._tasks.spawn(self._watch(self.topics.due, self._look_at_topics), "topics")
-        self._tasks.spawn(self._watch(self._isrs.due, self._look_at_isrs), "isrs")
+        self._tasks.spawn(self._watch(self._isrs.due, self._isrs.look), "isrs")
+        self._tasks.spawn(self._watch(self._log_dirs.due, self._log_dirs.look), "log-dirs")
+        self._tasks.spawn(self._watch(self._moves.due, self._moves.look), "moves")
+        self._tasks.spawn(self._watch(self._requests.due, self._requests.look), "reassign-partitions")
+        self._tasks.spawn(self._watch(self.elections.due, self.elections.look), "preferred-election")
+        self._tasks.spawn(self.elections.keep_balance(), "balance")
         self._isrs.due.set()
+        self._log_dirs.due.set()
+        self._requests.due.set()
+        self.elections.due.set()
 
     async def close(self) -> None:
         """Stop at once; what is in flight stays unknown, and the next controller reads it."""
@@ -113,6 +135,10 @@ class Office:
         except asyncio.QueueFull:
             self.end("the event queue is full")
 
+    def defaults_are(self, policy: ElectionPolicy) -> None:
+        """What holds for topics that do not say it themselves."""
+        self.post(p.DefaultsChanged(policy.unclean, policy.strategy))
+
     def session(self, connected: bool) -> None:
         """The connection to ZooKeeper went, or came back: then every watch is gone."""
         if not connected:
@@ -122,6 +148,10 @@ class Office:
         self._brokers.reconnected()
         self.topics.reconnected()
         self._isrs.reconnected()
+        self._log_dirs.reconnected()
+        self.elections.reconnected()
+        self._moves.reconnected()
+        self._requests.reconnected()
 
     async def until(self, condition: Condition) -> None:
         """Wait until the state fulfils this, looked at after every event. Raises `NotController`."""
@@ -178,8 +208,13 @@ class Office:
         self.state, commands = plan(self.state, event)
         if before.brokers is not self.state.brokers:
             self.announcer.follow(self.state)
+        if before.topics is not self.state.topics:
+            self._moves.follow(self.state.moving())
+            self._requests.follow(self.state)
         for command in commands:
             self._carry_out(command)
+        if self._chronicle is not None:
+            self._chronicle.told(before, self.state, event, commands)
         ready = [entry for entry in self._waiters if entry[0](self.state)]
         for entry in ready:
             self._waiters.remove(entry)
@@ -203,6 +238,16 @@ class Office:
                 self.announcer.inform(self.state, command)
             case p.StopReplicas():
                 self.announcer.stop_replicas(self.state, command)
+            case p.WriteAssignments():
+                self._tasks.spawn(self._assign(command), "assign")
+            case p.AskEnds():
+                self.announcer.ask(self.state, command)
+            case p.AwaitReplicas() | p.AskAgainLater():
+                self._tasks.spawn(self.elections.later(command), "later")
+            case p.ReportLoss():
+                tell_loss(command)
+            case p.Refuse(partition, move):
+                log.error("illegal_move", partition=str(partition), move=move)
             case p.Resign(because):
                 self.end(because)
 
@@ -226,9 +271,6 @@ class Office:
 
     async def _look_at_topics(self) -> list[p.Event]:
         return await self.topics.look()
-
-    async def _look_at_isrs(self) -> list[p.Event]:
-        return await self._isrs.look()
 
     # --- reads and writes --------------------------------------------------------------------------
 
@@ -308,6 +350,17 @@ class Office:
                 await self._connected.wait()
             else:
                 return
+
+    async def _assign(self, command: p.WriteAssignments) -> None:
+        while not self._ended:
+            try:
+                await self.mover.finish(command)
+                return
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            except ControllerMoved as moved:
+                self.end(str(moved))
 
     async def _remove(self, topic: str) -> None:
         while not self._ended:

@@ -27,10 +27,16 @@ from ..protocol.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from .plans import Inform, Instruct, Role, StopReplicas
+from ..protocol.messages.elections import GetReplicaLogInfoRequest, LogInfoTopic
+from .plans import AskEnds, Inform, Instruct, Role, StopReplicas
 from .state import Broker, ClusterState
 
-VERSIONS: dict[int, int] = {Api.LEADER_AND_ISR: 7, Api.UPDATE_METADATA: 8, Api.STOP_REPLICA: 4}
+VERSIONS: dict[int, int] = {
+    Api.LEADER_AND_ISR: 7,
+    Api.UPDATE_METADATA: 8,
+    Api.STOP_REPLICA: 4,
+    Api.GET_REPLICA_LOG_INFO: 0,
+}
 INCREMENTAL, FULL = 1, 2
 
 
@@ -40,6 +46,8 @@ class Order:
 
     build: Callable[[int], Any]
     deletes: frozenset[TopicPartition] = frozenset()
+    asks: tuple[TopicPartition, ...] = ()  # of a question, in its order
+    topics: tuple[str, ...] = ()  # of a LeaderAndIsr, in its order: the answer names ids only
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,8 @@ class Sender:
                 topic_id=roles[0].topic_id,
                 partition_states=[self._assignment(role) for role in roles],
                 configs=_configs(state, topic),
+                configs_born=_edition(state, topic)[0],
+                configs_version=_edition(state, topic)[1],
             )
             for topic, roles in _by_topic(command.roles)
         ]
@@ -82,7 +92,8 @@ class Sender:
                 topic_states=topics,
                 live_leaders=live,
                 control_sequence=sequence,
-            )
+            ),
+            topics=tuple(topic.topic_name for topic in topics),
         )
 
     def _assignment(self, role: Role) -> LeaderAndIsrPartitionState:
@@ -95,6 +106,8 @@ class Sender:
             isr=list(state.isr),
             partition_epoch=state.version,
             replicas=list(role.replicas),
+            adding_replicas=list(role.adding),
+            removing_replicas=list(role.removing),
             is_new=role.is_new,
             leader_recovery_state=int(state.recovering),
             isr_epochs=[state.isr_epochs.get(member, -1) for member in state.isr],
@@ -108,10 +121,12 @@ class Sender:
                 topic_id=roles[0].topic_id,
                 partition_states=[self._picture(role) for role in roles],
                 configs=_configs(state, topic),
+                configs_born=_edition(state, topic)[0],
+                configs_version=_edition(state, topic)[1],
             )
             for topic, roles in _by_topic(command.roles)
         ]
-        live = [_live_broker(state.brokers[broker]) for broker in state.live]
+        live = [_live_broker(state.brokers[broker], state.is_leaving(broker)) for broker in state.live]
 
         def order(epoch: int) -> Order:
             return Order(
@@ -169,6 +184,15 @@ class Sender:
             deletes=frozenset(command.partitions) if command.delete else frozenset(),
         )
 
+    def log_info(self, state: ClusterState, command: AskEnds) -> Order:
+        """The question how far logs go. It changes nothing, so it needs no sequence number."""
+        asks = tuple(q for q in sorted(command.partitions) if q.topic in state.topics)
+        topics = [
+            LogInfoTopic(topic_id=state.topics[name].id, partitions=[q.partition for q in group], topic=name)
+            for name, group in groupby(asks, key=lambda q: q.topic)
+        ]
+        return Order(lambda _: GetReplicaLogInfoRequest(topic_partitions=topics), asks=asks)
+
 
 def _by_topic(roles: Iterable[Role]) -> list[tuple[str, list[Role]]]:
     ordered = sorted(roles, key=lambda role: role.partition)
@@ -180,11 +204,16 @@ def _configs(state: ClusterState, topic: str) -> list[ConfigEntry]:
     return [] if known is None else [ConfigEntry(name=k, value=v) for k, v in sorted(known.configs.items())]
 
 
-def _live_broker(broker: Broker) -> UpdateMetadataBroker:
+def _edition(state: ClusterState, topic: str) -> tuple[int, int]:
+    known = state.topics.get(topic)
+    return (-1, -1) if known is None else known.configs_at
+
+
+def _live_broker(broker: Broker, is_leaving: bool) -> UpdateMetadataBroker:
     endpoints = [
         UpdateMetadataEndpoint(
             port=e.port, host=e.host, listener=e.listener, security_protocol=e.security_code
         )
         for e in broker.endpoints
     ]
-    return UpdateMetadataBroker(id=broker.id, endpoints=endpoints, rack=broker.rack)
+    return UpdateMetadataBroker(id=broker.id, endpoints=endpoints, rack=broker.rack, is_leaving=is_leaving)

@@ -9,15 +9,16 @@ Left to others: topic deletion (`deletions.py`), carrying the commands out (`ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..protocol.kinds import TopicPartition
-from . import deletions
+from . import deletions, preferred, reassignment, recovery
 from . import plans as p
-from .announcements import host, inform, inform_of_all, instruct, introduce, stop_followers
-from .elections import first_state, next_state
+from .announcements import existing, host, inform, inform_of_all, instruct, introduce, stop_followers
+from .elections import first_state
+from .machines import keep_legal
 from .state import ClusterState, PartitionState, Queued
 
 Plan = tuple[ClusterState, list[p.Command]]
@@ -25,7 +26,9 @@ Plan = tuple[ClusterState, list[p.Command]]
 
 def plan(state: ClusterState, event: p.Event) -> Plan:
     """What follows from an event."""
-    return HANDLERS[type(event)](state, event)
+    state, commands = keep_legal(*HANDLERS[type(event)](state, event))
+    commands.sort(key=lambda command: isinstance(command, p.AskEnds))  # whoever is asked knows the epoch
+    return state, commands
 
 
 def _elected(state: ClusterState, event: p.Elected) -> Plan:
@@ -39,10 +42,14 @@ def _elected(state: ClusterState, event: p.Elected) -> Plan:
         suspected=event.suspected,
     )
     state = replace(state, deletions={name: Queued() for name in sorted(event.deleting)})
+    state = reassignment.resumed(state)
     news = inform_of_all(state, state.live)
     state, repairs = _judge(state, state.all_partitions())
     state, removals = deletions.resume(state)
-    return state, [*repairs, news, *(host(state, broker) for broker in state.live), *removals]
+    unsaid = recovery.unsaid(event.partitions)
+    hosts = [host(state, broker) for broker in state.live]
+    stops = stop_followers(state, existing(state))
+    return state, [*unsaid, *repairs, news, *hosts, *stops, *removals]
 
 
 def _brokers_read(state: ClusterState, event: p.BrokersRead) -> Plan:
@@ -51,9 +58,20 @@ def _brokers_read(state: ClusterState, event: p.BrokersRead) -> Plan:
     bounced = {b for b in now if b in before and before[b].incarnation != now[b].incarnation}
     came = sorted({b for b in now if b not in before} | bounced)
     went = sorted(b for b in before if b not in now)
-    moved = any(before[b].endpoints != now[b].endpoints for b in now if b in before)
+    moved = any(
+        (before[b].endpoints, before[b].leaving) != (now[b].endpoints, now[b].leaving)
+        for b in now
+        if b in before
+    )
     starts = {(b, broker.incarnation) for b, broker in now.items()}
-    state = replace(state, brokers=now, suspected=state.suspected & starts, leaving=state.leaving & starts)
+    state = replace(
+        state,
+        brokers=now,
+        suspected=state.suspected & starts,
+        leaving=state.leaving & starts,
+        offline={start: those for start, those in state.offline.items() if start in starts},
+        full={start: those for start, those in state.full.items() if start in starts},
+    )
     if not came and not went and not moved:
         return state, []
     state = deletions.brokers_lost(state, frozenset(went) | bounced)
@@ -95,6 +113,7 @@ def _overflowed(state: ClusterState, event: p.QueueOverflowed) -> Plan:
 
 def _topics_read(state: ClusterState, event: p.TopicsRead) -> Plan:
     """New partitions are looked up first: somebody may have begun to create them."""
+    before = state
     lost = event.gone | {
         name
         for name, topic in event.topics.items()
@@ -106,7 +125,9 @@ def _topics_read(state: ClusterState, event: p.TopicsRead) -> Plan:
     waiting = {q: s for q, s in state.in_flight.items() if q.topic not in lost}
     pending = {name: d for name, d in state.deletions.items() if name not in lost}
     changed = [
-        name for name, topic in event.topics.items() if name in kept and kept[name].configs != topic.configs
+        name
+        for name, topic in event.topics.items()
+        if name in kept and (kept[name].configs != topic.configs or kept[name].configs_at != topic.configs_at)
     ]
     state = replace(
         state,
@@ -116,12 +137,24 @@ def _topics_read(state: ClusterState, event: p.TopicsRead) -> Plan:
         deletions=pending,
         broken=frozenset(q for q in state.broken if q.topic not in lost and q.topic not in event.topics),
     )
+    state = reassignment.reassigned(before, event.topics, state)
     new = [q for q in _of_topics(state, event.topics) if q not in old]
     commands: list[p.Command] = [p.ReadStates(tuple(new))] if new else []
     retold = [q for q in _of_topics(state, changed) if q in known]
     if retold:
         commands += [*instruct(state, retold), inform(state, state.live, retold)]
-    return state, commands
+    commands += reassignment.unfinished(state, event.topics)
+    moving = reassignment.concerned(state, event.topics)
+    state, elections = _judge(state, sorted({*retold, *moving}))  # they may allow an unclean leader now
+    state, resumed = deletions.resume(state)
+    return state, [*commands, *elections, *resumed]
+
+
+def _defaults_changed(state: ClusterState, event: p.DefaultsChanged) -> Plan:
+    if (event.unclean, event.strategy) == (state.unclean, state.strategy):
+        return state, []
+    state = replace(state, unclean=event.unclean, strategy=event.strategy)
+    return _judge(state, existing(state))
 
 
 def _isrs_changed(state: ClusterState, event: p.IsrsChanged) -> Plan:
@@ -147,7 +180,7 @@ def _states_read(state: ClusterState, event: p.StatesRead) -> Plan:
         broken=(state.broken - event.states.keys()) | event.broken,
     )
     state, repairs = _judge(state, sorted(event.states))
-    told = [q for q in news if q not in state.in_flight and q.topic not in state.deletions]
+    told = [q for q in news if q not in state.in_flight and not state.is_ending(q.topic)]
     if not told:
         return state, repairs
     orders = instruct(state, [q for q in elected if q in told])
@@ -158,20 +191,65 @@ def _states_written(state: ClusterState, event: p.StatesWritten) -> Plan:
     """What stands in ZooKeeper is announced, in one request for each broker that it concerns."""
     new = frozenset(q for q in event.written if q not in state.partitions)
     done = event.written.keys() | event.moved
+    losses = recovery.losses(state, event.written)
     state = replace(
         state.with_partitions({q: s for q, s in event.written.items() if state.replicas(q)}),
         in_flight={q: s for q, s in state.in_flight.items() if q not in done},
     )
-    written = sorted(q for q in event.written if state.replicas(q) and q.topic not in state.deletions)
+    written = sorted(q for q in event.written if state.replicas(q) and not state.is_ending(q.topic))
+    state, departed = reassignment.landed(state, event)
     commands: list[p.Command] = []
     if written:
         commands = [*instruct(state, written, new), inform(state, state.live, written)]
         commands += stop_followers(state, written)
+        commands += reassignment.farewell(state, departed)
     if event.moved:
         commands.append(p.ReadStates(tuple(sorted(event.moved))))
     state, repairs = _judge(state, written)
     state, resumed = deletions.resume(state)
-    return state, [*commands, *repairs, *resumed]
+    return state, [*losses, *commands, *repairs, *resumed]
+
+
+def _log_dirs_changed(state: ClusterState, event: p.LogDirsChanged) -> Plan:
+    """They are told what they are told already: the answers say what is offline, and what is full."""
+    brokers = sorted(broker for broker in event.brokers if state.is_live(broker))
+    return state, [replace(host(state, broker), full=False) for broker in brokers]
+
+
+def _answered(state: ClusterState, event: p.ReplicasAnswered) -> Plan:
+    """What a broker says of its replicas; what is new of it may make others lead."""
+    known = state.brokers.get(event.broker)
+    if known is None or known.incarnation != event.incarnation:
+        return state, []
+    start = (event.broker, event.incarnation)
+    before, full_before = state.offline.get(start, frozenset()), state.full.get(start, frozenset())
+    offline = (before - event.answered) | event.offline
+    full = (full_before - event.answered) | event.full
+    moved = sorted(before ^ offline)
+    if not moved and full == full_before:
+        return state, []
+    state = replace(
+        state,
+        offline=_with(state.offline, start, offline),
+        full=_with(state.full, start, full),
+    )
+    state, repairs = _judge(state, sorted((before ^ offline) | (full_before ^ full)))
+    told = [q for q in moved if q in state.partitions and q not in state.in_flight]
+    told = [q for q in told if state.replicas(q) and not state.is_ending(q.topic)]
+    news = [inform(state, state.live, told)] if told else []
+    state, resumed = deletions.resume(state)
+    return state, [*repairs, *news, *resumed]
+
+
+def _with(
+    those: Mapping[tuple[int, int], frozenset[TopicPartition]],
+    start: tuple[int, int],
+    mine: frozenset[TopicPartition],
+) -> dict[tuple[int, int], frozenset[TopicPartition]]:
+    changed = {**those, start: mine}
+    if not mine:
+        del changed[start]
+    return changed
 
 
 def _shutdown_wanted(state: ClusterState, event: p.ShutdownWanted) -> Plan:
@@ -182,7 +260,24 @@ def _shutdown_wanted(state: ClusterState, event: p.ShutdownWanted) -> Plan:
     hosted = _touching(state, {event.broker})
     state, repairs = _judge(state, hosted)
     quiet = [q for q in hosted if q in state.partitions and q not in state.in_flight]
-    return state, [*repairs, *stop_followers(state, quiet)]
+    return state, [*repairs, inform(state, state.live, []), *stop_followers(state, quiet)]
+
+
+def _ends_answered(state: ClusterState, event: p.EndsAnswered) -> Plan:
+    state, again = recovery.answered(state, event)
+    state, elections = _judge(state, sorted(event.asked))
+    return state, [*again, *elections]
+
+
+def _election_wanted(state: ClusterState, event: p.ElectionWanted) -> Plan:
+    heard = max(event.number, state.elections_heard)
+    state = replace(preferred.want(state, event.kind, event.partitions), elections_heard=heard)
+    return _judge(state, sorted(q for q in event.partitions if q in state.partitions))
+
+
+def _rebalance_due(state: ClusterState, event: p.RebalanceDue) -> Plan:
+    away = preferred.imbalanced(state, event.percentage)
+    return _judge(preferred.want(state, p.ElectionKind.PREFERRED, away), away)
 
 
 def _judge(
@@ -191,22 +286,31 @@ def _judge(
     """Find what should be different, and write all of it in one plan."""
     writes: dict[TopicPartition, PartitionState] = {}
     births: dict[TopicPartition, PartitionState] = {}
+    judged: list[TopicPartition] = []
     for partition in partitions:
-        if partition in state.in_flight or partition in state.broken or partition.topic in state.deletions:
+        if partition in state.in_flight or partition in state.broken or state.is_ending(partition.topic):
             continue
+        judged.append(partition)
         known = state.partitions.get(partition)
         if known is None:
             born = first_state(state, partition)
             if born is not None:
                 births[partition] = born
-        elif (wanted := next_state(state, partition, known, bounced)) is not None:
+        elif (wanted := reassignment.next_state(state, partition, known, bounced)) is not None:
             writes[partition] = wanted
     commands: list[p.Command] = []
     if writes:
         commands.append(p.WriteStates(writes))
     if births:
         commands.append(p.CreateStates(births))
-    return replace(state, in_flight={**state.in_flight, **writes, **births}), commands
+    state = replace(
+        state,
+        in_flight={**state.in_flight, **writes, **births},
+        preferring=state.preferring.difference(judged) if state.preferring else state.preferring,
+    )
+    state, moves = reassignment.depart(state, judged, writes)
+    state, questions = recovery.search(state, judged)
+    return state, [*commands, *moves, *questions]
 
 
 def _touching(state: ClusterState, brokers: set[int]) -> list[TopicPartition]:
@@ -224,10 +328,20 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], Plan]] = {
     p.BrokerCleared: _cleared,
     p.QueueOverflowed: _overflowed,
     p.TopicsRead: _topics_read,
+    p.DefaultsChanged: _defaults_changed,
     p.IsrsChanged: _isrs_changed,
     p.StatesRead: _states_read,
     p.StatesWritten: _states_written,
+    p.LogDirsChanged: _log_dirs_changed,
+    p.ReplicasAnswered: _answered,
     p.ShutdownWanted: _shutdown_wanted,
+    p.EndsAnswered: _ends_answered,
+    p.AskAgainDue: lambda state, event: _judge(recovery.ask_again(state, event), sorted(event.partitions)),
+    p.RecoveryTimeOver: lambda state, event: _judge(
+        recovery.time_over(state, event), sorted(event.partitions)
+    ),
+    p.ElectionWanted: _election_wanted,
+    p.RebalanceDue: _rebalance_due,
     p.DeletionsWanted: lambda state, event: deletions.request(state, event.topics),
     p.ReplicasDeleted: lambda state, event: deletions.answered(state, event),
 }

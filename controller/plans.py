@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from uuid import UUID
 
 from ..protocol.kinds import TopicPartition
-from .state import Broker, PartitionState, Topic
+from .assignment import Assignment
+from .state import Broker, LogEnd, PartitionState, Strategy, Topic
 
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
@@ -70,6 +72,14 @@ class TopicsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class DefaultsChanged:
+    """What holds for topics that do not say it themselves."""
+
+    unclean: bool
+    strategy: Strategy = Strategy.BALANCED
+
+
+@dataclass(frozen=True, slots=True)
 class IsrsChanged:
     """Leaders have written new ISRs."""
 
@@ -90,6 +100,24 @@ class StatesWritten:
 
     written: Mapping[TopicPartition, PartitionState]
     moved: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirsChanged:
+    """These brokers have other log directories offline or full than before."""
+
+    brokers: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasAnswered:
+    """A start of a broker answered a LeaderAndIsr: of `answered`, some are offline there, some are full."""
+
+    broker: int
+    incarnation: int
+    answered: frozenset[TopicPartition]
+    offline: frozenset[TopicPartition] = frozenset()
+    full: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +144,55 @@ class ReplicasDeleted:
     failed: frozenset[TopicPartition] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class EndsAnswered:
+    """A start of a broker has answered, or has not: how far logs go, each with the leader epoch it knows."""
+
+    broker: int
+    incarnation: int
+    asked: frozenset[TopicPartition]
+    ends: Mapping[TopicPartition, tuple[int, LogEnd]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgainDue:
+    """It is a while ago that this start of a broker did not answer for these partitions."""
+
+    broker: int
+    incarnation: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryTimeOver:
+    """Whoever is not in the ISR of these partitions, at these leader epochs, is not waited for any longer."""
+
+    partitions: Mapping[TopicPartition, int]
+
+
+class ElectionKind(IntEnum):
+    """What an operator may ask for, by Kafka's numbers."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionWanted:
+    """Somebody asks for a leader of his choice."""
+
+    kind: ElectionKind
+    partitions: frozenset[TopicPartition]
+    number: int = 0  # of the request in this reign: whoever asks sees that it was heard
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceDue:
+    """It is time to see whether a broker leads too few of the partitions that it is preferred for."""
+
+    percentage: int
+
+
 Event = (
     Elected
     | BrokersRead
@@ -123,10 +200,18 @@ Event = (
     | BrokerCleared
     | QueueOverflowed
     | TopicsRead
+    | DefaultsChanged
     | IsrsChanged
     | StatesRead
     | StatesWritten
+    | LogDirsChanged
+    | ReplicasAnswered
     | ShutdownWanted
+    | EndsAnswered
+    | AskAgainDue
+    | RecoveryTimeOver
+    | ElectionWanted
+    | RebalanceDue
     | DeletionsWanted
     | ReplicasDeleted
 )
@@ -164,6 +249,57 @@ class RemoveTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class Refuse:
+    """A write that the table of moves does not have (machines.py): it is said, and not done."""
+
+    partition: TopicPartition
+    move: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskEnds:
+    """Ask a broker how far its logs of these partitions go. Every question has one `EndsAnswered`."""
+
+    broker: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgainLater:
+    """Let an `AskAgainDue` follow after a while."""
+
+    broker: int
+    incarnation: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitReplicas:
+    """Let a `RecoveryTimeOver` follow when replicas outside the ISR have had their time."""
+
+    partitions: Mapping[TopicPartition, int]
+    is_forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLoss:
+    """This leader may lack records that were acknowledged: say so, whatever else happens."""
+
+    partition: TopicPartition
+    state: PartitionState
+    isr_before: tuple[int, ...]
+    ends: Mapping[int, LogEnd] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAssignments:
+    """In the node of a topic, for some partitions: what stands there now, and what shall stand there."""
+
+    topic: str
+    changes: Mapping[int, tuple[Assignment, Assignment]]
+
+
+@dataclass(frozen=True, slots=True)
 class Resign:
     """A newer controller has written: this one's reign is over."""
 
@@ -180,6 +316,8 @@ class Role:
     replicas: tuple[int, ...]
     offline: tuple[int, ...] = ()
     is_new: bool = False
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,4 +347,19 @@ class StopReplicas:
     delete: bool = False
 
 
-Command = WriteStates | CreateStates | ReadStates | RemoveTopic | Resign | Instruct | Inform | StopReplicas
+Command = (
+    WriteStates
+    | CreateStates
+    | ReadStates
+    | RemoveTopic
+    | AskEnds
+    | AskAgainLater
+    | AwaitReplicas
+    | ReportLoss
+    | Refuse
+    | Resign
+    | WriteAssignments
+    | Instruct
+    | Inform
+    | StopReplicas
+)

@@ -11,23 +11,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from ..client.tasks import Tasks
 from ..protocol.errors import NotController
 from ..protocol.kinds import Clock
+from ..protocol.messages import config_changes as cc
+from ..protocol.messages import elections as e
+from ..protocol.messages import reassignments as rm
 from ..protocol.messages import topics as t
 from ..protocol.messages.control import ControlledShutdownResponse
 from . import documents as d
 from . import plans as p
 from . import znodes
 from .admin import Admin, ConfigCheck, Defaults
+from .alterations import AnySettings, Catalogue
+from .chronicle import Chronicle
+from .election_requests import ElectionPolicy
 from .lifeline import Lifeline, Patience
 from .office import Office
 from .orders import Sender
+from .reassigning import Mover
 from .registry import NoNode, Registry, RegistryError, SessionEvent, SessionState
+from .settings import Settings
+from .state import ClusterState
 from .unseated import Unseated
 from .watching import broker_of
 from .znodes import ControllerMoved, Reign, Seat
@@ -47,11 +56,13 @@ class ControllerConfig:
 
     broker_id: int
     listener: str
-    defaults: Defaults = field(default_factory=Defaults)
+    defaults: Callable[[], Defaults] = Defaults  # as they are at the moment
     patience: Patience = field(default_factory=Patience)
     takeover_spread_s: float = 0.05
     session_timeout_s: float = 18.0
     check_configs: ConfigCheck = any_configs
+    catalogue: Catalogue = field(default_factory=AnySettings)
+    isr_order: bool = False  # elect by the order of the ISR, as the oldest semantics profile wants it
 
 
 class Controller:
@@ -64,8 +75,10 @@ class Controller:
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         fail: Callable[[BaseException], None] | None = None,
+        chronicle: Chronicle | None = None,
     ) -> None:
         self._config = config
+        self.chronicle = chronicle or Chronicle(lambda _: None)
         self._registry = registry
         self._clock = clock
         self._random_bytes = random_bytes
@@ -74,6 +87,8 @@ class Controller:
         self._seat: Seat | None = None
         self._office: Office | None = None
         self._admin: Admin | None = None
+        self._settings: Settings | None = None
+        self._configured: set[str] | None = None  # topics with news while a reign begins
         self._dismissed: list[Office] = []
         self._lifeline: Lifeline | None = None
         self._lifeline_task: asyncio.Task[None] | None = None
@@ -95,6 +110,11 @@ class Controller:
     def is_informed(self) -> bool:
         """Whether ZooKeeper is there to tell who is controller, and to take a controller's writes."""
         return self._registry.connected
+
+    @property
+    def view(self) -> ClusterState | None:
+        """What the controller knows, while it is this broker."""
+        return None if self._office is None else self._office.state
 
     @property
     def epoch(self) -> int | None:
@@ -130,6 +150,21 @@ class Controller:
         if office is not None and broker in office.state.brokers:
             office.post(p.BrokerSuspected(broker, office.state.brokers[broker].incarnation))
 
+    def topic_configured(self, topic: str) -> None:
+        """The topic's settings have changed in ZooKeeper."""
+        if self._office is not None:
+            self._office.topics.configured([topic])
+        elif self._configured is not None:
+            self._configured.add(topic)
+
+    def defaults_changed(self) -> None:
+        """What holds for topics that do not say it themselves."""
+        if self._office is not None:
+            self._office.defaults_are(self._policy())
+
+    def _policy(self) -> ElectionPolicy:
+        return self._config.defaults().elections
+
     # --- requests ----------------------------------------------------------------------------------
 
     async def create_topics(self, request: t.CreateTopicsRequest) -> t.CreateTopicsResponse:
@@ -144,6 +179,34 @@ class Controller:
         """Answered when the new partitions have leaders, or when the time is over."""
         return await self._ruling().create_partitions(request)
 
+    async def alter_partition_reassignments(
+        self, request: rm.AlterPartitionReassignmentsRequest
+    ) -> rm.AlterPartitionReassignmentsResponse:
+        """Answered when the moves have begun, and what was cancelled is over."""
+        return await self._moving().alter(request)
+
+    async def list_partition_reassignments(
+        self, request: rm.ListPartitionReassignmentsRequest
+    ) -> rm.ListPartitionReassignmentsResponse:
+        """What is moving at this moment."""
+        return self._moving().list(request)
+
+    async def alter_configs(self, request: cc.AlterConfigsRequest) -> cc.AlterConfigsResponse:
+        """Answered when the settings stand in ZooKeeper."""
+        return await self._changing().alter(request)
+
+    async def incremental_alter_configs(
+        self, request: cc.IncrementalAlterConfigsRequest
+    ) -> cc.IncrementalAlterConfigsResponse:
+        """Answered when the settings stand in ZooKeeper."""
+        return await self._changing().alter_incrementally(request)
+
+    async def elect_leaders(self, request: e.ElectLeadersRequest) -> e.ElectLeadersResponse:
+        """Answered when the elections are over, or when the time is."""
+        if self._office is None:
+            raise NotController()
+        return await self._office.elections.elect(request)
+
     async def controlled_shutdown(self, broker_id: int, epoch: int) -> ControlledShutdownResponse:
         """Relieve a broker of what others can lead."""
         return await self._ruling().controlled_shutdown(broker_id, epoch)
@@ -152,6 +215,16 @@ class Controller:
         if self._admin is None:
             raise NotController()
         return self._admin
+
+    def _moving(self) -> Mover:
+        if self._office is None or self._office.ended:
+            raise NotController()
+        return self._office.mover
+
+    def _changing(self) -> Settings:
+        if self._settings is None:
+            raise NotController()
+        return self._settings
 
     # --- election ----------------------------------------------------------------------------------
 
@@ -238,21 +311,36 @@ class Controller:
         self._watch_over(None, None)
         self._dismiss()
         sender = Sender(self._config.broker_id, reign.epoch, self._config.listener)
-        office = Office(self._registry, reign, sender, self._config.patience, self._wake)
+        min_isr = self._config.defaults().min_isr
+        office = Office(
+            self._registry, reign, sender, self._config.patience, self._wake, self._policy().unclean,
+            self.chronicle, self._policy,
+        )  # fmt: skip
+        office.state = replace(office.state, isr_order=self._config.isr_order, min_isr=min_isr)
         self._dismissed.append(office)  # until it is certain that it is in office
-        await office.open(dead)
-        self._seat = await znodes.read_seat(self._registry, self._wake)
-        if not self._is_ours(self._seat) or office.ended:
-            self._due.set()
-            return
-        self._dismissed.remove(office)
+        self._configured = set()
+        try:
+            await office.open(dead)
+            self._seat = await znodes.read_seat(self._registry, self._wake)
+            if not self._is_ours(self._seat) or office.ended:
+                self._due.set()
+                return
+            self._dismissed.remove(office)
+            self._enter(office, self._configured)
+        finally:
+            self._configured = None
+        log.info("controller_elected", broker=self._config.broker_id, epoch=reign.epoch)
+
+    def _enter(self, office: Office, configured: set[str]) -> None:
         self._office = office
         self._admin = Admin(office, self._config.defaults, self._config.check_configs, self._random_bytes)
-        log.info("controller_elected", broker=self._config.broker_id, epoch=reign.epoch)
+        self._settings = Settings(office, self._config.catalogue)
+        office.topics.configured(configured)
+        self.defaults_changed()  # they may have, meanwhile
 
     def _dismiss(self) -> Office | None:
         """Our reign is over; its tasks are awaited later, by `_bury`."""
-        office, self._office, self._admin = self._office, None, None
+        office, self._office, self._admin, self._settings = self._office, None, None, None
         if office is not None:
             self._dismissed.append(office)
             office.end("the seat is lost")

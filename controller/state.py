@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple
 from uuid import UUID
 
 from ..protocol.kinds import TopicPartition
+from .assignment import Assignment
 from .documents import Endpoint, StateDocument
 
 NO_LEADER = -1
+UNCLEAN = "unclean.leader.election.enable"
+MIN_ISR = "min.insync.replicas"
+STRATEGY = "unclean.recovery.strategy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,7 @@ class Broker:
     intact_since_of: Mapping[str, int] = field(default_factory=dict)
     endpoints: tuple[Endpoint, ...] = ()
     rack: str | None = None
+    leaving: bool = False  # it has said in its registration that it is shutting down
 
     def intact_for(self, partition: TopicPartition) -> int:
         """Data that this broker held of the partition in this start or later has not been lost."""
@@ -39,11 +46,13 @@ class Topic:
     id: UUID
     replicas: Mapping[int, tuple[int, ...]]
     configs: Mapping[str, str] = field(default_factory=dict)
+    configs_at: tuple[int, int] = (-1, -1)  # where this reading of them stands in their history
+    moves: Mapping[int, Assignment] = field(default_factory=dict)  # of the partitions that are being moved
+    version: int = -1  # of its node
 
-    @property
-    def unclean(self) -> bool:
-        """Whether a replica outside the ISR may lead, at the price of lost records."""
-        return self.configs.get("unclean.leader.election.enable", "false").lower() == "true"
+    def assignment(self, number: int) -> Assignment:
+        """Who holds a partition, and who shall."""
+        return self.moves.get(number) or Assignment(self.replicas.get(number, ()))
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -89,6 +98,20 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
+class Departure:
+    """Replicas on their way out of a partition, and what its assignment, as it is now, shall become.
+
+    Once `is_written`, the state node names none of them any more: they are told to delete, and hold nothing
+    here, although the topic's node still lists them.
+    """
+
+    gone: frozenset[int]
+    begun_at: Assignment
+    then: Assignment
+    is_written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Queued:
     """A topic to be deleted once all brokers with a replica are there."""
 
@@ -107,12 +130,46 @@ class Removing:
 
 Deletion = Queued | Stopping | Removing
 
+Start = tuple[int, int]  # one start of a broker: its id and incarnation
+
+
+class Strategy(Enum):
+    """Who may lead when no member of an ISR has proof that it holds what it held."""
+
+    BALANCED = "balanced"  # the longest log of all replicas, once all have been asked
+    MANUAL = "manual"  # nobody, until an operator says so
+    AGGRESSIVE = "aggressive"  # the first one that is there, at once
+
+
+class LogEnd(NamedTuple):
+    """How far a replica's log goes: the epoch of its last record, and the offset after it."""
+
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The search for the longest log of a partition that nobody may lead; it belongs to one leader epoch.
+
+    `asked` and `ends` name starts of brokers, so that one that starts again is asked again. `is_over`: those
+    outside the ISR have had their time. `is_forced`: an operator does not wish to wait for anybody.
+    """
+
+    epoch: int
+    asked: frozenset[Start] = frozenset()
+    ends: Mapping[Start, LogEnd] = field(default_factory=dict)
+    is_timed: bool = False
+    is_over: bool = False
+    is_forced: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
     """Everything that a plan is made from.
 
-    `suspected` and `leaving` name a start of a broker (id, incarnation), so a restart clears them.
+    `suspected` and `leaving` name a start of a broker (id, incarnation), so a restart clears them; so do
+    `offline` and `full`: replicas in a log directory that has failed there, or that has no room.
     `partitions` holds what ZooKeeper is known to hold; `in_flight` what has been asked of it since.
     """
 
@@ -124,15 +181,56 @@ class ClusterState:
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
     in_flight: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
     deletions: Mapping[str, Deletion] = field(default_factory=dict)
+    offline: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
+    full: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
+    departures: Mapping[TopicPartition, Departure] = field(default_factory=dict)
+    unannounced: frozenset[TopicPartition] = frozenset()  # their leaders do not know their replicas yet
+    min_isr: int = 1  # the default of topics that do not say how many must hold a record
     broken: frozenset[TopicPartition] = frozenset()  # their node cannot be understood: left alone
+    unclean: bool = False  # the default of topics that do not say whether they allow it
+    strategy: Strategy = Strategy.BALANCED  # the default of topics that do not name one
+    recoveries: Mapping[TopicPartition, Recovery] = field(default_factory=dict)
+    elections_heard: int = 0  # the last request for an election that was taken note of
+    preferring: frozenset[TopicPartition] = frozenset()  # to be led by their first replica, if that may lead
+    isr_order: bool = False  # the first in the ISR leads, as in Kafka 0.8, not the first in the assignment
+
+    def allows_unclean(self, topic: str) -> bool:
+        """Whether a replica outside the ISR may lead, at the price of lost records."""
+        said = self.topics[topic].configs.get(UNCLEAN)
+        allowed = self.unclean if said is None else said.lower() == "true"
+        return allowed or self.strategy_of(topic) is Strategy.AGGRESSIVE
+
+    def strategy_of(self, topic: str) -> Strategy:
+        """How a partition of the topic is recovered; what cannot be understood counts as not said."""
+        said = self.topics[topic].configs.get(STRATEGY, "").lower()
+        return next((each for each in Strategy if each.value == said), self.strategy)
+
+    def min_isr_of(self, topic: str) -> int:
+        """How many must hold a record of this topic before acks=all is answered."""
+        said = self.topics[topic].configs.get(MIN_ISR, "")
+        return int(said) if said.isascii() and said.isdigit() else self.min_isr
 
     def is_suspected(self, broker: int) -> bool:
         """Its connection broke and it has not come back."""
         return broker in self.brokers and (broker, self.brokers[broker].incarnation) in self.suspected
 
     def is_leaving(self, broker: int) -> bool:
-        """It has asked to be shut down."""
-        return broker in self.brokers and (broker, self.brokers[broker].incarnation) in self.leaving
+        """It has asked to be shut down, or says in its registration that it will be."""
+        known = self.brokers.get(broker)
+        return known is not None and (known.leaving or (broker, known.incarnation) in self.leaving)
+
+    def is_offline(self, broker: int, partition: TopicPartition) -> bool:
+        """It has said that the replica lies in a directory that it cannot use."""
+        return bool(self.offline) and partition in self.offline.get(self.start_of(broker), ())
+
+    def is_full(self, broker: int, partition: TopicPartition) -> bool:
+        """It has said that the replica can take no more records for now."""
+        return bool(self.full) and partition in self.full.get(self.start_of(broker), ())
+
+    def start_of(self, broker: int) -> Start:
+        """Which start of a broker is there now."""
+        known = self.brokers.get(broker)
+        return broker, -1 if known is None else known.incarnation
 
     def is_live(self, broker: int) -> bool:
         """Registered, and not suspected: it can be told things."""
@@ -144,9 +242,34 @@ class ClusterState:
         return [broker for broker in sorted(self.brokers) if self.is_live(broker)]
 
     def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
-        """The assignment of a partition, empty if it is not known."""
+        """Who holds a partition, empty if it is not known."""
         topic = self.topics.get(partition.topic)
-        return () if topic is None else topic.replicas.get(partition.partition, ())
+        held = () if topic is None else topic.replicas.get(partition.partition, ())
+        departure = self.departures.get(partition) if self.departures else None
+        if departure is None or not departure.is_written:
+            return held
+        return tuple(r for r in held if r not in departure.gone)
+
+    def assignment(self, partition: TopicPartition) -> Assignment:
+        """The assignment of a partition as ZooKeeper has it."""
+        topic = self.topics.get(partition.topic)
+        return Assignment(()) if topic is None else topic.assignment(partition.partition)
+
+    def moving(self) -> list[TopicPartition]:
+        """The partitions that are being moved."""
+        return [
+            TopicPartition(name, number)
+            for name, topic in sorted(self.topics.items())
+            for number in sorted(topic.moves)
+        ]
+
+    def is_ending(self, topic: str) -> bool:
+        """It is being deleted. What is being moved goes on until it has been moved."""
+        deletion = self.deletions.get(topic) if self.deletions else None
+        if deletion is None:
+            return False
+        known = self.topics.get(topic)
+        return not (isinstance(deletion, Queued) and known is not None and known.moves)
 
     def all_partitions(self) -> Iterator[TopicPartition]:
         """Every assigned partition, topics by name."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 import structlog
 
 from ..protocol.kinds import TopicPartition
 from . import documents as d
 from . import plans as p
+from .assignment_nodes import assignment_of
+from .overrides import NOTHING, Overrides, read_overrides
 from .registry import Delete, MultiFailed, NoNode, Registry, RegistryError, Watch
 from .state import Broker, PartitionState, Topic
-from .znodes import Reign, fenced, read_state, topic_config
+from .znodes import Reign, fenced, read_state
 
 log = structlog.get_logger(__name__)
 
@@ -90,6 +93,7 @@ def broker_of(broker: int, registration: d.Registration) -> Broker:
         intact_since_of=dict(registration.intact_since_of),
         endpoints=tuple(registration.listeners()),
         rack=registration.rack,
+        leaving=bool(registration.leaving),
     )
 
 
@@ -114,6 +118,11 @@ class TopicWatch:
     def removed(self, topic: str) -> None:
         """Its nodes have been removed here: look, and say so."""
         self._removed.add(topic)
+        self.due.set()
+
+    def configured(self, topics: Iterable[str]) -> None:
+        """Their settings have changed, which are nodes without watches: look."""
+        self._touched_topics |= self._known.intersection(topics)
         self.due.set()
 
     def _touched(self, path: str) -> None:
@@ -154,16 +163,25 @@ class TopicWatch:
     async def _read(self, name: str) -> Topic | TopicPartition | None:
         path = d.topic_path(name)
         try:
-            data, _ = await self._registry.get(path, self._watches(path))
+            data, stat = await self._registry.get(path, self._watches(path))
             document = d.parse(d.TopicDocument, data)
-            replicas = {number: tuple(ids) for number, ids in document.partitions.items()}
-            return Topic(name, document.uuid, replicas, await topic_config(self._registry, name))
+            overrides = await self._overrides(name)
+            return topic_of(name, document, stat.version, overrides)
         except NoNode:
             self._watches.forget(path)
             return None
         except d.BadDocument as bad:
             log.error("bad_document", path=path, reason=str(bad))
             return TopicPartition(name, WHOLE_TOPIC)
+
+    async def _overrides(self, name: str) -> Overrides:
+        """A document that cannot be understood counts as none."""
+        path = d.topic_config_path(name)
+        try:
+            return await read_overrides(self._registry, path)
+        except d.BadDocument as bad:
+            log.error("bad_document", path=path, reason=str(bad))
+            return NOTHING
 
     async def _forget_request(self, name: str) -> None:
         """Somebody wants a topic deleted that is not there."""
@@ -176,13 +194,32 @@ class TopicWatch:
                 self.due.set()
 
 
-class IsrWatch:
-    """Notifications by leaders; each is read once and removed."""
+def topic_of(name: str, document: d.TopicDocument, version: int, overrides: Overrides) -> Topic:
+    """A topic as the planner sees it."""
+    each = {number: assignment_of(document, number) for number in document.partitions}
+    return Topic(
+        name,
+        document.uuid,
+        {number: assignment.replicas for number, assignment in each.items()},
+        overrides.names,
+        overrides.edition,
+        moves={number: assignment for number, assignment in each.items() if assignment.is_moving},
+        version=version,
+    )
 
-    def __init__(self, registry: Registry, reign: Reign) -> None:
+
+N = TypeVar("N", bound=d.Document)
+
+
+class NotificationWatch(Generic[N]):
+    """Notifications in nodes of their own below one path; each is read once and removed."""
+
+    def __init__(self, registry: Registry, reign: Reign, parent: str, kind: type[N]) -> None:
         self.due = asyncio.Event()
         self._registry = registry
         self._reign = reign
+        self._parent = parent
+        self._kind = kind
         self._watches = Watches(lambda _: self.due.set())
 
     def reconnected(self) -> None:
@@ -190,43 +227,73 @@ class IsrWatch:
         self._watches.forget()
         self.due.set()
 
-    async def look(self) -> list[p.Event]:
-        """What leaders have reported since the last look."""
-        names = await self._registry.children(d.ISR_CHANGES, self._watches(d.ISR_CHANGES))
-        reported = await asyncio.gather(*(self._take(f"{d.ISR_CHANGES}/{name}") for name in names))
-        changed = sorted({partition for one in reported for partition in one})
-        return [p.IsrsChanged(tuple(changed))] if changed else []
+    async def take(self) -> list[N]:
+        """What has been reported since the last look."""
+        names = await self._registry.children(self._parent, self._watches(self._parent))
+        reported = await asyncio.gather(*(self._take(f"{self._parent}/{name}") for name in names))
+        return [document for document in reported if document is not None]
 
-    async def _take(self, path: str) -> list[TopicPartition]:
+    async def _take(self, path: str) -> N | None:
         try:
             data, stat = await self._registry.get(path)
             await fenced(self._registry, self._reign, [Delete(path, stat.version)])
-            document = d.parse(d.IsrChangeDocument, data)
+            return d.parse(self._kind, data)
         except (NoNode, MultiFailed):
-            return []
+            return None
         except d.BadDocument as bad:
             log.error("bad_document", path=path, reason=str(bad))
-            return []
-        return [TopicPartition(changed.topic, changed.partition) for changed in document.partitions]
+            return None
 
 
-async def read_states(registry: Registry, partitions: Iterable[TopicPartition]) -> p.StatesRead:
+class IsrWatch(NotificationWatch[d.IsrChangeDocument]):
+    """Notifications by leaders that have written new ISRs."""
+
+    def __init__(self, registry: Registry, reign: Reign) -> None:
+        super().__init__(registry, reign, d.ISR_CHANGES, d.IsrChangeDocument)
+
+    async def look(self) -> list[p.Event]:
+        """The partitions concerned."""
+        reported = await self.take()
+        changed = sorted({TopicPartition(c.topic, c.partition) for one in reported for c in one.partitions})
+        return [p.IsrsChanged(tuple(changed))] if changed else []
+
+
+class LogDirWatch(NotificationWatch[d.LogDirEventDocument]):
+    """Notifications by brokers of which a log directory has failed, is full, or has room again."""
+
+    def __init__(self, registry: Registry, reign: Reign) -> None:
+        super().__init__(registry, reign, d.LOG_DIR_EVENTS, d.LogDirEventDocument)
+
+    async def look(self) -> list[p.Event]:
+        """The brokers concerned."""
+        brokers = frozenset(one.broker for one in await self.take())
+        return [p.LogDirsChanged(brokers)] if brokers else []
+
+
+async def read_states(
+    registry: Registry, partitions: Iterable[TopicPartition], watches: Watches | None = None
+) -> p.StatesRead:
     """The state nodes of these partitions, all asked for at once."""
     wanted = list(partitions)
-    found = await asyncio.gather(*(_read_state(registry, partition) for partition in wanted))
+    found = await asyncio.gather(*(_read_state(registry, partition, watches) for partition in wanted))
     read = dict(zip(wanted, found, strict=True))
     broken = frozenset(q for q, s in read.items() if isinstance(s, d.BadDocument))
     states = {q: s for q, s in read.items() if not isinstance(s, d.BadDocument)}
     return p.StatesRead(states, broken)
 
 
-async def _read_state(registry: Registry, partition: TopicPartition) -> PartitionState | d.BadDocument | None:
+async def _read_state(
+    registry: Registry, partition: TopicPartition, watches: Watches | None
+) -> PartitionState | d.BadDocument | None:
+    path = d.state_path(partition)
     try:
-        document, version = await read_state(registry, partition)
+        document, version = await read_state(registry, partition, watches(path) if watches else None)
     except NoNode:
+        if watches:
+            watches.forget(path)
         return None
     except d.BadDocument as bad:
-        log.error("bad_document", path=d.state_path(partition), reason=str(bad))
+        log.error("bad_document", path=path, reason=str(bad))
         return bad
     if not document.isr or document.leader_epoch < 0:
         return d.BadDocument(f"{partition}: an empty ISR or a negative epoch")

@@ -232,6 +232,27 @@ async def register_broker(
             raise
 
 
+async def announce_leaving(registry: Registry, broker: int) -> None:
+    """Say in our own registration that this broker is shutting down: any later controller reads it there."""
+    data, stat = await registry.get(d.broker_path(broker))
+    if stat.owner == registry.session_id:
+        leaving = d.parse(d.Registration, data).model_copy(update={"leaving": True})
+        await registry.multi([SetData(d.broker_path(broker), leaving.data(), stat.version)])
+
+
+async def joinable_version(registry: Registry, broker: int) -> int:
+    """The version that the registration of a broker must keep while it joins an ISR.
+
+    Of one that is shutting down it is a version that is no more: then the write fails for that, and so does
+    every earlier attempt that may still be under way.
+    """
+    try:
+        data, stat = await registry.get(d.broker_path(broker))
+    except NoNode:
+        return -1
+    return stat.version - bool(d.parse(d.Registration, data).leaving)
+
+
 async def await_registration_end(registry: Registry, broker: int, timeout_s: float) -> None:
     """Wait until another session's registration goes. Raises `DuplicateBroker` if it does not."""
     gone = asyncio.Event()
@@ -280,9 +301,11 @@ async def delete_if_present(registry: Registry, path: str) -> None:
 # --- partition states ------------------------------------------------------------------------------
 
 
-async def read_state(registry: Registry, partition: TopicPartition) -> tuple[d.StateDocument, int]:
+async def read_state(
+    registry: Registry, partition: TopicPartition, watch: Watch | None = None
+) -> tuple[d.StateDocument, int]:
     """A partition's state and the version to expect in the next write. Raises NoNode, BadDocument."""
-    data, stat = await registry.get(d.state_path(partition))
+    data, stat = await registry.get(d.state_path(partition), watch)
     return d.parse(d.StateDocument, data), stat.version
 
 
@@ -310,10 +333,12 @@ async def write_state(
     return stat.version
 
 
-def member_checks(joining: int, joining_incarnation: int, me: int, my_incarnation: int) -> list[Check]:
+def member_checks(
+    joining: int, joining_incarnation: int, me: int, my_incarnation: int, registration: int = -1
+) -> list[Check]:
     """The conditions under which a leader may let a follower join its ISR."""
     return [
-        Check(d.broker_path(joining), -1),
+        Check(d.broker_path(joining), registration),
         Check(d.incarnation_path(joining), joining_incarnation),
         *leader_checks(me, my_incarnation),
     ]
@@ -331,16 +356,13 @@ async def notify_isr_change(registry: Registry, partitions: Sequence[TopicPartit
     await registry.multi([Create(d.ISR_CHANGE_PREFIX, document.data(), sequential=True)])
 
 
+async def notify_log_dir_event(registry: Registry, broker: int) -> None:
+    """Ask the controller to ask this broker about its replicas. A repeated notification does no harm."""
+    document = d.LogDirEventDocument(broker=broker)
+    await registry.multi([Create(d.LOG_DIR_EVENT_PREFIX, document.data(), sequential=True)])
+
+
 # --- topics and producer ids -----------------------------------------------------------------------
-
-
-async def topic_config(registry: Registry, topic: str) -> dict[str, str]:
-    """The overrides of a topic; a broken document counts as none."""
-    try:
-        data, _ = await registry.get(d.topic_config_path(topic))
-        return d.parse(d.ConfigDocument, data).config
-    except (NoNode, d.BadDocument):
-        return {}
 
 
 async def next_producer_ids(registry: Registry, broker: int) -> tuple[int, int]:

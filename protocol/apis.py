@@ -13,15 +13,20 @@ from typing import Any
 from .messages import (
     api_versions,
     cluster,
+    config_changes,
     control,
+    elections,
     fetch,
     group_admin,
     group_offsets,
     groups,
+    inspection,
+    log_dirs,
     metadata,
     offsets,
     produce,
     producers,
+    reassignments,
     topics,
 )
 from .schema import Spec, spec_of
@@ -50,12 +55,21 @@ class Api(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     DESCRIBE_CLUSTER = 60
+    GET_REPLICA_LOG_INFO = 93
+    INSPECT = 20_000  # our own, far from Kafka's keys; never advertised
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +108,12 @@ def _public(
     return ApiSpec(api, request, response, advertised or served, served, internal or declared)
 
 
+def _private(api: Api, request: type[Any], response: type[Any]) -> ApiSpec:
+    """A request of our own tools: served to clients, but no client is told of it."""
+    versions = spec_of(request).versions
+    return ApiSpec(api, request, response, None, versions, versions)
+
+
 def _between_brokers(api: Api, request: type[Any], response: type[Any]) -> ApiSpec:
     return ApiSpec(api, request, response, None, range(0), spec_of(request).versions)
 
@@ -127,6 +147,7 @@ _TABLE = (
     _public(Api.API_VERSIONS, api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse),
     _public(Api.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
     _public(Api.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+    _public(Api.DELETE_RECORDS, topics.DeleteRecordsRequest, topics.DeleteRecordsResponse),
     _public(Api.INIT_PRODUCER_ID, producers.InitProducerIdRequest, producers.InitProducerIdResponse),
     _public(
         Api.OFFSET_FOR_LEADER_EPOCH,
@@ -134,9 +155,31 @@ _TABLE = (
         offsets.OffsetForLeaderEpochResponse,
     ),
     _public(Api.DESCRIBE_CONFIGS, cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse),
+    _public(Api.ALTER_CONFIGS, config_changes.AlterConfigsRequest, config_changes.AlterConfigsResponse),
+    _public(Api.DESCRIBE_LOG_DIRS, log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),
     _public(Api.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
     _public(Api.DELETE_GROUPS, group_admin.DeleteGroupsRequest, group_admin.DeleteGroupsResponse),
+    _public(Api.ELECT_LEADERS, elections.ElectLeadersRequest, elections.ElectLeadersResponse),
+    _public(
+        Api.INCREMENTAL_ALTER_CONFIGS,
+        config_changes.IncrementalAlterConfigsRequest,
+        config_changes.IncrementalAlterConfigsResponse,
+    ),
+    _public(
+        Api.ALTER_PARTITION_REASSIGNMENTS,
+        reassignments.AlterPartitionReassignmentsRequest,
+        reassignments.AlterPartitionReassignmentsResponse,
+    ),
+    _public(
+        Api.LIST_PARTITION_REASSIGNMENTS,
+        reassignments.ListPartitionReassignmentsRequest,
+        reassignments.ListPartitionReassignmentsResponse,
+    ),
     _public(Api.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+    _between_brokers(
+        Api.GET_REPLICA_LOG_INFO, elections.GetReplicaLogInfoRequest, elections.GetReplicaLogInfoResponse
+    ),
+    _private(Api.INSPECT, inspection.InspectRequest, inspection.InspectResponse),
 )
 
 APIS: dict[Api, ApiSpec] = {entry.api: entry for entry in _TABLE}

@@ -106,6 +106,7 @@ class ProduceLimits:
     zstd_allowed: bool = True
     timestamp_from: int | None = None
     timestamp_until: int | None = None
+    segment_bytes_max: int = (1 << 31) - 1
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
@@ -176,6 +177,7 @@ def check_produced(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> N
         magic == MAGIC
         and HEADER_SIZE <= size == len(buf)
         and size <= limits.message_bytes_max
+        and size <= limits.segment_bytes_max
         and base_offset == 0
         and 0 < count == last_delta + 1
         and not attributes & OF_BROKERS
@@ -199,6 +201,7 @@ def _fault(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> ApiError:
         (ErrorCode.INVALID_RECORD, header.magic != MAGIC, "only record batches v2 are taken"),
         (ErrorCode.INVALID_RECORD, header.size < len(buf), "one batch per partition and request"),
         (ErrorCode.MESSAGE_TOO_LARGE, header.size > limits.message_bytes_max, "batch over max.message.bytes"),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, header.size > limits.segment_bytes_max, "batch over segment.bytes"),
     )
     fields = (
         # before any field is believed: damage on the way is worth a retry

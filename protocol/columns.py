@@ -25,6 +25,8 @@ DATA_MAX = (1 << 31) - 1  # Arrow's binary offsets are 32-bit
 OFFSET_MAX = (1 << 63) - 1
 NEVER = 1 << 62  # no limit on rows or bytes
 
+Opened = tuple[int, BatchHeader, Buffer]  # where a batch lies, and its records as `open_batch` gives them
+
 
 @dataclass(slots=True)
 class HeaderColumns:
@@ -52,6 +54,7 @@ class Columns:
     value_start: Ints
     value_length: Ints
     headers_at: Ints
+    start: Ints
     end: Ints
 
     def __len__(self) -> int:
@@ -132,7 +135,7 @@ def runs(
     """
     lo = 0 if lo is None else lo
     hi = OFFSET_MAX if hi is None else hi
-    opened: list[tuple[int, BatchHeader, Buffer]] = []
+    opened: list[Opened] = []
     next_offset, rows, nbytes = lo, 0, 0
     for pos, header in headers(buf):
         next_offset = header.next_offset
@@ -147,10 +150,10 @@ def runs(
         rows += header.record_count
         nbytes += len(section)
         if rows >= rows_max or nbytes >= bytes_max:
-            yield _joined(buf, opened, next_offset).between(lo, hi)
+            yield joined(buf, opened, next_offset).between(lo, hi)
             opened, rows, nbytes = [], 0, 0
     if opened or next_offset != lo:
-        yield _joined(buf, opened, next_offset).between(lo, hi)
+        yield joined(buf, opened, next_offset).between(lo, hi)
 
 
 def to_arrow(
@@ -171,8 +174,11 @@ def to_arrow(
     return record_batch(columns, topic, partition, names)
 
 
-def _joined(buf: Buffer, opened: list[tuple[int, BatchHeader, Buffer]], next_offset: int) -> Columns:
-    """Uncompressed batches are read where they lie; as soon as one is not, all are put into one buffer."""
+def joined(buf: Buffer, opened: list[Opened], next_offset: int) -> Columns:
+    """The records of batches that have been opened, each of which has some.
+
+    Uncompressed batches are read where they lie; as soon as one is not, all are put into one buffer.
+    """
     batches: list[tuple[Section, BatchHeader]] = []
     if all(header.codec == Codec.NONE for _, header, _ in opened):
         for pos, header, section in opened:
@@ -189,7 +195,7 @@ def _joined(buf: Buffer, opened: list[tuple[int, BatchHeader, Buffer]], next_off
 def _columns(data: Buffer, batches: list[tuple[Section, BatchHeader]], next_offset: int) -> Columns:
     array = np.frombuffer(data, np.uint8) if len(data) else np.zeros(1, np.uint8)
     if not batches:
-        return Columns(data, array, next_offset, *np.zeros((9, 0), np.int64))
+        return Columns(data, array, next_offset, *np.zeros((10, 0), np.int64))
     if len(data) > DATA_MAX:
         raise Malformed(f"{len(data)} bytes of records are too many for one piece")
     sections = [section for section, _ in batches]
@@ -226,6 +232,7 @@ def _columns(data: Buffer, batches: list[tuple[Section, BatchHeader]], next_offs
         value_start,
         value_length,
         headers_at,
+        starts,
         end,
     )
 

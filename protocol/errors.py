@@ -4,6 +4,8 @@ This file has those about partitions, topics, records and brokers; groups and pr
 their own (group_errors.py), the codes and `ApiError` too (error_codes.py).
 """
 
+from collections.abc import Sequence
+
 from .error_codes import ApiError as ApiError
 from .error_codes import ErrorCode as ErrorCode
 from .error_codes import error_for as error_for
@@ -217,6 +219,12 @@ class ReassignmentInProgress(ApiError):
     code = ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
+class NoReassignmentInProgress(ApiError):
+    """The partition is not being moved."""
+
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
 class FetchSessionIdNotFound(ApiError):
     """There is no such fetch session."""
 
@@ -290,9 +298,10 @@ class ElectionNotNeeded(ApiError):
 
 
 class InvalidRecord(ApiError):
-    """The broker refused the batch as a whole."""
+    """The broker refused the whole batch; `indexes` are the places of the records to blame, where known."""
 
     code = ErrorCode.INVALID_RECORD
+    indexes: Sequence[int] = ()
 
 
 class UnknownTopicId(ApiError):

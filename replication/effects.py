@@ -56,6 +56,13 @@ class StepDown:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckBatch:
+    """A follower asks for the batch at `offset` again and again: what it is sent may not be good."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
 class Truncate:
     """Cut the log to `to`, and its epochs too; `settled` says that the rest is known to be the leader's."""
 
@@ -78,7 +85,15 @@ class FailReplica:
 
 
 Effect: TypeAlias = (
-    HighWatermarkMoved | WriteIsr | ReadState | IsrChanged | StepDown | Truncate | RestartAt | FailReplica
+    HighWatermarkMoved
+    | WriteIsr
+    | ReadState
+    | IsrChanged
+    | StepDown
+    | CheckBatch
+    | Truncate
+    | RestartAt
+    | FailReplica
 )
 Effects: TypeAlias = tuple[Effect, ...]
 

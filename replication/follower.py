@@ -13,7 +13,11 @@ from typing import Protocol, TypeAlias
 from ..protocol.errors import ErrorCode
 from ..protocol.kinds import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Offset
 from .effects import NOTHING, Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
+from .machines import FOLLOWER
+from .profiles import TODAY, Semantics, Truncation
 from .truncation import History, where_to_cut
+
+NO_BOUND = (1 << 63) - 1
 
 
 class LogView(Protocol):
@@ -23,6 +27,8 @@ class LogView(Protocol):
     def start_offset(self) -> int: ...
     @property
     def end_offset(self) -> int: ...
+    @property
+    def flushed_offset(self) -> int: ...
     @property
     def generation(self) -> int: ...
     @property
@@ -70,6 +76,11 @@ class AskRecords:
     generation: int
 
 
+@dataclass(frozen=True, slots=True)
+class FlushFirst:
+    """No question yet: to fetch from the end would say that it is on the medium, and it is not."""
+
+
 Question: TypeAlias = AskEpochEnd | AskRecords
 
 
@@ -91,20 +102,48 @@ REACTIONS: Mapping[int, Reaction] = {
 class Follower:
     """One followership: one partition, one leader epoch. A new epoch is a new object."""
 
-    __slots__ = ("_log", "epoch", "high_watermark", "leader", "stage")
+    __slots__ = ("_log", "_truncation", "epoch", "high_watermark", "leader", "stage", "unflushed_max")
 
-    def __init__(self, log: LogView, leader: BrokerId, epoch: Epoch, high_watermark: Offset) -> None:
+    def __init__(
+        self,
+        log: LogView,
+        leader: BrokerId,
+        epoch: Epoch,
+        high_watermark: Offset,
+        unflushed_max: int = NO_BOUND,
+        semantics: Semantics = TODAY,
+    ) -> None:
         self._log = log
+        self._truncation = semantics.truncation
+        self.unflushed_max = unflushed_max  # records it may say it holds that are not on the medium
         self.leader = leader
         self.epoch = epoch
         self.high_watermark = self._clamped(high_watermark)
-        self.stage: Stage = Idle("no leader") if leader == NO_LEADER else self._begin()
+        self.stage: Stage = Idle("no leader")
+        if leader != NO_LEADER:
+            self._enter(self._begin())
 
-    def question(self) -> Question | None:
+    def opened(self) -> Effects:
+        """Followership begins. Under today's rules nothing is cut before the leader has been asked."""
+        if self._truncation is not Truncation.WATERMARK or isinstance(self.stage, Idle):
+            return NOTHING
+        return self._to_watermark()
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether more than may be is only in memory: a fetch acknowledges all before its offset."""
+        log = self._log
+        return log.end_offset - log.flushed_offset > self.unflushed_max and isinstance(self.stage, Fetching)
+
+    def question(self) -> Question | FlushFirst | None:
         """What to ask the leader next."""
         stage, log = self.stage, self._log
         if isinstance(stage, Fetching):
+            if self.must_flush:
+                return FlushFirst()
             last_epoch = Epoch(log.epochs.latest) if log.end_offset > log.start_offset else NO_EPOCH
+            if self._truncation is not Truncation.COMMON_EPOCH:
+                last_epoch = NO_EPOCH  # no leader of that time compares it
             return AskRecords(self.epoch, Offset(log.end_offset), last_epoch, log.generation)
         if isinstance(stage, Truncating):
             return AskEpochEnd(self.epoch, stage.epoch, log.generation)
@@ -138,14 +177,16 @@ class Follower:
         if leader_start > self._log.end_offset or (is_empty and leader_start >= 0):
             self.high_watermark = leader_start
             return (RestartAt(leader_start),)
-        self.stage = self._begin()
+        self._enter(self._begin())
+        if self._truncation is Truncation.WATERMARK:
+            self._enter(Truncating(self.epoch))  # the leader's log is the shorter one: where does it end?
         return NOTHING
 
     def refused(self, asked: Question, code: int) -> Reaction:
         """The leader answers with an error; a fenced follower is silent until it hears of a new epoch."""
         reaction = REACTIONS.get(code, Reaction.RETRY)
         if reaction is Reaction.WAIT and self.accepts(asked):
-            self.stage = Idle("fenced by a later epoch")
+            self._enter(Idle("fenced by a later epoch"))
         return reaction
 
     def truncated(self, cut: Truncate) -> None:
@@ -154,7 +195,7 @@ class Follower:
             "a cut log ends at the cut or before"
         )
         self.high_watermark = self._clamped(self.high_watermark)
-        self.stage = Fetching() if cut.settled else self._begin()
+        self._enter(Fetching() if cut.settled else self._begin())
 
     def replicated(self, leader_high_watermark: Offset) -> Effects:
         """The answer is written: the watermark is what the leader says, as far as the own log goes."""
@@ -162,17 +203,34 @@ class Follower:
         self.high_watermark = self._clamped(leader_high_watermark)
         return NOTHING if self.high_watermark == before else (HighWatermarkMoved(self.high_watermark),)
 
+    def _enter(self, stage: Stage) -> None:
+        before, after = type(self.stage).__name__, type(stage).__name__
+        assert FOLLOWER.allows(before, after), f"a follower does not go from {before} to {after}"
+        self.stage = stage
+
     def _begin(self) -> Stage:
         log = self._log
         if log.end_offset == log.start_offset or log.epochs.latest == NO_EPOCH:
+            return Fetching()
+        if self._truncation is Truncation.WATERMARK:
             return Fetching()
         return Truncating(Epoch(log.epochs.latest))
 
     def _clamped(self, high_watermark: Offset) -> Offset:
         return Offset(max(self._log.start_offset, min(high_watermark, self._log.end_offset)))
 
+    def _to_watermark(self) -> Effects:
+        self._enter(Fetching())
+        if self._log.end_offset <= self.high_watermark:
+            return NOTHING
+        return (Truncate(self.high_watermark, settled=True),)
+
     def _part(self, asked: Epoch, epoch: Epoch, end: Offset) -> Effects:
+        if self._truncation is not Truncation.COMMON_EPOCH:
+            if end < 0:
+                return self._to_watermark()
+            return (Truncate(Offset(min(end, self._log.end_offset)), settled=True),)
         if end < 0 or epoch > asked:
-            self.stage = Idle("the own log has an epoch that no leader gave")
+            self._enter(Idle("the own log has an epoch that no leader gave"))
             return (FailReplica(f"asked where epoch {asked} ends, the leader answered epoch {epoch}, {end}"),)
         return (where_to_cut(self._log.epochs, Offset(self._log.end_offset), asked, epoch, end),)

@@ -59,4 +59,21 @@ class Shrinking:
         return self.members - self.leaving
 
 
-Isr: TypeAlias = Settled | Growing | Shrinking
+@dataclass(frozen=True, slots=True)
+class Declaring:
+    """Asked to hold the same members, and to note that the leader has recovered."""
+
+    members: frozenset[BrokerId]
+
+    @property
+    def must_ack(self) -> frozenset[BrokerId]:
+        """Whose copies make a record committed (the maximal ISR)."""
+        return self.members
+
+    @property
+    def proposed(self) -> frozenset[BrokerId]:
+        """What ZooKeeper is asked to hold."""
+        return self.members
+
+
+Isr: TypeAlias = Settled | Growing | Shrinking | Declaring

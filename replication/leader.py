@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ..protocol.kinds import BrokerId, Epoch, Incarnation, Offset
 from .effects import (
     NOTHING,
+    CheckBatch,
     Effects,
     HighWatermarkMoved,
     IsrChanged,
@@ -22,8 +23,10 @@ from .effects import (
     StepDown,
     WriteIsr,
 )
-from .isr import Growing, Isr, Settled, Shrinking
-from .progress import NEVER, Progress
+from .isr import Declaring, Growing, Isr, Settled, Shrinking
+from .machines import ISR
+from .profiles import TODAY, Semantics
+from .progress import NEVER, REPEATS, Progress
 
 REVALIDATE_SECONDS = 10.0  # while the ISR is not whole, the state znode is read again this often
 RETRY_SECONDS = 0.5  # after a write whose outcome is unknown
@@ -43,6 +46,8 @@ class LeaderOptions:
 
     lag_seconds_max: Seconds = 30.0
     strict_min_isr: bool = False  # the high watermark waits while the ISR is below min.insync.replicas
+    lag_messages_max: int = 4000  # for the one profile that counts them
+    semantics: Semantics = TODAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,9 @@ class Mandate:
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     version: int  # of the state znode
+    adding: frozenset[BrokerId] = frozenset()  # of the replicas: those that a move brings
+    removing: frozenset[BrokerId] = frozenset()  # of the replicas: those that go when it is done
+    recovering: bool = False  # elected without proof of its data; ZooKeeper is told when that is over
 
 
 class Leader:
@@ -70,12 +78,15 @@ class Leader:
         "epoch",
         "epoch_start",
         "high_watermark",
+        "is_moving",
+        "is_recovering",
         "isr",
         "me",
         "membership",
         "min_insync_replicas",
         "options",
         "replicas",
+        "replication_factor",
         "safe_end",
         "version",
     )
@@ -95,6 +106,9 @@ class Leader:
         self.me = me
         self.epoch = mandate.epoch
         self.replicas = mandate.replicas
+        self.is_moving = bool(mandate.adding or mandate.removing)
+        self.replication_factor = len(mandate.replicas) - len(mandate.adding)
+        self.is_recovering = mandate.recovering
         self.version = mandate.version
         self.membership = membership
         self.options = options
@@ -110,12 +124,18 @@ class Leader:
         self._interrupted = False  # the state must be read once more, whatever the ISR
         self._retry_at: Seconds = NEVER
         self._revalidate_at: Seconds = now + REVALIDATE_SECONDS
-        self._settle(Settled(members))
+        self.isr: Isr = Settled(members)
+        self._settle(self.isr)
 
     @property
     def min_isr(self) -> int:
         """How many must be in sync for acks=all; never more than there are replicas."""
         return min(self.min_insync_replicas, len(self.replicas))
+
+    @property
+    def under_replicated(self) -> bool:
+        """Whether fewer are in sync than there shall be; a replica that a move brings is not missed yet."""
+        return len(self.isr.members) < self.replication_factor
 
     @property
     def under_min_isr(self) -> bool:
@@ -135,6 +155,15 @@ class Leader:
     def progress_of(self, follower: BrokerId) -> Progress | None:
         """What is known of a follower, None if it is no replica."""
         return self._followers.get(follower)
+
+    def low_watermark(self, log_start: Offset) -> Offset:
+        """No live replica holds a record before it; the leader's own log begins at `log_start`.
+
+        -1 while a live follower has not said yet where its log begins.
+        """
+        live = self.membership.live
+        others = (each.log_start_offset for broker, each in self._followers.items() if broker in live)
+        return min([log_start, *others])
 
     # Events of the log and of followers.
 
@@ -157,9 +186,9 @@ class Leader:
         before = progress.end_offset
         if not progress.fetched(offset, incarnation, self.end_offset, now):
             return NOTHING
-        effects = NOTHING
+        effects: Effects = (CheckBatch(offset),) if progress.repeats == REPEATS else NOTHING
         if follower not in self.isr.members:
-            effects = self._maybe_grow(follower, progress, now)
+            effects = (*effects, *self._maybe_grow(follower, progress, now))
         if offset != before or effects:
             return (*effects, *self._raise_high_watermark(now))
         return effects
@@ -172,7 +201,7 @@ class Leader:
                 if now >= self._retry_at:
                     effects = (self._proposal(),)
             else:
-                effects = self._maybe_shrink(now)
+                effects = self._maybe_shrink(now) or self._maybe_declare(now)
                 if not effects and now >= self._revalidate_at:
                     effects = self._maybe_revalidate(now)
         return (*effects, *self._raise_high_watermark(now))
@@ -227,11 +256,19 @@ class Leader:
 
     # Decisions.
 
+    @property
+    def _entry_offset(self) -> Offset:
+        """What a follower must hold before it is asked into the ISR."""
+        if not self.options.semantics.joins_past_epoch_start:
+            return self.high_watermark
+        return max(self.high_watermark, self.epoch_start)
+
     def _settle(self, isr: Isr) -> None:
+        assert ISR.allows(type(self.isr).__name__, type(isr).__name__), f"{self.isr} cannot become {isr}"
         self.isr = isr
         followers = self._followers.items()
         self._must_ack = tuple(progress for broker, progress in followers if broker in isr.must_ack)
-        self._beside = tuple((b, progress) for b, progress in followers if b not in isr.must_ack)
+        self._beside = tuple((b, p) for b, p in followers if b in self.replicas and b not in isr.must_ack)
 
     def _raise_high_watermark(self, now: Seconds) -> Effects:
         if self.options.strict_min_isr and self.under_min_isr:
@@ -242,7 +279,7 @@ class Leader:
                 reached = progress.end_offset
         if reached <= self.high_watermark:
             return NOTHING
-        for broker, progress in self._beside:
+        for broker, progress in self._beside if self.options.semantics.waits_for_joining else ():
             if (
                 progress.end_offset < reached
                 and progress.caught_up(self.end_offset, now, self.options.lag_seconds_max)
@@ -261,7 +298,7 @@ class Leader:
             or not isinstance(self.isr, Settled)
             or follower not in self.replicas
             or follower not in self.membership.live
-            or progress.end_offset < max(self.high_watermark, self.epoch_start)
+            or progress.end_offset < self._entry_offset
             or now < progress.refused_until
         ):
             return NOTHING
@@ -271,16 +308,30 @@ class Leader:
     def _maybe_shrink(self, now: Seconds) -> Effects:
         if now < self._retry_at:
             return NOTHING
-        lag_max = self.options.lag_seconds_max
         late = frozenset(
             broker
             for broker, progress in self._followers.items()
-            if broker in self.isr.members and not progress.caught_up(self.end_offset, now, lag_max)
+            if broker in self.isr.members and (broker not in self.replicas or self._is_late(progress, now))
         )
         if not late:
             return NOTHING
         self._settle(Shrinking(self.isr.members, late))
         return (self._proposal(),)
+
+    def _maybe_declare(self, now: Seconds) -> Effects:
+        """With all committed that it began with, a leader has recovered: any write of the ISR says so."""
+        if not self.is_recovering or not self.committed_whole or now < self._retry_at:
+            return NOTHING
+        self._settle(Declaring(self.isr.members))
+        return (self._proposal(),)
+
+    def _is_late(self, progress: Progress, now: Seconds) -> bool:
+        options = self.options
+        if not options.semantics.lag_by_messages:
+            return not progress.caught_up(self.end_offset, now, options.lag_seconds_max)
+        behind = self.end_offset - progress.end_offset
+        is_slow = progress.fetched_in_epoch and behind > options.lag_messages_max
+        return is_slow or progress.silent(now) > options.lag_seconds_max
 
     def _maybe_revalidate(self, now: Seconds) -> Effects:
         self._revalidate_at = now + REVALIDATE_SECONDS
@@ -300,6 +351,7 @@ class Leader:
     def _adopt(self, members: frozenset[BrokerId], version: int, now: Seconds) -> Effects:
         before = self.isr.members
         self.version = version
+        self.is_recovering = False
         self._revalidate_at = now + REVALIDATE_SECONDS
         self._settle(Settled(members))
         changed = IsrChanged(

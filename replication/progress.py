@@ -7,6 +7,8 @@ from ..protocol.kinds import Incarnation, Offset
 from .effects import Seconds
 
 UNKNOWN_END = Offset(-1)  # blocks the high watermark, as it is below every offset
+UNKNOWN_START = Offset(-1)  # so does this, where the low watermark is concerned
+REPEATS = 3  # so often a follower may get no further before the leader looks at what it sends
 NEVER: Seconds = float("-inf")
 
 
@@ -19,16 +21,20 @@ class Progress:
         "last_caught_up",
         "last_fetch",
         "leader_end_then",
+        "log_start_offset",
         "refused_until",
+        "repeats",
     )
 
     def __init__(self, caught_up: Seconds) -> None:
         self.end_offset: Offset = UNKNOWN_END  # from its fetches: it holds everything before
+        self.log_start_offset: Offset = UNKNOWN_START  # from its fetches: it holds nothing before
         self.incarnation = Incarnation(-1)  # the highest seen
         self.last_caught_up = caught_up
         self.last_fetch: Seconds = NEVER
         self.leader_end_then = Offset(0)  # the leader's end when it last fetched
         self.refused_until: Seconds = NEVER  # its admission failed a broker check; not asked again before
+        self.repeats = 0  # fetches in a row that got it no further, although there was more
 
     @property
     def fetched_in_epoch(self) -> bool:
@@ -44,6 +50,7 @@ class Progress:
             self.last_caught_up = now
         elif offset >= self.leader_end_then and self.last_fetch > self.last_caught_up:
             self.last_caught_up = self.last_fetch
+        self.repeats = self.repeats + 1 if self.end_offset == offset < self.leader_end_then else 0
         self.end_offset = offset
         self.last_fetch = now
         self.leader_end_then = leader_end
@@ -52,3 +59,7 @@ class Progress:
     def caught_up(self, leader_end: Offset, now: Seconds, lag_max: Seconds) -> bool:
         """Whether it has all, or had all not long ago."""
         return self.end_offset == leader_end or now - self.last_caught_up <= lag_max
+
+    def silent(self, now: Seconds) -> Seconds:
+        """How long it has not been heard, in this epoch."""
+        return now - max(self.last_fetch, self.last_caught_up)

@@ -4,7 +4,7 @@ A log's history is the list of its leader epochs and where each begins. The foll
 the leader answers with the largest epoch it knows up to that one and where it ends there. If the follower
 knows the answered epoch too, both agree up to the smaller of the two ends; if not, it cuts back to the
 end of what it has below that epoch and asks again. A high watermark is never cut to: it lags, and
-acknowledged records lie above it.
+acknowledged records lie above it. (Old profiles do cut to it, or ask only once: profiles.py.)
 """
 
 from typing import Protocol

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import heapq
 import itertools
 import math
 import posixpath
 import random
 import traceback
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
+
+from ..broker.trouble import StartFailed
+from ..storage.disk import DiskError
 
 if TYPE_CHECKING:
     from .network import Network
@@ -26,8 +31,14 @@ EXECUTOR_DELAY_S = (0.00005, 0.004)
 """How long a thread may take, drawn for each call."""
 
 
+THREAD_ERRORS = (
+    OSError, DiskError, StartFailed, ValueError, RuntimeError, LookupError, AssertionError,
+)  # fmt: skip
+"""What the caller of a thread hears of; everything else ends the world."""
 GRID_S = 1e-9
 """Timers fall on whole nanoseconds."""
+CANCELLED_MAX = 500
+"""So many cancelled timers are kept at least."""
 
 
 def _not_before(when: float) -> float:
@@ -49,7 +60,7 @@ class Host:
     def __init__(self, name: str) -> None:
         self.name, self.alive = name, True
         self.stopped = False
-        self.held: list[tuple[Callable[[], None], contextvars.Context]] = []  # what it missed while stopped
+        self.held: list[asyncio.TimerHandle] = []  # what it missed while stopped
 
     def __repr__(self) -> str:
         return f"{self.name}{'' if self.alive else ' (dead)'}"
@@ -59,23 +70,22 @@ OUTSIDE = Host("outside")
 HOST: contextvars.ContextVar[Host] = contextvars.ContextVar("HOST", default=OUTSIDE)
 
 
-class _Jump:
-    """Stands where the selector stands: waiting moves the clock to the next timer."""
+class SimTimer(asyncio.TimerHandle):
+    """A timer of one process: it does not fire when that is dead, and late when that was stopped."""
 
-    def __init__(self, loop: SimLoop) -> None:
-        self.loop = loop
+    __slots__ = ("host",)
 
-    def select(self, timeout: float | None) -> list[Any]:
-        loop = self.loop
-        if timeout is None:
-            raise Stuck(f"nothing can happen any more at t={loop.now:.6f}")
-        if timeout > 0:
-            loop.now = max(loop.now, loop._scheduled[0]._when)  # type: ignore[attr-defined]  # not now + timeout
-        loop.turns += 1
-        return []
-
-    def close(self) -> None:
-        """There is nothing to close."""
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Any,
+        loop: SimLoop,
+        context: contextvars.Context,
+        host: Host,
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.host = host
 
 
 class SimTask(asyncio.Task[Any]):
@@ -102,21 +112,24 @@ class SimLoop(asyncio.BaseEventLoop):
         self.random = random.Random(seed)
         self.now = 0.0
         self.turns = 0
+        self.executor_delay_s = EXECUTOR_DELAY_S
+        self.slow: dict[str, tuple[float, float]] = {}  # hosts whose threads take longer at the moment
         self.births = itertools.count()
         self.network: Network = Network(self)
         self.draining = False
         self._kept: list[SimTask] = []
         self._kept_max = 1000
         self.failures: list[str] = []  # a callback that raised fails the run
-        self._selector = _Jump(self)
-        self._clock_resolution = GRID_S / 10
+        self._timers: list[tuple[float, int, SimTimer]] = []  # a heap: the order of birth decides a tie
+        self._numbers = itertools.count()
+        self._cancelled = 0
         self.set_exception_handler(self._note)
         self.set_task_factory(lambda loop, coro, **more: SimTask(coro, loop=self, **more))
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if error is not None and not isinstance(error, (asyncio.CancelledError, CrashedHost)):
-            frames = traceback.extract_tb(error.__traceback__)
+            frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
             way = " > ".join(f"{posixpath.basename(f.filename)}:{f.lineno}" for f in frames)
             self.failures.append(f"{context.get('message')}: {error!r} ({way})")
 
@@ -132,20 +145,52 @@ class SimLoop(asyncio.BaseEventLoop):
         """
         when = _not_before(when)
         context = context or contextvars.copy_context()
-        host = context.get(HOST, OUTSIDE)
-        if host is OUTSIDE:
-            return super().call_at(when, callback, *args, context=context)
+        timer = SimTimer(when, callback, args, self, context, context.get(HOST, OUTSIDE))
+        timer._scheduled = True  # type: ignore[attr-defined]  # its cancellation is told to us
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
+        return timer
 
-        def fire() -> None:
-            if handle.cancelled() or not (host.alive or self.draining):
-                return
-            if host.stopped and not self.draining:
-                host.held.append((fire, context))
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Most timers are deadlines that are never reached: they do not stay until then."""
+        self._cancelled += 1
+        if self._cancelled > CANCELLED_MAX and 2 * self._cancelled > len(self._timers):
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
+
+    def _run_once(self) -> None:
+        """One turn: what is ready; if nothing is, the clock moves to the next timer."""
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        self.turns += 1
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            self._jump()
+        while self._timers and self._timers[0][0] <= self.now:
+            timer = heapq.heappop(self._timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]
+            if timer.cancelled() or not (timer.host.alive or self.draining):
+                continue
+            if timer.host.stopped and not self.draining:
+                timer.host.held.append(timer)
             else:
-                callback(*args)
+                ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
 
-        handle = super().call_at(when, fire, context=context)
-        return handle
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+            self._cancelled -= 1
+        if not timers:
+            raise Stuck(f"nothing can happen any more at t={self.now:.6f}")
+        self.now = max(self.now, timers[0][0])
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are no events but timers."""
@@ -162,12 +207,13 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
             try:
                 result = func(*args)
-            except (OSError, ValueError, RuntimeError, LookupError, AssertionError) as error:
+            except THREAD_ERRORS as error:
                 done.set_exception(error)
             else:
                 done.set_result(result)
 
-        self.call_later(self.random.uniform(*EXECUTOR_DELAY_S), work)
+        takes_s = self.slow.get(HOST.get().name, self.executor_delay_s)
+        self.call_later(self.random.uniform(*takes_s), work)
         return done
 
     def keep(self, task: SimTask) -> None:
@@ -183,10 +229,13 @@ class SimLoop(asyncio.BaseEventLoop):
         context.run(HOST.set, host)
         return self.create_task(coro, context=context)
 
-    def crash(self, host: Host) -> None:
-        """The process is gone: peers get a reset, its tasks end, nothing of it touches the world again."""
+    def crash(self, host: Host, *, vanishes: bool = False) -> None:
+        """The process is gone: peers get a reset, its tasks end, nothing of it touches the world again.
+
+        If its machine vanishes with it, nobody is told.
+        """
         host.alive = False
-        self.network.crash(host)
+        self.network.crash(host, vanishes=vanishes)
         for task in sorted(asyncio.all_tasks(self), key=hash):
             if isinstance(task, SimTask) and task.host is host:
                 task.cancel()
@@ -195,8 +244,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """A stopped process goes on, with all that it missed, in order."""
         host.stopped = False
         held, host.held = host.held, []
-        for fire, context in held:
-            self.call_soon(fire, context=context)
+        self._ready.extend(held)  # type: ignore[attr-defined]
 
     async def create_server(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any

@@ -1,14 +1,17 @@
 """Hosts, listeners and links in memory. Links delay and keep the order of bytes; a cut one stalls.
 
 Addresses are names: a process listens on `(its address, port)` and is dialled by it. A crash resets the
-connections of a host; a cut (of one direction or both) lets bytes wait as TCP lets them wait.
+connections of a host; a cut (of one direction or both) lets bytes wait as TCP lets them wait. A machine that
+vanishes resets nothing: its peers keep connections that are open on one side only, until it is back and
+does not know them. Left to others: what the bytes mean (`talk.py` may listen).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .loop import CrashedHost, Host
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 ORDER_S = 3e-9
 """What keeps two arrivals apart."""
+Hear: TypeAlias = Callable[["Transport", bytes], None]
 CUT_RETRY_S = 0.05
 """How often a stalled link tries again."""
 
@@ -47,6 +51,8 @@ class Network:
         self.transports: list[Transport] = []
         self.cuts: set[tuple[str, str]] = set()
         self.refused: set[tuple[str, str]] = set()
+        self.vanished: set[str] = set()  # machines that are off: nobody refuses, nobody resets
+        self.hear: Hear | None = None
         self.latency_s = (0.0001, 0.002)
 
     def listen(self, host: Host, address: str, port: int, factory: Any) -> Server:
@@ -62,7 +68,7 @@ class Network:
         if not host.alive:
             raise CrashedHost(f"{host.name} is dead")
         await asyncio.sleep(self.delay())
-        while (host.name, address) in self.cuts or (address, host.name) in self.cuts:
+        while self._swallows(host.name, address):
             await asyncio.sleep(CUT_RETRY_S)  # a cut is looked at as TCP looks at it, by trying
         accept = self.listeners.get((address, port))
         if accept is None or not host.alive or (host.name, address) in self.refused:
@@ -71,10 +77,14 @@ class Network:
         near = Transport(self, host, server_host, factory(), contextvars.copy_context())
         far = Transport(self, server_host, host, context.run(server_factory), context.copy())
         near.peer, far.peer = far, near
+        near.dialled = True
         self.transports += near, far
         far.context.run(far.protocol.connection_made, far)  # what the server starts is the server's
         near.protocol.connection_made(near)
         return near, near.protocol
+
+    def _swallows(self, source: str, target: str) -> bool:
+        return target in self.vanished or (source, target) in self.cuts or (target, source) in self.cuts
 
     def delay(self) -> float:
         return self.loop.random.uniform(*self.latency_s)
@@ -96,12 +106,26 @@ class Network:
         self.cuts.clear()
         self.refused.clear()
 
-    def crash(self, host: Host) -> None:
+    def crash(self, host: Host, *, vanishes: bool = False) -> None:
+        """A process is gone; its peers hear of it at once, or not before the machine is back."""
         self.listeners = {key: value for key, value in self.listeners.items() if value[2] is not host}
+        if vanishes:
+            self.vanished.add(host.name)
         for transport in [t for t in self.transports if t.host is host]:
             transport.dead = True
             self.transports.remove(transport)
-            transport.peer.arrive(None)
+            if not vanishes:
+                transport.peer.arrive(None)
+
+    def is_back(self, name: str) -> None:
+        """A machine that had vanished is there again."""
+        self.vanished.discard(name)
+
+    def reset(self, transport: Transport) -> None:
+        """A connection breaks: both ends hear of it, and what is under way is lost."""
+        for end in (transport, transport.peer):
+            end.broken = True
+            end.arrive(None)
 
 
 class Transport(asyncio.Transport):
@@ -114,13 +138,17 @@ class Transport(asyncio.Transport):
         self.network, self.host, self.remote = network, host, remote
         self.protocol, self.context = protocol, context
         self.peer: Transport = self
-        self.dead = self.closing = self.paused = False
+        self.dead = self.closing = self.paused = self.broken = False
+        self.dialled = False
         self.held: list[bytes | None] = []
         self.last = 0.0
 
     def write(self, data: Any) -> None:
         if not (self.dead or self.closing):
-            self.peer.arrive(bytes(data))
+            data = bytes(data)
+            if self.network.hear is not None:
+                self.network.hear(self, data)
+            self.peer.arrive(data)
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
@@ -133,6 +161,9 @@ class Transport(asyncio.Transport):
 
     def _deliver(self, data: bytes | None) -> None:
         if self.dead:
+            self._answer_for_the_dead()
+            return
+        if self.broken and data is not None:
             return
         if (self.remote.name, self.host.name) in self.network.cuts:
             again = max(self.last, self.network.loop.now) + CUT_RETRY_S  # stalled: TCP keeps trying
@@ -142,6 +173,11 @@ class Transport(asyncio.Transport):
             self.held.append(data)
         else:
             self._hand_over(data)
+
+    def _answer_for_the_dead(self) -> None:
+        """A machine that is back resets what it does not know."""
+        if not (self.peer.dead or self.host.alive or self.host.name in self.network.vanished):
+            self.peer.arrive(None)
 
     def _hand_over(self, data: bytes | None) -> None:
         if data is None:

@@ -2,7 +2,8 @@
 
 Requests and answers keep their order, as on one connection. While the link is cut nothing is answered;
 a write that was under way may have landed, and one that waited lands when the link heals, though its
-caller has given up: `Unknown` means unknown here too.
+caller has given up: `Unknown` means unknown here too. A connection may also be lost for a while, with what
+is under way or without it, and the server that is read from may lag behind the one that writes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from ..controller.registry import (
     Listener,
+    MultiFailed,
     Op,
     OpResult,
     RegistryError,
@@ -54,8 +56,13 @@ class SimRegistry:
         self._state = SessionState.SUSPENDED
         self._sent = self._answered = 0.0
         self._heard_at = 0.0
-        self._pending: set[asyncio.Future[Any]] = set()
+        self._pending: dict[asyncio.Future[Any], None] = {}  # in their order: a set's is another in each run
         self._closed = False
+        self.lag_s = 0.0  # how far behind the server is that this process reads from
+        self._seen_zxid = 0  # it never shows an older state than before
+        self._down_until = 0.0
+        self.hear: Callable[[str, Sequence[Op], object], None] | None = None
+        self._loses = False  # what arrives while the connection is down
 
     @property
     def session_id(self) -> int:
@@ -102,21 +109,37 @@ class SimRegistry:
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         answer: tuple[bytes, Stat] = await self._ask(
-            lambda id: self._server.get(path, id, self._armed(watch))
+            lambda id: self._server.get(path, id, self._armed(watch), self._view())
         )
         return answer
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        stat: Stat | None = await self._ask(lambda id: self._server.exists(path, id, self._armed(watch)))
+        stat: Stat | None = await self._ask(
+            lambda id: self._server.exists(path, id, self._armed(watch), self._view())
+        )
         return stat
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        names: list[str] = await self._ask(lambda id: self._server.children(path, id, self._armed(watch)))
+        names: list[str] = await self._ask(
+            lambda id: self._server.children(path, id, self._armed(watch), self._view())
+        )
         return names
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        results: list[OpResult] = await self._ask(lambda id: self._server.multi(ops, id))
+        results: list[OpResult] = await self._ask(lambda id: self._write(ops, id))
         return results
+
+    def _write(self, ops: Sequence[Op], id: int) -> list[OpResult]:
+        outcome: list[OpResult] | MultiFailed | None = None
+        try:
+            outcome = self._server.multi(ops, id)
+            return outcome
+        except MultiFailed as failed:
+            outcome = failed
+            raise
+        finally:
+            if self.hear is not None:
+                self.hear(self._host.name, ops, outcome)
 
     # ------------------------------------------------------------ requests on their way
 
@@ -126,7 +149,7 @@ class SimRegistry:
         if not self.connected or self._session is None:
             raise Unknown("not connected; nothing was sent")
         done: asyncio.Future[Any] = self._loop.create_future()
-        self._pending.add(done)
+        self._pending[done] = None
         self._sent = max(self._sent + ORDER_S, self._loop.now + self._delay())
         self._loop.call_at(self._sent, self._arrive, apply, done, self._session)
         try:
@@ -135,21 +158,25 @@ class SimRegistry:
         except TimeoutError as error:
             raise Unknown("no answer in time") from error
         finally:
-            self._pending.discard(done)
+            self._pending.pop(done, None)
 
     def _arrive(self, apply: Callable[[int], Any], done: asyncio.Future[Any], session: Session) -> None:
         """At the server: carried out even when nobody waits for the answer any more."""
         if self._is_cut():
-            self._loop.call_later(0.05, self._arrive, apply, done, session)
+            if not (self._loses and self._is_down()):
+                self._loop.call_later(0.05, self._arrive, apply, done, session)
             return
         if session.id not in self._server.sessions:
             return
         session.heard_at = self._loop.now
+        before = self._server.zxid
         outcome: Any
         try:
             outcome = apply(session.id)
         except RegistryError as error:
             outcome = error
+        if self._server.zxid != before:
+            self._seen_zxid = self._server.zxid  # whoever writes is not shown what was before
         self._in_order(self._answer, outcome, done)
 
     def _answer(self, outcome: Any, done: asyncio.Future[Any]) -> None:
@@ -171,19 +198,41 @@ class SimRegistry:
         generation = self._generation
 
         def fire(path: str) -> None:
-            self._in_order(told, path)
+            self._in_order(told, path, self._server.zxid)
 
-        def told(path: str) -> None:
+        def told(path: str, zxid: int) -> None:
+            self._seen_zxid = max(self._seen_zxid, zxid)
             if self._host.alive and generation == self._generation and self.connected:
                 watch(path)
 
         return fire
 
+    def _view(self) -> int | None:
+        """Up to where the history is shown; None: all of it."""
+        if self.lag_s == 0.0:
+            return None
+        self._seen_zxid = max(self._seen_zxid, self._server.zxid_before(self._loop.now - self.lag_s))
+        return self._seen_zxid
+
     # ------------------------------------------------------------ the session
+
+    def lose_connection(self, for_s: float, *, loses: bool) -> None:
+        """The connection is gone for a while, and with it all answers; `loses`: all requests, too."""
+        self._down_until, self._loses = self._loop.now + for_s, loses
+        if self.connected and self._session is not None:
+            self._server.forget_watches(self._session.id)
+            self._fail_pending()
+            self._context.run(self._tell, SessionState.SUSPENDED)
+
+    def lose_session(self) -> None:
+        """The server ends the session although it hears of it."""
+        if self._session is not None:
+            self._server.end(self._session.id)
 
     def _open(self) -> None:
         self._session = self._server.open(self._timeout_s, self._loop.now)
         self._generation += 1
+        self._seen_zxid = max(self._seen_zxid, self._server.zxid)
         self._heard_at = self._loop.now
         self._tell(SessionState.CONNECTED)
 
@@ -222,7 +271,10 @@ class SimRegistry:
 
     def _is_cut(self) -> bool:
         cuts = self._loop.network.cuts
-        return (self._host.name, ADDRESS) in cuts or (ADDRESS, self._host.name) in cuts
+        return self._is_down() or (self._host.name, ADDRESS) in cuts or (ADDRESS, self._host.name) in cuts
+
+    def _is_down(self) -> bool:
+        return self._loop.now < self._down_until
 
     def _delay(self) -> float:
         return self._loop.random.uniform(*LATENCY_S)

@@ -13,8 +13,10 @@ from ..client.admin import Admin
 from ..client.consumer import Consumer
 from ..client.producer import Producer
 from ..client.shapes import Receipt
-from ..protocol.errors import ApiError, InvalidReplicationFactor
+from ..protocol.errors import ApiError, InvalidReplicationFactor, OutOfOrderSequenceNumber
 from ..protocol.kinds import TopicPartition
+from .committed import Violation
+from .history import History
 from .loop import Host
 
 if TYPE_CHECKING:
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 TOPIC = "numbers"
 PARTITIONS = 2
 BOOTSTRAP = "b1:9092,b2:9092,b3:9092"
-PAUSE_S = (0.005, 0.06)
+PAUSE_S = (0.001, 0.03)
+REST_S = (0.05, 0.4)
+BURST_MAX = 8
+"""Numbers come in bursts: what is interesting is under way together, and idle time is cheap."""
 
 
 class Workload:
@@ -35,12 +40,23 @@ class Workload:
         self.refused: list[str] = []
         self.seen: dict[tuple[TopicPartition, int], int] = {}  # what a reader was given while it happened
         self.contradictions: list[str] = []
+        self.history = History()
+        self.has_lost_power = False
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def partitions(self) -> list[TopicPartition]:
         return [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+
+    def forgive(self, flushed: dict[tuple[TopicPartition, int], set[int]]) -> None:
+        """Power was lost everywhere: what no medium holds is not to be counted on any more."""
+        self.has_lost_power = True
+        for told in (self.acknowledged, self.seen):
+            for place, number in list(told.items()):
+                if number not in flushed.get(place, ()):
+                    del told[place]
+        self.history.forgive(flushed)
 
     async def begin(self) -> None:
         """Create the topic and start to send and read."""
@@ -65,25 +81,32 @@ class Workload:
 
     async def _produce(self) -> None:
         draw = self._chance()
-        async with Producer(BOOTSTRAP, random=self._chance(), linger_ms=2) as producer:
-            number = 0
+        async with Producer(
+            BOOTSTRAP, random=self._chance(), clock=self.world.clock, linger_ms=2
+        ) as producer:
+            number, left = 0, 0
             while not self._stop.is_set():
                 number += 1
                 partition = draw.randrange(PARTITIONS)
                 await producer.room()
+                self.history.sending(number, TopicPartition(TOPIC, partition), self.world.loop.now)
                 sent = producer.send(TOPIC, b"%d" % number, partition=partition)
                 sent.add_done_callback(lambda done, number=number: self._settled(number, done))  # type: ignore[misc]
-                await asyncio.sleep(draw.uniform(*PAUSE_S))
+                left = left - 1 if left else draw.randint(0, BURST_MAX - 1)
+                await asyncio.sleep(draw.uniform(*(PAUSE_S if left else REST_S)))
             await producer.flush()
 
     def _settled(self, number: int, sent: asyncio.Future[Receipt]) -> None:
         if sent.cancelled():
             return
         error = sent.exception()
+        if isinstance(error, OutOfOrderSequenceNumber) and self.has_lost_power:
+            return  # what it followed is gone: the client is told so
         if error is not None:
             self.refused.append(f"{number}: {error!r}")
             return
         receipt = sent.result()
+        self.history.acknowledged(number, receipt.offset, self.world.loop.now)
         place = (TopicPartition(receipt.topic, receipt.partition), receipt.offset)
         if place in self.acknowledged:
             self.contradictions.append(
@@ -102,10 +125,21 @@ class Workload:
                 except ApiError as error:
                     self.contradictions.append(f"the reader was refused: {error!r}")
                     return
+                self.history.polled(
+                    (TopicPartition(record.topic, record.partition), record.offset, int(record.value))
+                    for record in records
+                )
                 for record in records:
                     place = (TopicPartition(record.topic, record.partition), record.offset)
                     self._compare(place, int(record.value))
+                    self._committed(*place)
                     self.seen[place] = int(record.value)
+
+    def _committed(self, tp: TopicPartition, offset: int) -> None:
+        try:
+            self.world.checks.read(tp, offset)
+        except Violation as violation:
+            self.world.checks.fail(violation)
 
     def _compare(self, place: tuple[TopicPartition, int], number: int) -> None:
         """What was promised at a place and what was read there must be one and the same, at any time."""

@@ -1,14 +1,17 @@
 """ZooKeeper in memory: a tree, sessions with ephemeral nodes, one-shot watches, `multi` in one breath.
 
-It is one linear history, as a single real server is. Left to others: what reaches it and when
+It is one linear history. A reader may be shown it as it was a moment ago, as by a server that follows another
+one. Left to others: what reaches it and when
 (`registry.py`), and what the paths mean (`controller/znodes.py`).
 """
 
 from __future__ import annotations
 
 import posixpath
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..controller.registry import (
     ANY_VERSION,
@@ -54,7 +57,22 @@ class Session:
     heard_at: float
 
 
+class Change(NamedTuple):
+    """One node as it was before a change."""
+
+    when: float
+    zxid: int
+    path: str
+    before: Node | None
+
+
 Fire = Callable[[str], None]
+REMEMBERED_S = 3.0
+"""How far back a reader may be."""
+
+
+def _at_once(fire: Fire, path: str) -> None:
+    fire(path)
 
 
 class SimZooKeeper:
@@ -68,6 +86,11 @@ class SimZooKeeper:
         self.writes: list[
             tuple[int, tuple[Op, ...]]
         ] = []  # (session, operations) of every multi that was applied
+        self.on_write: Callable[[int, Sequence[Op]], None] | None = None  # is shown each of them, too
+        self.clock: Callable[[], float] = float
+        self.defer: Callable[[Fire, str], object] = _at_once
+        self.grace_s = 0.0  # sessions live so much longer than their timeout
+        self._past: deque[Change] = deque()
 
     # ------------------------------------------------------------ sessions
 
@@ -79,7 +102,7 @@ class SimZooKeeper:
 
     def expire(self, now: float) -> None:
         """End the sessions that nobody was heard of in for their timeout."""
-        for session in [s for s in self.sessions.values() if now - s.heard_at > s.timeout_s]:
+        for session in [s for s in self.sessions.values() if now - s.heard_at > s.timeout_s + self.grace_s]:
             self.end(session.id)
 
     def end(self, id: int) -> None:
@@ -91,6 +114,8 @@ class SimZooKeeper:
         mine = sorted(path for path, node in self.nodes.items() if node.owner == id)
         if mine:
             self.zxid += 1
+            paths = {at for path in mine for at in (path, posixpath.dirname(path))}
+            self._keep({path: _copy(self.nodes.get(path)) for path in sorted(paths)})
         for path in mine:
             self._remove(path)
 
@@ -101,20 +126,47 @@ class SimZooKeeper:
 
     # ------------------------------------------------------------ reads
 
-    def get(self, path: str, session: int, fire: Fire | None) -> tuple[bytes, Stat]:
-        node = self._node(path)
+    def get(self, path: str, session: int, fire: Fire | None, at: int | None = None) -> tuple[bytes, Stat]:
+        node, fire = self._seen(path, at, fire)
+        if node is None:
+            raise NoNode(path)
         self._watch("data", path, session, fire)
         return node.data, node.stat()
 
-    def exists(self, path: str, session: int, fire: Fire | None) -> Stat | None:
+    def exists(self, path: str, session: int, fire: Fire | None, at: int | None = None) -> Stat | None:
+        node, fire = self._seen(path, at, fire)
         self._watch("data", path, session, fire)
-        node = self.nodes.get(path)
         return node.stat() if node else None
 
-    def children(self, path: str, session: int, fire: Fire | None) -> list[str]:
-        node = self._node(path)
+    def children(self, path: str, session: int, fire: Fire | None, at: int | None = None) -> list[str]:
+        node, fire = self._seen(path, at, fire)
+        if node is None:
+            raise NoNode(path)
         self._watch("children", path, session, fire)
         return sorted(node.children)
+
+    def zxid_before(self, when: float) -> int:
+        """How far the history went then."""
+        for change in self._past:
+            if change.when > when:
+                return change.zxid - 1
+        return self.zxid
+
+    def _seen(self, path: str, at: int | None, fire: Fire | None) -> tuple[Node | None, Fire | None]:
+        """A node as of `at`; a watch on what has changed since fires as soon as it can."""
+        if at is not None:
+            for change in self._past:
+                if change.path == path and change.zxid > at:
+                    if fire is not None:
+                        self.defer(fire, path)
+                    return change.before, None
+        return self.nodes.get(path), fire
+
+    def _keep(self, before: dict[str, Node | None]) -> None:
+        now = self.clock()
+        while self._past and self._past[0].when < now - REMEMBERED_S:
+            self._past.popleft()
+        self._past.extend(Change(now, self.zxid, path, node) for path, node in before.items())
 
     def _node(self, path: str) -> Node:
         if path not in self.nodes:
@@ -136,9 +188,12 @@ class SimZooKeeper:
             try:
                 results.append(self._apply(op, session, fired))
             except RegistryError as error:
-                self._restore(before)
+                self._restore(before, [path for path in results if isinstance(path, str)])
                 raise MultiFailed([error if i == index else NotReached() for i in range(len(ops))]) from error
+        self._keep({**before, **{path: None for path in results if isinstance(path, str)}})
         self.writes.append((session, tuple(ops)))
+        if self.on_write is not None:
+            self.on_write(session, ops)
         for kind, path in fired:
             self._fire(kind, path)
         return results
@@ -174,30 +229,27 @@ class SimZooKeeper:
         path = op.path
         if op.sequential:
             path = f"{path}{parent.sequence:010d}"
-            parent.sequence += 1
         if path in self.nodes:
             raise NodeExists(path)
         self.nodes[path] = Node(op.data, self.zxid, session if op.ephemeral else 0)
         parent.children.add(posixpath.basename(path))
+        parent.sequence += 1  # counts all that were ever created here
         fired += [("data", path), ("children", posixpath.dirname(path))]
         return path
 
     def _touched(self, ops: Sequence[Op]) -> dict[str, Node | None]:
-        paths = {path for op in ops for path in (op.path, posixpath.dirname(op.path))}
+        paths = sorted({path for op in ops for path in (op.path, posixpath.dirname(op.path))})
         return {path: _copy(self.nodes.get(path)) for path in paths}
 
-    def _restore(self, before: dict[str, Node | None]) -> None:
+    def _restore(self, before: dict[str, Node | None], numbered: Sequence[str]) -> None:
         for path, node in before.items():
             if node is None:
                 self.nodes.pop(path, None)
             else:
                 self.nodes[path] = node
-        for path in [p for p in self.nodes if p != "/" and posixpath.basename(p) not in self._siblings(p)]:
-            del self.nodes[path]  # a sequential node, whose name was not known before
-
-    def _siblings(self, path: str) -> set[str]:
-        parent = self.nodes.get(posixpath.dirname(path))
-        return parent.children if parent else set()
+        for path in numbered:
+            if path not in before:
+                self.nodes.pop(path, None)  # a sequential node, whose name was not known before
 
     def _unlink(self, path: str) -> None:
         del self.nodes[path]

@@ -9,16 +9,30 @@ import errno
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 
 from ..protocol.primitives import Buffer
-from .disk import Disk, DiskFailed, LogDamaged, disk_error
-from .segment import LOG, SUFFIXES, CorruptBatch, OpenSegments, RollLimits, Segment
+from . import snapshots
+from .condemned import GONE
+from .disk import FULL, Disk, DiskFailed, File, LogDamaged, disk_error
+from .handles import OpenSegments
+from .rolling import RollLimits
+from .segment import LOG, SUFFIXES, CorruptBatch, Segment
+from .swaps import swap
+from .walk import Rules
+
+RETIRED = (*SUFFIXES, snapshots.SUFFIX)  # the snapshot that was taken before the segment goes with it
+
+_base_offset = attrgetter("base_offset")
 
 
 class Chain:
     """Segments with rising base offsets, at least one."""
 
-    __slots__ = ("_opened", "active", "closed", "directory", "disk", "failed", "limits", "segments")
+    __slots__ = (
+        "_opened", "active", "closed", "damaged", "directory", "disk", "failed", "generation", "limits",
+        "segments",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,9 +48,13 @@ class Chain:
         self.segments = list(segments)
         self.active = self.segments[-1]
         self.limits = limits
+        self.generation = 0  # rises whenever records are taken away
         self.failed = False  # after a disk error other than "full": nothing may be appended any more
+        self.damaged = False  # it failed by what it holds, not by what the disk did
         self.closed = False
         self._opened = opened
+        for segment in self.segments:
+            segment.belongs_to(opened)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -45,24 +63,27 @@ class Chain:
             yield
         except OSError as error:
             trouble = disk_error(self.directory, error)
-            self.failed = self.failed or isinstance(trouble, DiskFailed)
+            if isinstance(trouble, DiskFailed):
+                self.failed, self.damaged = True, False
             raise trouble from error
         except CorruptBatch as error:
+            self.damaged = self.damaged or not self.failed
             self.failed = True
             raise LogDamaged(self.directory, OSError(errno.EIO, str(error))) from error
 
     def fail(self, error: OSError) -> DiskFailed:
         """A sync failed. Whatever it said, it must never be tried again: the pages count as clean now."""
-        self.failed = True
+        self.failed, self.damaged = True, False
         return DiskFailed(self.directory, error)
 
     def write(self, segment: Segment, data: Buffer) -> None:
         """Append to the active file, or cut it back to what it was and raise."""
         if self.failed or self.closed:
             raise DiskFailed(self.directory, OSError("an earlier disk error closed this log for appends"))
+        file = self._file_of(segment)
         whole = False
         try:
-            segment.file.append((data,))
+            file.append((data,))
             whole = True
         except OSError as error:
             self._cut_back(segment)
@@ -73,6 +94,15 @@ class Chain:
             if not whole:  # also when something that is no disk error broke in
                 self._cut_back(segment)
 
+    def _file_of(self, segment: Segment) -> File:
+        """Its open file. If there is no descriptor for it, nothing has been written that had to be cut."""
+        try:
+            return segment.file
+        except OSError as error:
+            trouble = disk_error(segment.path(LOG), error)
+            self.failed = isinstance(trouble, DiskFailed)
+            raise trouble from error
+
     def _cut_back(self, segment: Segment) -> None:
         try:
             segment.file.truncate(segment.size)
@@ -82,31 +112,44 @@ class Chain:
     def roll(self, base_offset: int, now_ms: int) -> Segment:
         """Close the active segment and open one that begins at `base_offset`."""
         with self.guarded():
-            self.active.write_indexes()
-            fresh = Segment(self.disk, self.directory, base_offset, now_ms, create=True)
+            self.active.seal()
+            fresh = self._begin(base_offset, now_ms)
         assert fresh.size == 0, f"{fresh.path(LOG)} is already there"
         self._opened.used(self.active)
         self.segments.append(fresh)
         self.active = fresh
         return fresh
 
+    def _begin(self, base_offset: int, now_ms: int) -> Segment:
+        fresh = Segment(self.disk, self.directory, base_offset, now_ms, create=True)
+        fresh.belongs_to(self._opened)
+        return fresh
+
     def place_of(self, offset: int) -> int:
         """The place in `segments` of the last one that begins at or before `offset`."""
         return max(bisect_right(self.segments, offset, key=_base_offset) - 1, 0)
 
-    def read(self, offset: int, bytes_max: int, end: int, end_offset: int, at_least_one: bool) -> bytes:
+    def read(
+        self,
+        offset: int,
+        bytes_max: int,
+        end: int,
+        end_offset: int,
+        at_least_one: bool,
+        rules: Rules,
+        wait: bool,
+    ) -> Buffer:
         """Whole batches of one segment, from the one that reaches `offset`, none that begins at `end`."""
-        place = self.place_of(offset)
-        for segment in self.segments[place:]:
-            place += 1
+        for place in range(self.place_of(offset), len(self.segments)):
+            segment, last = self.segments[place], place + 1 == len(self.segments)
             if segment.base_offset >= end:
                 break
-            after = self.segments[place].base_offset if place < len(self.segments) else end_offset
-            data = segment.read(offset, bytes_max, end, after, at_least_one)
-            if segment is not self.active:
+            after = end_offset if last else self.segments[place + 1].base_offset
+            data = segment.read(offset, bytes_max, end, after, at_least_one, rules, wait)
+            if not last:
                 self._opened.used(segment)
-            if data or not at_least_one:
-                return data
+            if data or not (at_least_one or segment.locate(offset) is None):
+                return data  # of a compacted segment nothing may be left from `offset` on
         return b""
 
     def boundary_before(self, offset: int) -> int:
@@ -114,43 +157,92 @@ class Chain:
         found = self.segments[self.place_of(offset)].locate(offset)
         return min(offset, found[1].base_offset) if found else offset
 
-    def cut(self, end: int) -> None:
-        """Take away everything from `end`, a batch boundary, on."""
+    def leaving(self, end: int) -> list[tuple[str, int]]:
+        """What `cut(end)` would take away: files, and from which position on."""
+        place = self.place_of(end)
+        found = self.segments[place].locate(end)
+        behind = [(segment.path(LOG), 0) for segment in self.segments[place + 1 :] if segment.size]
+        return [(self.segments[place].path(LOG), found[0]), *behind] if found else behind
+
+    def cut(self, end: int) -> list[str]:
+        """Take away everything from `end`, a batch boundary, on; whole files are renamed for deletion."""
+        renamed: list[str] = []
         with self.guarded():
             while self.segments[-1].base_offset > end:
-                self._delete(self.segments.pop())
+                renamed += self._take_out(self.segments.pop(), SUFFIXES)
             self.active = self.segments[-1]
-            self._opened.forget(self.active)
+            self._opened.grows(self.active)
+            self.active.take_up(reckoned=True)  # by the cut
             found = self.active.locate(end)
             self.active.cut(found[0] if found else self.active.size, end)
-
-    def restart(self, offset: int, now_ms: int) -> None:
-        """Take everything away and begin anew at `offset`."""
-        with self.guarded():
-            while self.segments:
-                self._delete(self.segments.pop())
-            self.active = Segment(self.disk, self.directory, offset, now_ms, create=True)
-            self.segments.append(self.active)
-
-    def retire(self, count: int) -> list[str]:
-        """Take the oldest `count` segments out; returns their files, renamed `.deleted`."""
-        assert count < len(self.segments), "the active segment stays"
-        going, self.segments = self.segments[:count], self.segments[count:]
-        renamed = []
-        with self.guarded():
-            for segment in going:
-                self._opened.forget(segment)
-                segment.close()
-                for path in filter(self.disk.exists, map(segment.path, SUFFIXES)):
-                    self.disk.rename(path, f"{path}.deleted")
-                    renamed.append(f"{path}.deleted")
         return renamed
 
-    def _delete(self, segment: Segment) -> None:
-        self._opened.forget(segment)
+    def restart(self, offset: int, now_ms: int) -> list[str]:
+        """Take everything away and begin anew at `offset`; the files are renamed for deletion."""
+        renamed: list[str] = []
+        with self.guarded():
+            while self.segments:
+                renamed += self._take_out(self.segments.pop(), SUFFIXES)
+            self.active = self._begin(offset, now_ms)
+            self.segments.append(self.active)
+        return renamed
+
+    def retire(self, count: int) -> list[str]:
+        """Take the oldest `count` segments out; returns their files, renamed for deletion."""
+        assert count < len(self.segments), "the active segment stays"
+        going, self.segments = self.segments[:count], self.segments[count:]
+        renamed: list[str] = []
+        with self.guarded():
+            for segment in going:
+                renamed += self._take_out(segment, RETIRED)
+        return renamed
+
+    def replace(self, bases: Sequence[int]) -> list[str]:
+        """Put the cleaned segment that stands ready in place of those at `bases`; their renamed files.
+
+        One that is empty is left out, unless the log begins with it.
+        """
+        place = self.place_of(bases[0])
+        old = self.segments[place : place + len(bases)]
+        assert [segment.base_offset for segment in old] == list(bases), "nobody has changed them meanwhile"
+        assert old[-1] is not self.active, "the active segment stays as it is"
+        for segment in old:
+            segment.close()
+        try:
+            gone = swap(self.disk, self.directory, bases)
+            fresh = Segment(self.disk, self.directory, bases[0], old[0].created_ms, create=False)
+            paths = [segment.path(snapshots.SUFFIX) for segment in old[1:]]
+            if not fresh.size and place:
+                fresh.close_file()
+                paths += map(fresh.path, RETIRED)
+            gone += filter(None, map(self._condemn, paths))
+        except OSError as error:
+            raise self.fail(error) from error  # halfway: the next start finishes it
+        kept = [fresh] if fresh.size or not place else []
+        for segment in kept:
+            segment.belongs_to(self._opened)
+            self._opened.used(segment)
+        self.segments = [*self.segments[:place], *kept, *self.segments[place + len(old) :]]
+        return gone
+
+    def _take_out(self, segment: Segment, suffixes: Sequence[str]) -> list[str]:
+        """Rename a segment's files: to delete a large one takes long, and is for a thread."""
         segment.close()
-        for suffix in SUFFIXES:
-            self.disk.unlink(segment.path(suffix))
+        return list(filter(None, (self._condemn(segment.path(suffix)) for suffix in suffixes)))
+
+    def _condemn(self, path: str) -> str | None:
+        """Give a file a name under which it is no part of the log; None if there is no such file."""
+        gone = f"{path}{GONE}"
+        try:
+            self.disk.rename(path, gone)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in FULL:  # a longer name may need room, too
+                raise
+            self.disk.unlink(path)
+            return None
+        return gone
 
     def count_opened(self) -> None:
         """Hand closed segments that were opened in passing to the one who limits them."""
@@ -162,9 +254,4 @@ class Chain:
         """Close the files; nothing is written."""
         self.closed = True
         for segment in self.segments:
-            self._opened.forget(segment)
             segment.close()
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset

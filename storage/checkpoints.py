@@ -14,8 +14,10 @@ from uuid import UUID
 from pydantic import BaseModel, ValidationError
 
 from ..protocol.kinds import TopicPartition
+from . import documents
 from .config import TopicConfig
 from .disk import Disk
+from .documents import WrongChecksum
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -31,13 +33,17 @@ class Unreadable(ValueError):
     """A checkpoint file whose content cannot be what was written; `path` and reason in the message."""
 
 
+class Torn(Unreadable):
+    """It was never written as a whole, or not brought to the medium before the power failed."""
+
+
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace a checkpoint of offsets, sorted so that equal content gives equal bytes."""
     write_lines(disk, path, (f"{t} {p} {offset}" for (t, p), offset in sorted(offsets.items())))
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """All entries; a missing file is an empty one."""
+    """All entries; a missing file has none."""
     offsets: dict[TopicPartition, int] = {}
     for line in read_lines(disk, path):
         fields = line.split(" ")
@@ -56,8 +62,8 @@ def write_epochs(disk: Disk, path: str, entries: Iterable[tuple[int, int]], sync
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:
-    """The entries of a leader-epoch-checkpoint; None if there is no such file."""
-    if not disk.exists(path):
+    """The entries of a leader-epoch-checkpoint; None if there is no such file, or nothing in it."""
+    if not disk.exists(path) or not disk.read(path):
         return None
     entries: list[tuple[int, int]] = []
     for line in read_lines(disk, path):
@@ -78,13 +84,15 @@ def write_lines(disk: Disk, path: str, lines: Iterable[str], sync: bool = True) 
 
 
 def read_lines(disk: Disk, path: str) -> list[str]:
-    """The entry lines of a checkpoint; none if the file is missing."""
+    """The entry lines of a checkpoint; none if the file is missing or empty."""
     try:
         text = disk.read(path).decode()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
         raise Unreadable(f"{path}: not text") from error
+    if not text:
+        return []  # Kafka makes the file before it has anything to write
     lines = text.splitlines()
     if len(lines) < 2 or lines[0] != VERSION:
         raise Unreadable(f"{path}: no checkpoint of version {VERSION}")
@@ -113,8 +121,9 @@ def parse_kafka_uuid(text: str) -> UUID:
     return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
-def write_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
-    disk.replace(path, f"version: 0\ntopic_id: {kafka_uuid(topic_id)}\n".encode())
+def write_partition_metadata(disk: Disk, path: str, topic_id: UUID, sync: bool = True) -> None:
+    """Replace a partition.metadata; the last line has no end, as in Kafka's."""
+    disk.replace(path, f"version: 0\ntopic_id: {kafka_uuid(topic_id)}".encode(), sync)
 
 
 def read_partition_metadata(disk: Disk, path: str) -> UUID | None:
@@ -138,19 +147,22 @@ class KeptConfig(BaseModel, frozen=True, extra="forbid"):
     gaps: bool
 
 
-def write_topic_config(disk: Disk, path: str, config: TopicConfig, gaps: bool) -> None:
-    """Replace topic-config.json. Not synced: the controller tells the settings again."""
-    disk.replace(path, KeptConfig(config=config, gaps=gaps).model_dump_json().encode(), sync=False)
+def write_topic_config(disk: Disk, path: str, config: TopicConfig, gaps: bool, sync: bool = False) -> None:
+    """Replace topic-config.json. Later changes need no sync: the controller tells the settings again."""
+    disk.replace(path, documents.dump(KeptConfig(config=config, gaps=gaps)), sync)
 
 
 def read_topic_config(disk: Disk, path: str) -> KeptConfig | None:
-    """None if the file is missing."""
+    """None if the file is missing. Torn if it is not what any version of ours has written."""
     try:
-        return KeptConfig.model_validate_json(disk.read(path))
+        return KeptConfig.model_validate_json(documents.load(disk.read(path)))
     except FileNotFoundError:
         return None
-    except ValidationError as error:
+    except WrongChecksum as error:
         raise Unreadable(f"{path}: {error}") from error
+    except ValidationError as error:
+        torn = any(each["type"] == "json_invalid" for each in error.errors())
+        raise (Torn if torn else Unreadable)(f"{path}: {error}") from error
 
 
 def write_properties(disk: Disk, path: str, properties: Mapping[str, str]) -> None:

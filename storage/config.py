@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator
 
+from .compaction_options import CompactionConfig
 from .options import InvalidConfig, Option, build, option, options, parse_value, text_of
 
 __all__ = ["InvalidConfig", "Option", "StorageConfig", "TopicConfig", "option", "options", "text_of"]
@@ -19,6 +20,7 @@ INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
 TimestampType = Literal["CreateTime", "LogAppendTime"]
+RecoveryStrategy = Literal["balanced", "manual", "aggressive"]
 CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 POLICIES = frozenset({"delete", "compact"})
 
@@ -31,7 +33,7 @@ def check_policy(text: str) -> str:
     return ",".join(parts)
 
 
-class StorageConfig(BaseModel, frozen=True, extra="forbid"):
+class StorageConfig(CompactionConfig, frozen=True, extra="forbid"):
     """What a broker does with logs unless a topic says otherwise."""
 
     segment_bytes: int = option(
@@ -48,6 +50,13 @@ class StorageConfig(BaseModel, frozen=True, extra="forbid"):
         kafka="log.roll.ms",
         restart=False,
         help="A segment is closed when its first batch is older than this.",
+    )
+    segment_jitter_ms: int = option(
+        0,
+        ge=0,
+        kafka="log.roll.jitter.ms",
+        restart=False,
+        help="A segment is closed up to this much earlier, so that not all partitions do it at once.",
     )
     index_bytes_max: int = option(
         10 << 20,
@@ -147,16 +156,81 @@ class StorageConfig(BaseModel, frozen=True, extra="forbid"):
         restart=False,
         help="Whether a replica that is not in sync may lead when no other is left. Loses records.",
     )
+    unclean_recovery_strategy: RecoveryStrategy = option(
+        "balanced",
+        kafka="unclean.recovery.strategy",
+        restart=False,
+        help="Who leads when no member of an ISR can prove that it still has its data: balanced asks all "
+        "replicas and takes the longest log, manual leaves it to an operator (elect-leaders --unclean), "
+        "aggressive takes the first replica that is there.",
+    )
     flush_before_ack: bool = option(
         False,
         kafka="log.flush.before.ack",
         help="Count records as held only when they are on the medium (fdatasync), not in the page cache.",
+    )
+    flush_messages: int = option(
+        INT64_MAX,
+        ge=1,
+        le=INT64_MAX,
+        kafka="log.flush.interval.messages",
+        restart=False,
+        help="Records of a partition that are not on the medium: with so many it is flushed before the next "
+        "acknowledgement, so that never as many that were acknowledged are at risk.",
+    )
+    flush_ms: int = option(
+        INT64_MAX,
+        ge=0,
+        le=INT64_MAX,
+        kafka="log.flush.interval.ms",
+        restart=False,
+        help="A partition with records that have not been on the medium for so long is flushed.",
+    )
+    flush_scheduler_interval_ms: int = option(
+        INT64_MAX,
+        ge=1,
+        le=INT64_MAX,
+        kafka="log.flush.scheduler.interval.ms",
+        help="How often flush.ms is looked at; left at its default, as often as the smallest one asks for.",
+    )
+    flush_threads: int = option(
+        4,
+        ge=1,
+        le=64,
+        kafka="strandline.log.flush.threads",
+        help="How many flushes may be under way at once.",
+    )
+    room_reserve_bytes: int = option(
+        64 << 20,
+        ge=0,
+        kafka="strandline.log.dir.room.reserve.bytes",
+        help="A log directory that was full is written to again when so much is free.",
     )
     flush_checkpoint_interval_ms: int = option(
         60_000,
         ge=1,
         kafka="log.flush.offset.checkpoint.interval.ms",
         help="How often the recovery points and log start offsets are written down.",
+    )
+    recovery_threads: int = option(
+        1,
+        ge=1,
+        le=64,
+        kafka="num.recovery.threads.per.data.dir",
+        help="How many logs of one directory are recovered at once at a start; directories always are.",
+    )
+    aside_bytes_max: int = option(
+        10 << 30,
+        ge=-1,
+        kafka="strandline.log.aside.bytes.max",
+        help="How much of what had to leave its log is kept beside a log directory; the oldest goes first. "
+        "-1 is no limit.",
+    )
+    aside_retention_ms: int = option(
+        30 * DAY_MS,
+        ge=-1,
+        kafka="strandline.log.aside.retention.ms",
+        help="How long what had to leave its log is kept beside the log directory; -1 keeps it for ever.",
     )
     high_watermark_checkpoint_interval_ms: int = option(
         5_000,
@@ -190,6 +264,13 @@ class StorageConfig(BaseModel, frozen=True, extra="forbid"):
         kafka="strandline.log.sealed.open.max",
         help="How many closed segments, over all partitions, may be open for reading at once.",
     )
+    open_files_max: int = option(
+        0,
+        ge=0,
+        kafka="strandline.log.open.files.max",
+        help="How many segment files may be open at once, those that grow included; they are opened again "
+        "when needed. 0: half of what the process may open (ulimit -n).",
+    )
     validate_records: bool = option(
         False,
         kafka="log.validate.records",
@@ -217,12 +298,21 @@ def topic_option(default_from: str, kafka: str) -> Any:
     )
 
 
+THROTTLED_REPLICAS = frozenset(
+    ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+)
+"""Understood, for tools that move partitions set them; without effect, for replication is not throttled."""
+
+
 class TopicConfig(BaseModel, frozen=True, extra="forbid"):
     """What holds for one topic: the broker's defaults with the topic's overrides on top."""
 
     cleanup_policy: str = topic_option("cleanup_policy", "cleanup.policy")
     compression_type: CompressionType = topic_option("compression_type", "compression.type")
+    delete_retention_ms: int = topic_option("delete_retention_ms", "delete.retention.ms")
     file_delete_delay_ms: int = topic_option("file_delete_delay_ms", "file.delete.delay.ms")
+    flush_messages: int = topic_option("flush_messages", "flush.messages")
+    flush_ms: int = topic_option("flush_ms", "flush.ms")
     index_bytes_max: int = topic_option("index_bytes_max", "segment.index.bytes")
     index_interval_bytes: int = topic_option("index_interval_bytes", "index.interval.bytes")
     max_message_bytes: int = topic_option("message_bytes_max", "max.message.bytes")
@@ -233,13 +323,20 @@ class TopicConfig(BaseModel, frozen=True, extra="forbid"):
     message_timestamp_after_max_ms: int = topic_option(
         "message_timestamp_after_max_ms", "message.timestamp.after.max.ms"
     )
+    max_compaction_lag_ms: int = topic_option("max_compaction_lag_ms", "max.compaction.lag.ms")
+    min_cleanable_dirty_ratio: float = topic_option("min_cleanable_dirty_ratio", "min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = topic_option("min_compaction_lag_ms", "min.compaction.lag.ms")
     min_insync_replicas: int = topic_option("min_insync_replicas", "min.insync.replicas")
     retention_bytes: int = topic_option("retention_bytes", "retention.bytes")
     retention_ms: int = topic_option("retention_ms", "retention.ms")
     segment_bytes: int = topic_option("segment_bytes", "segment.bytes")
+    segment_jitter_ms: int = topic_option("segment_jitter_ms", "segment.jitter.ms")
     segment_ms: int = topic_option("segment_ms", "segment.ms")
     unclean_leader_election_enable: bool = topic_option(
         "unclean_leader_election_enable", "unclean.leader.election.enable"
+    )
+    unclean_recovery_strategy: RecoveryStrategy = topic_option(
+        "unclean_recovery_strategy", "unclean.recovery.strategy"
     )
 
     _policy = field_validator("cleanup_policy")(check_policy)
@@ -267,6 +364,8 @@ class TopicConfig(BaseModel, frozen=True, extra="forbid"):
         values: dict[str, Any] = {f: getattr(defaults, d) for f, d in DEFAULT_FROM.items()}
         for name, text in names.items():
             declared = TOPIC_OPTIONS.get(name)
+            if name in THROTTLED_REPLICAS:
+                continue
             if declared is None:
                 raise InvalidConfig(name, text, "unknown topic configuration")
             values[declared.field] = parse_value(declared, text)

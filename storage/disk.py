@@ -7,18 +7,25 @@ Left to others: what a fault means (storage/log.py, storage/incarnation.py).
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
+import resource
 import shutil
 from collections.abc import Sequence
+from struct import Struct
 from threading import current_thread, main_thread
 from typing import Protocol
 
 from ..protocol.primitives import Buffer
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+WHOLE_FILE = Struct("hhqqi4x").pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock: from 0 to the end
 IOV_MAX = 1024  # the kernel takes no more buffers in one call
+NOWAIT_UNKNOWN = frozenset({errno.EOPNOTSUPP, errno.EINVAL})  # a file system that cannot say
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class DiskError(Exception):
@@ -38,8 +45,25 @@ class DiskFailed(DiskError):
     """The disk cannot be trusted any more. Nothing may be appended to this directory."""
 
 
+class NoDescriptor(DiskError):
+    """Too many files are open. That says nothing about the disk; it passes."""
+
+
+class ReplicaElsewhere(DiskError):
+    """A replica that is not new may lie in a directory that is offline: it is not begun anew elsewhere."""
+
+
 class LogDamaged(DiskError):
     """What stands in one log is not what was written. The disk itself may be well."""
+
+
+class NotResident(Exception):
+    """Bytes of a file are not in memory: reading them now would wait for the medium."""
+
+    def __init__(self, position: int, size: int) -> None:
+        super().__init__(f"{size} bytes at {position}")
+        self.position = position
+        self.size = size
 
 
 class DirectoryLocked(Exception):
@@ -47,8 +71,10 @@ class DirectoryLocked(Exception):
 
 
 def disk_error(path: str, error: OSError) -> DiskError:
-    """Sort an OSError: a full disk heals by itself, everything else does not."""
-    return DiskFull(path, error) if error.errno in FULL else DiskFailed(path, error)
+    """Sort an OSError: a full disk heals by itself, and so do descriptors; everything else does not."""
+    if error.errno in FULL:
+        return DiskFull(path, error)
+    return NoDescriptor(path, error) if error.errno in NO_DESCRIPTOR else DiskFailed(path, error)
 
 
 class File(Protocol):
@@ -62,6 +88,10 @@ class File(Protocol):
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
         ...
 
+    def pread_now(self, position: int, size: int) -> bytes | bytearray:
+        """As `pread`, but never waits for the medium: NotResident when it would have to."""
+        ...
+
     def pwrite(self, position: int, data: Buffer) -> None: ...
 
     def truncate(self, size: int) -> None: ...
@@ -71,6 +101,10 @@ class File(Protocol):
         ...
 
     def size(self) -> int: ...
+
+    def share(self) -> "File":
+        """A second handle on the same file, which a thread may sync and close while this one goes on."""
+        ...
 
     def close(self) -> None: ...
 
@@ -100,6 +134,10 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def is_link(self, path: str) -> bool:
+        """Whether `path` is a symbolic link, wherever it leads."""
+        ...
+
     def mkdir(self, path: str) -> None:
         """Make the directory and its parents, if they are missing."""
         ...
@@ -112,11 +150,23 @@ class Disk(Protocol):
 
     def sync_dir(self, path: str) -> None: ...
 
+    def sync_all(self, path: str) -> None:
+        """Bring all that was written to the file system of `path` to the medium. Blocks."""
+        ...
+
     def lock(self, path: str) -> Lock:
         """Hold the lock file at `path` until released or the process ends. DirectoryLocked if it is held."""
         ...
 
     def free_bytes(self, path: str) -> int: ...
+
+    def open_files_max(self) -> int:
+        """How many files the process may have open."""
+        ...
+
+    def total_bytes(self, path: str) -> int:
+        """The size of the file system that `path` lies in."""
+        ...
 
 
 class RealFile:
@@ -169,6 +219,20 @@ class RealFile:
             have += len(data)
         return b"".join(parts)
 
+    def pread_now(self, position: int, size: int) -> bytes | bytearray:
+        data = bytearray(min(size, max(self._end - position, 0)))
+        try:
+            have = os.preadv(self._fd, (data,), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            raise NotResident(position, size) from None
+        except OSError as error:
+            if error.errno not in NOWAIT_UNKNOWN:
+                raise
+            return self.pread(position, size)
+        if have < len(data):
+            raise NotResident(position + have, size - have)
+        return data
+
     def pwrite(self, position: int, data: Buffer) -> None:
         view = memoryview(data)
         while view:
@@ -187,6 +251,38 @@ class RealFile:
     def size(self) -> int:
         return self._end
 
+    def share(self) -> "RealFile":
+        twin = RealFile.__new__(RealFile)
+        twin._fd, twin._end = os.dup(self._fd), self._end
+        return twin
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class ReadOnlyFile:
+    """A file as a reader beside a broker opens it: no right to write is needed, nothing is created."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def pread(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        parts = []
+        while size and (data := os.pread(self._fd, size, position)):
+            parts.append(data)
+            size -= len(data)
+            position += len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def size(self) -> int:
+        """As the file is now: somebody else may be appending."""
+        return os.fstat(self._fd).st_size
+
     def close(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -194,12 +290,15 @@ class RealFile:
 
 
 class RealLock:
-    """An flock: the kernel lets go of it when the process ends, however it ends."""
+    """A record lock of the open file: the kernel lets go of it when the process ends, however it ends.
+
+    Kafka locks the same file so; an flock would let both run on one directory.
+    """
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, WHOLE_FILE)
         except BlockingIOError:
             os.close(self._fd)
             raise DirectoryLocked(f"{path} is held by another process") from None
@@ -223,7 +322,18 @@ class RealDisk:
     def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
         # a thread may bring to the medium what the loop is just changing: each has a file of its own
         temporary = f"{path}.tmp" if current_thread() is main_thread() else f"{path}.thread.tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        try:
+            self._write_new(temporary, data, sync, mode)
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):  # half a file would hold what little room there is
+                os.unlink(temporary)
+            raise
+        if sync:
+            self.sync_dir(os.path.dirname(path))
+
+    def _write_new(self, path: str, data: bytes, sync: bool, mode: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
             os.fchmod(fd, mode)
             view = memoryview(data)
@@ -233,15 +343,15 @@ class RealDisk:
                 os.fsync(fd)
         finally:
             os.close(fd)
-        os.replace(temporary, path)
-        if sync:
-            self.sync_dir(os.path.dirname(path))
 
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
 
     def mkdir(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
@@ -264,8 +374,24 @@ class RealDisk:
         finally:
             os.close(fd)
 
+    def sync_all(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if LIBC.syncfs(fd) != 0:
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error), path)
+        finally:
+            os.close(fd)
+
     def lock(self, path: str) -> Lock:
         return RealLock(path)
 
     def free_bytes(self, path: str) -> int:
         return shutil.disk_usage(path).free
+
+    def total_bytes(self, path: str) -> int:
+        return shutil.disk_usage(path).total
+
+    def open_files_max(self) -> int:
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return 1 << 20 if soft == resource.RLIM_INFINITY else soft

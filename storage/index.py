@@ -1,9 +1,7 @@
 """The sparse indexes of a segment: offset -> position, timestamp -> offset. Kafka's entries, byte for byte.
 
-Both live in memory while their segment is in use and are written behind its data when it is closed, so
-an append touches one file only and a fault in an index can never follow a good append (KAFKA-7866).
-A missing or implausible index is built again from the log.
-Left to others: when an entry is due (storage/segment.py).
+Arrays in memory, in which lookups search. A missing or implausible index is built again from the log.
+Left to others: their files (storage/index_files.py), when an entry is due (storage/segment.py).
 """
 
 import sys
@@ -13,6 +11,7 @@ from struct import Struct
 
 OFFSET_ENTRY = 8  # int32 relative offset, int32 position
 TIME_ENTRY = Struct(">qi")  # int64 timestamp, int32 relative offset
+HIGH = 1 if sys.byteorder == "little" else 0  # where the upper half of an int64 stands
 RELATIVE_MAX = (1 << 31) - 1  # offsets in a segment are kept relative to its first
 
 
@@ -36,9 +35,10 @@ class OffsetIndex:
         index.offsets, index.positions = flat[::2], flat[1::2]
         return index
 
-    def dump(self) -> bytes:
-        flat = array("i", bytes(OFFSET_ENTRY * len(self.offsets)))
-        flat[::2], flat[1::2] = self.offsets, self.positions
+    def dump(self, start: int = 0) -> bytes:
+        """The bytes of the entries from `start` on."""
+        flat = array("i", bytes(OFFSET_ENTRY * (len(self.offsets) - start)))
+        flat[::2], flat[1::2] = self.offsets[start:], self.positions[start:]
         if sys.byteorder == "little":
             flat.byteswap()
         return flat.tobytes()
@@ -54,6 +54,11 @@ class OffsetIndex:
         """A position at or before the batch that holds `relative`."""
         place = bisect_right(self.offsets, relative)
         return self.positions[place - 1] if place else 0
+
+    def floor_entry(self, relative: int) -> tuple[int, int]:
+        """The last entry at or before the batch that holds `relative`: (offset, position), or (0, 0)."""
+        place = bisect_right(self.offsets, relative)
+        return (self.offsets[place - 1], self.positions[place - 1]) if place else (0, 0)
 
     def floor_position(self, position: int) -> int:
         """The last indexed batch start at or before `position`."""
@@ -87,14 +92,21 @@ class TimeIndex:
 
     @classmethod
     def load(cls, data: bytes) -> "TimeIndex":
+        """From the bytes of a .timeindex file; a torn last entry is left out. By slices, not by entries."""
         index = cls()
-        for time, relative in TIME_ENTRY.iter_unpack(data[: len(data) - len(data) % TIME_ENTRY.size]):
-            index.times.append(time)
-            index.offsets.append(relative)
+        flat = array("i")
+        flat.frombytes(data[: len(data) - len(data) % TIME_ENTRY.size])
+        if sys.byteorder == "little":
+            flat.byteswap()
+        halves = array("i", bytes(8 * (len(flat) // 3)))
+        halves[HIGH::2], halves[1 - HIGH :: 2] = flat[::3], flat[1::3]
+        index.times.frombytes(halves.tobytes())
+        index.offsets = flat[2::3]
         return index
 
-    def dump(self) -> bytes:
-        return b"".join(map(TIME_ENTRY.pack, self.times, self.offsets))
+    def dump(self, start: int = 0) -> bytes:
+        """The bytes of the entries from `start` on."""
+        return b"".join(map(TIME_ENTRY.pack, self.times[start:], self.offsets[start:]))
 
     def __len__(self) -> int:
         return len(self.times)
@@ -105,10 +117,10 @@ class TimeIndex:
             self.times.append(time)
             self.offsets.append(relative)
 
-    def floor(self, time: int) -> int:
-        """A relative offset at or before the first record that is as late as `time`."""
+    def floor_entry(self, time: int) -> tuple[int, int]:
+        """The last entry before the first record that is as late as `time`; (-1, 0) without one."""
         place = bisect_left(self.times, time)
-        return self.offsets[place - 1] if place else 0
+        return (self.times[place - 1], self.offsets[place - 1]) if place else (-1, 0)
 
     def truncate(self, relative: int) -> None:
         """Forget entries about `relative` and later offsets."""

@@ -5,7 +5,7 @@ own tasks. What says "blocking" may run in a thread: it works on copies and neve
 Left to others: when passes run (broker/node.py), who is told of a failed directory (broker/replicas.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
 from uuid import UUID
 
@@ -13,53 +13,65 @@ import structlog
 
 from ..protocol.kinds import Clock, TopicPartition
 from . import checkpoints
-from .checkpoints import Unreadable
+from .cleaning.checkpoint import CleanerOffsets
+from .condemned import DELETED, Condemned
 from .config import StorageConfig, TopicConfig
-from .disk import Disk, DiskError, disk_error
+from .disk import Disk, DiskError, DiskFailed, ReplicaElsewhere, disk_error
 from .epochs import EpochHistory
+from .fresh import Fresh
+from .handles import OpenSegments
 from .log import Log
+from .opening import (
+    AmbiguousDirectory,
+    Crew,
+    Directory,
+    Opening,
+    Stop,
+    one_by_one,
+    parse_directory,
+)
+from .places import Places
 from .producers import ProducerStates
-from .recovery import BeforeLoss, Known, Recovered, Surroundings, open_log
-from .retention import SegmentFacts, expired
-from .segment import OpenSegments, Segment
+from .recovery import BeforeLoss, Obstructed, Recovered
+from .retention import FOREVER, expired, with_ends
+
+__all__ = ["STRAY", "AmbiguousDirectory", "Logs", "Obstructed", "Stop", "parse_directory"]
 
 log = structlog.get_logger(__name__)
 
-DELETED = "-delete"
 STRAY = "-stray"
-ASIDE = ".aside"
 NAME_MAX = 255  # of a file, for the kernel
-
-
-class AmbiguousDirectory(Exception):
-    """Two log directories hold the same partition: nobody can say which is right."""
-
-
-def parse_directory(name: str) -> TopicPartition | None:
-    """The partition whose directory is called `name`; None for a name that is not ours."""
-    topic, dash, number = name.rpartition("-")
-    plain = number.isascii() and number.isdigit() and (number == "0" or number[0] != "0")
-    if not (topic and dash and plain) or len(number) > 10:
-        return None
-    return TopicPartition(topic, int(number))
 
 
 class Logs:
     """The logs of a broker. `recovered` tells what opening them has cost."""
 
-    def __init__(self, dirs: Sequence[str], disk: Disk, config: StorageConfig, clock: Clock) -> None:
-        self.dirs = list(dirs)
+    def __init__(
+        self,
+        dirs: Sequence[str],
+        disk: Disk,
+        config: StorageConfig,
+        clock: Clock,
+        offline: Mapping[str, str] | None = None,
+    ) -> None:
+        self.places = Places(dirs, offline)
         self.disk = disk
         self.config = config
         self.clock = clock
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.recovered: list[Recovered] = []
-        self.condemned: list[str] = []  # directories and files to be deleted, by `purge`
+        self.condemned = Condemned()
+        self.starts_moved = False  # since log start offsets were last written down
         self._recovery_points: dict[TopicPartition, int] = {}  # as they stand in the checkpoint files
+        self._start_offsets: dict[TopicPartition, int] = {}
+        self.removed_from: set[str] = set()  # directories in which removals wait for a sync
         self._writing = Lock()  # one checkpoint at a time: they come from a thread and from cuts
         self._dir_of: dict[TopicPartition, str] = {}
-        self._open_segments = OpenSegments(config.sealed_open_max)
+        self.cleaned = CleanerOffsets(disk, self._dir_of.get)  # up to where logs are compacted
+        self._open_segments = OpenSegments(
+            config.sealed_open_max, config.open_files_max or max(disk.open_files_max() // 2, 16)
+        )
 
     @classmethod
     def open(
@@ -71,81 +83,41 @@ class Logs:
         *,
         clean: bool,
         before_loss: BeforeLoss,
+        offline: Mapping[str, str] | None = None,
+        same_boot: bool = True,
+        doubts: Collection[str] = (),
+        crew: Crew = one_by_one,
     ) -> "Logs":
-        """Open every log in `dirs`. Blocking.
+        """Open every log in `dirs`; those that are `offline`, or turn out to be, are left out. Blocking.
 
-        `clean` says that the previous process closed them all (Incarnations.clean). `before_loss` must
-        have written its note to the medium when it returns.
+        `clean` says that the previous process closed them all (Incarnations.clean), `same_boot` that what it
+        wrote is still there, `doubts` in which partitions it found damage. `before_loss` must have written
+        its note to the medium when it returns. `crew` works on several logs at once.
         """
-        logs = cls(dirs, disk, config, clock)
-        for directory in dirs:
-            logs._open_directory(directory, clean, before_loss)
+        logs = cls(dirs, disk, config, clock, offline)
+        stop = Stop(clean, same_boot, doubts)
+        opening = Opening(disk, config, clock, logs._open_segments, stop, before_loss, crew)
+        for directory in opening.open(logs.places.usable):
+            logs._take(directory)
         return logs
 
-    def _open_directory(self, directory: str, clean: bool, before_loss: BeforeLoss) -> None:
-        self.disk.mkdir(directory)
-        around = Surroundings(
-            disk=self.disk,
-            storage=self.config,
-            open_segments=self._open_segments,
-            before_loss=before_loss,
-            aside=f"{directory}{ASIDE}",
-            now_ms=self.clock.wall_ms(),
-        )
-        recovery_points = self._offsets(directory, checkpoints.RECOVERY_POINTS)
-        start_offsets = self._offsets(directory, checkpoints.START_OFFSETS)
-        high_watermarks = self._offsets(directory, checkpoints.HIGH_WATERMARKS)
-        for name in self.disk.listdir(directory):
-            path = f"{directory}/{name}"
-            if name.endswith(DELETED):
-                self.condemned.append(path)
-                continue
-            partition = parse_directory(name)
-            if partition is None or not self._is_directory(path):
-                continue
-            if partition in self.logs:
-                raise AmbiguousDirectory(f"{path} and {self._dir_of[partition]} both hold {partition}")
-            known = Known(
-                clean,
-                recovery_points.get(partition, 0),
-                start_offsets.get(partition, 0),
-                high_watermarks.get(partition, 0),
+    def _take(self, directory: Directory) -> None:
+        """What was found in a directory is ours; a failed one is offline, unless it is the only one."""
+        if directory.failure is not None:
+            if self.places.usable == [directory.path]:
+                raise directory.failure
+            self.give_up(directory.path, str(directory.failure))
+        self.condemned.add(directory.condemned)
+        for opened, cost, known in directory.opened:
+            partition = opened.partition
+            self._adopt(opened, directory.path)
+            self._recovery_points[partition] = known.recovery_point
+            self._start_offsets[partition] = known.start_offset or 0
+            self.recovered.append(cost)
+            self.high_watermarks[partition] = max(
+                opened.start_offset, min(known.high_watermark, opened.end_offset)
             )
-            self._open_one(around, path, directory, partition, known)
-
-    def _open_one(
-        self, around: Surroundings, path: str, directory: str, partition: TopicPartition, known: Known
-    ) -> None:
-        opened, cost = open_log(around, path, partition, known)
-        self._adopt(opened, directory)
-        self._recovery_points[partition] = known.recovery_point
-        self.recovered.append(cost)
-        self.high_watermarks[partition] = max(
-            opened.start_offset, min(known.high_watermark, opened.end_offset)
-        )
-        if cost.torn_bytes or cost.lost:
-            log.warning(
-                "log_recovered",
-                partition=str(partition),
-                torn_bytes=cost.torn_bytes,
-                losses=list(cost.losses),
-                end_offset=opened.end_offset,
-            )
-
-    def _is_directory(self, path: str) -> bool:
-        try:
-            self.disk.listdir(path)
-        except NotADirectoryError:
-            return False
-        return True
-
-    def _offsets(self, directory: str, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint that cannot be read costs a longer recovery, nothing else."""
-        try:
-            return checkpoints.read_offsets(self.disk, f"{directory}/{name}")
-        except Unreadable as error:
-            log.warning("checkpoint_unreadable", path=f"{directory}/{name}", reason=str(error))
-            return {}
+        self.cleaned.adopt({p: end for p, end in directory.cleaned.items() if p in self.logs})
 
     # -- one log
 
@@ -153,95 +125,126 @@ class Logs:
         return self.logs.get(partition)
 
     def directory_of(self, partition: TopicPartition) -> str:
-        """The log directory that holds the partition."""
+        """The log directory that holds the partition, also when it is offline."""
         return self._dir_of[partition]
 
-    def create(self, partition: TopicPartition, topic_id: UUID | None, config: TopicConfig) -> Log:
-        """An empty log in the directory with the fewest; the log that is there if there is one."""
+    def give_up(self, directory: str, reason: str) -> list[TopicPartition]:
+        """A directory is offline from now on: its logs are closed as they are. The partitions it held."""
+        self.places.lose(directory, reason)
+        gone = [partition for partition in self.logs if self._dir_of[partition] == directory]
+        for partition in gone:
+            self.logs.pop(partition).fail()
+            self.cleaned.forget(partition)
+        return gone
+
+    def create(
+        self, partition: TopicPartition, topic_id: UUID | None, config: TopicConfig, is_new: bool = True
+    ) -> Log:
+        """An empty log, on the medium; the log that is there if there is one. Blocking. Raises DiskError."""
         existing = self.logs.get(partition)
         if existing is not None:
             return existing
-        used = list(self._dir_of.values())
-        directory = min(self.dirs, key=used.count)
-        path = f"{directory}/{partition}"
-        try:
-            self.disk.mkdir(path)
-            if topic_id is not None:
-                checkpoints.write_partition_metadata(
-                    self.disk, f"{path}/{checkpoints.PARTITION_METADATA}", topic_id
-                )
-            segment = Segment(self.disk, path, 0, self.clock.wall_ms(), create=True)
-            self.disk.sync_dir(directory)
-        except OSError as error:
-            raise disk_error(path, error) from error
-        fresh = Log(
+        fresh = self.fresh(partition, topic_id, config, is_new)
+        fresh.make(self.disk, self.clock.wall_ms(), sync=True)
+        return self.begin(fresh)
+
+    def fresh(
+        self, partition: TopicPartition, topic_id: UUID | None, config: TopicConfig, is_new: bool = True
+    ) -> Fresh:
+        """A log to be made in the directory with the fewest.
+
+        A replica that is not new (`is_new`) may lie in a directory that is offline: then it is not begun
+        elsewhere, for it would be empty. Raises DiskError.
+        """
+        assert partition not in self.logs, f"{partition} has a log"
+        if self.places.offline and not is_new:
+            raise ReplicaElsewhere(", ".join(self.places.offline), OSError(f"{partition} may be there"))
+        self._lower(partition, 0)  # there may have been a log of this name
+        directory = self._dir_of[partition] = self.places.for_new(self._dir_of.values())
+        return Fresh(partition, topic_id, config, directory)
+
+    def begin(self, fresh: Fresh) -> Log:
+        """The log whose files have been made. Raises DiskError if they have not."""
+        fresh.check(self.places.offline)
+        if fresh.error is not None:
+            del self._dir_of[fresh.partition]
+            raise fresh.error
+        assert fresh.segment is not None, "it was made"
+        begun = Log(
             self.disk,
-            path,
-            partition,
-            config,
-            segments=[segment],
+            fresh.path,
+            fresh.partition,
+            fresh.config,
+            segments=[fresh.segment],
             start_offset=0,
             end_offset=0,
             epochs=EpochHistory(),
             producers=ProducerStates(self.config.producer_ids_max),
             open_segments=self._open_segments,
-            topic_id=topic_id,
+            topic_id=fresh.topic_id,
             tail_bytes_max=self.config.tail_cache_bytes,
         )
-        fresh.save_config()
-        self._adopt(fresh, directory)
-        return fresh
+        self._adopt(begun, fresh.directory)
+        return begun
 
     def _adopt(self, each: Log, directory: str) -> None:
         partition = each.partition
         self.logs[partition] = each
         self._dir_of[partition] = directory
         each.before_cut = lambda end: self._lower(partition, end)
+        each.start_moved = self._start_moved
+        each.gone = self.condemned.add
+
+    def _start_moved(self, _offset: int) -> None:
+        self.starts_moved = True
 
     def _lower(self, partition: TopicPartition, end: int) -> None:
         """A log is about to be cut: its checkpoints must not promise more than will be there.
 
         Else recovery would take the cut for a loss, and new records below the old recovery point for flushed.
         """
+        self.cleaned.lower(partition, end)
         for name, offsets in (
             (checkpoints.RECOVERY_POINTS, self._recovery_points),
             (checkpoints.HIGH_WATERMARKS, self.high_watermarks),
+            (checkpoints.START_OFFSETS, self._start_offsets),
         ):
             with self._writing:  # before the look: a thread may be writing what is higher
                 if offsets.get(partition, 0) > end:
+                    self._checkpoint(name, {**offsets, partition: end}, self._dir_of.get(partition))
                     offsets[partition] = end
-                    self._checkpoint(name, offsets)
 
-    def remove(self, partition: TopicPartition, name: UUID, suffix: str = DELETED) -> str:
-        """Take a log away at once by renaming its directory; `purge` deletes it later.
+    def remove(self, partition: TopicPartition, name: UUID, suffix: str = DELETED, sync: bool = True) -> str:
+        """Take a log away at once by renaming its directory; it is deleted later. Raises DiskError.
 
-        With `suffix=STRAY` the data is kept for an operator and never served.
+        With `suffix=STRAY` the data is kept for an operator and never served. Without `sync` the new name
+        waits for `settle_removals`. A log whose directory cannot be renamed stays.
         """
-        gone = self.logs.pop(partition)
-        directory = self._dir_of.pop(partition)
-        self.high_watermarks.pop(partition, None)
-        self._recovery_points.pop(partition, None)
-        gone.abandon()
+        gone, directory = self.logs[partition], self._dir_of[partition]
         tail = f"-{partition.partition}.{name.hex}{suffix}"
         target = f"{directory}/{partition.topic[: NAME_MAX - len(tail)]}{tail}"
         try:
             self.disk.rename(gone.directory, target)
-            self.disk.sync_dir(directory)
         except OSError as error:
             raise disk_error(gone.directory, error) from error
+        del self.logs[partition], self._dir_of[partition]
+        self.cleaned.forget(partition)
+        gone.abandon()  # the checkpoint files keep its entries until they are written again
         if suffix == DELETED:
-            self.condemned.append(target)
+            self.condemned.add([target], gone.config.file_delete_delay_ms)
+        self.removed_from.add(directory)
+        if sync:
+            self.settle_removals()
         return target
 
-    def purge(self, paths: Sequence[str] | None = None) -> None:
-        """Delete what has been condemned. Blocking: a gigabyte takes a quarter of a second."""
-        for path in list(self.condemned) if paths is None else paths:
-            if path.endswith(DELETED):
-                self.disk.rmtree(path)
-            else:
-                self.disk.unlink(path)
-            if path in self.condemned:
-                self.condemned.remove(path)
+    def settle_removals(self) -> None:
+        """Bring the new names of removed logs to the medium. Blocking. Raises DiskError."""
+        while self.removed_from:
+            directory = self.removed_from.pop()
+            try:
+                self.disk.sync_dir(directory)
+            except OSError as error:
+                raise disk_error(directory, error) from error
 
     # -- checkpoints
 
@@ -259,65 +262,85 @@ class Logs:
             logs = dict(self.logs)
             points = {partition: each.flushed_offset for partition, each in logs.items()}
             self._checkpoint(checkpoints.RECOVERY_POINTS, points)
+            self._recovery_points.clear()  # in place: whoever is about to lower it has it in hand
             self._recovery_points.update(points)
-            self._checkpoint(checkpoints.START_OFFSETS, {p: each.start_offset for p, each in logs.items()})
+        self.checkpoint_start_offsets()
 
-    def _checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def checkpoint_start_offsets(self) -> None:
+        """Write down where logs begin, if that is not where their first segment does. Blocking."""
+        with self._writing:
+            self.starts_moved = False  # first: what moves meanwhile may or may not be written
+            starts = {p: start for p, each in dict(self.logs).items() if (start := begins_within(each))}
+            if starts != self._start_offsets:
+                self._checkpoint(checkpoints.START_OFFSETS, starts)
+                self._start_offsets.clear()
+                self._start_offsets.update(starts)
+
+    def _checkpoint(self, name: str, offsets: Mapping[TopicPartition, int], only: str | None = None) -> None:
+        """Write to every directory, or `only` to one; what is wrong with one does not spare the others."""
         where = dict(self._dir_of)
-        for directory in self.dirs:
+        trouble: DiskError | None = None
+        for directory in self.places.usable if only is None else [only]:
             path = f"{directory}/{name}"
             mine = {p: offset for p, offset in offsets.items() if where.get(p) == directory}
             try:
                 checkpoints.write_offsets(self.disk, path, mine)
             except OSError as error:
-                raise disk_error(path, error) from error
+                found = disk_error(path, error)
+                if trouble is None or isinstance(found, DiskFailed):
+                    trouble = found
+        if trouble is not None:
+            raise trouble
 
     # -- passes
 
-    def retention_pass(self, high_watermarks: Mapping[TopicPartition, int]) -> list[str]:
-        """Take expired segments out of their logs; returns renamed files for `purge`, after their delay."""
-        now_ms = self.clock.wall_ms()
-        going: list[str] = []
-        for partition, each in self.logs.items():
-            watermark = high_watermarks.get(partition, self.high_watermarks.get(partition, 0))
-            count = expired(facts_of(each), each.config, now_ms, each.start_offset, watermark)
-            if count and not each.failed:
-                paths = each.retire(count, now_ms)
-                going += paths
-                log.info("segments_retired", partition=str(partition), start_offset=each.start_offset)
-        self.condemned += going
-        return going
+    def retire(self, each: Log, high_watermark: int, count_max: int) -> int:
+        """Take up to `count_max` expired segments out of a log; returns how many. Raises DiskError."""
+        config, now_ms = each.config, self.clock.wall_ms()
+        segments = with_ends(each.segments, each.end_offset)
+        log_bytes = each.size if config.retention_bytes != FOREVER else 0
+        count = expired(segments, log_bytes, config, now_ms, each.start_offset, high_watermark, count_max)
+        if count:
+            self.condemned.add(each.retire(count, now_ms), config.file_delete_delay_ms)
+        return count
 
-    def expire_producers(self) -> int:
-        """Forget producers that have been silent for producer.id.expiration.ms."""
-        now_ms, after_ms = self.clock.wall_ms(), self.config.producer_id_expiration_ms
-        return sum(each.producers.expire(now_ms, after_ms) for each in self.logs.values())
+    def configure(self, config: StorageConfig) -> None:
+        """Another configuration holds from now on. What topics inherit of it is told to logs one by one."""
+        self.config = config
+        for each in self.logs.values():
+            each.producers.producers_max = config.producer_ids_max
+
+    def expire_producers(self, each: Log) -> int:
+        """Forget producers of a log that have been silent for producer.id.expiration.ms."""
+        return each.producers.expire(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
 
     def close(self, clean: bool = True) -> bool:
         """Close all logs; True if every one is whole on the medium, so that a clean marker may be written.
 
-        With `clean=False` nothing is written. Blocking.
+        One in which damage was found counts as closed: that it is in doubt is written down already. With
+        `clean=False` nothing is written. Blocking.
         """
         good = clean
         for each in self.logs.values():
             try:
                 if clean:
                     each.close()
-                    good = good and not each.failed
+                    good = good and (each.damaged or not each.failed)
                 else:
                     each.abandon()
             except DiskError as error:
                 log.error("log_not_closed", partition=str(each.partition), reason=str(error))
                 good = False
         if clean:
-            self.checkpoint_recovery_points()
+            try:
+                self.checkpoint_recovery_points()
+            except DiskError as error:  # a longer recovery
+                log.error("recovery_points_not_written", reason=str(error))
+                good = False
         return good
 
 
-def facts_of(each: Log) -> list[SegmentFacts]:
-    """A log's segments as retention sees them."""
-    following = [segment.base_offset for segment in each.segments[1:]] + [each.end_offset]
-    return [
-        SegmentFacts(after, segment.size, segment.age_from_ms)
-        for segment, after in zip(each.segments, following, strict=True)
-    ]
+def begins_within(each: Log) -> int | None:
+    """Where the log begins, if that is behind the beginning of its first segment. A thread may ask."""
+    first, start = each.segments[:1], each.start_offset
+    return start if first and first[0].base_offset < start else None

@@ -135,6 +135,13 @@ class ProducerStates:
         if len(self._producers) > self.producers_max:
             del self._producers[next(iter(self._producers))]
 
+    def last_batches(self) -> list[tuple[int, int, int]]:
+        """Of each producer its id, the last offset of its last batch, -1 if it has none, and its epoch."""
+        return [
+            (producer_id, known.batches[-1].last_offset if known.batches else -1, known.epoch)
+            for producer_id, known in self._producers.items()
+        ]
+
     def expire(self, now_ms: int, after_ms: int) -> int:
         """Forget producers silent for longer than `after_ms`; returns how many.
 

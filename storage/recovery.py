@@ -1,8 +1,9 @@
 """Open a log after a stop, clean or not: cut what was torn, set aside what is corrupt, rebuild the rest.
 
-Nothing good is dropped without a word: what must go although it was complete is first reported through
-`before_loss`, which writes it down, and then kept in `<log dir>.aside/`. Kafka's own recovery drops it.
-Left to others: what a loss means for elections (storage/incarnation.py).
+First all segments are looked at (`survey`), so that what must be scanned is known; then it is scanned, what
+will be lost is reported through `before_loss`, which writes it down, and only then is anything changed.
+What must go although it was complete is kept in `<log dir>.aside/`. Kafka's own recovery drops it.
+Left to others: what a loss means for elections (storage/incarnation.py), many logs (storage/opening.py).
 """
 
 from collections.abc import Callable
@@ -11,29 +12,23 @@ from uuid import UUID
 
 from ..protocol.kinds import TopicPartition
 from . import checkpoints, snapshots
-from .checkpoints import Unreadable
+from .aside import Aside, Removal, Shelf
+from .checkpoints import Torn, Unreadable
 from .config import StorageConfig, TopicConfig
-from .disk import Disk, DiskError
-from .epochs import EpochHistory
+from .disk import FULL, Disk, DiskError
+from .handles import OpenSegments
+from .history import KeptHistory, rebuilt
 from .log import Log
 from .producers import ProducerStates
-from .scan import Fault, Scan, scan
-from .segment import INDEX, LOG, TIME_INDEX, CorruptBatch, OpenSegments, Segment, file_name
+from .scan import Expected, Fault, Scan, scan
+from .sealed import End, headers_from
+from .segment import INDEX, LOG, SUFFIXES, TIME_INDEX, Segment
+from .survey import Known, Obstructed, Survey, find_segments
 
-LEFT_OVERS = (".deleted", ".tmp", ".cleaned")
-COPY_BYTES = 1 << 20
+__all__ = ["BeforeLoss", "Known", "Obstructed", "Recovered", "Recovery", "Surroundings", "Survey"]
 
 BeforeLoss = Callable[[TopicPartition, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the checkpoints say of a log that is about to be opened."""
-
-    clean: bool
-    recovery_point: int = 0
-    start_offset: int = 0
-    high_watermark: int = 0
+Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +38,9 @@ class Recovered:
     partition: TopicPartition
     torn_bytes: int = 0
     losses: tuple[str, ...] = ()
+    repairs: tuple[str, ...] = ()  # what was wrong and could be mended without a loss
+    scanned_bytes: int = 0
+    aside: str | None = None  # where what was taken out is kept
 
     @property
     def lost(self) -> bool:
@@ -58,7 +56,7 @@ class Surroundings:
     storage: StorageConfig
     open_segments: OpenSegments
     before_loss: BeforeLoss
-    aside: str  # where corrupt data is kept, beside the log directory
+    aside: Aside
     now_ms: int
 
 
@@ -72,158 +70,210 @@ class Recovery:
         self.partition = partition
         self.known = known
         self.losses: list[str] = []
+        self.repairs: list[str] = []
         self.torn_bytes = 0
         self.scans: dict[int, Scan] = {}  # by base offset
-        self.config, self.gaps = self._kept_config()
+        self.surveyed = Survey()
+        self._shelf: Shelf | None = None
+        self._epochs = KeptHistory(self.disk, directory)
+        self._log_start = self._epochs.start if known.start_offset is None else known.start_offset
+        self.config, gaps = self._kept_config()
+        self.gaps = gaps or known.compacted
 
     def _kept_config(self) -> tuple[TopicConfig, bool]:
+        """Settings, and whether gaps between offsets are no corruption: they are none in a log of which
+        nobody knows whether it was ever compacted. Kafka keeps no such file. Where ours is torn, the
+        power has failed, and a gap may well be what that has left; `known.compacted` was on the medium.
+        """
+        kept, torn = None, False
         try:
             kept = checkpoints.read_topic_config(self.disk, f"{self.directory}/{checkpoints.TOPIC_CONFIG}")
-        except Unreadable:
-            kept = None
-        return (kept.config, kept.gaps) if kept else (TopicConfig.of(self.around.storage), False)
+        except Unreadable as error:
+            self.repairs.append(str(error))
+            torn = isinstance(error, Torn)
+        return (kept.config, kept.gaps) if kept else (TopicConfig.of(self.around.storage), not torn)
 
-    def run(self) -> tuple[Log, Recovered]:
-        segments = self._find_segments()
-        end, good = self._judge(segments)
-        self._note_shortfall(end)
+    # Look.
+
+    def survey(self) -> Survey:
+        """Find the segments and which of them must be scanned. Takes away only what no log consists of."""
+        found = Survey(find_segments(self.disk, self.directory, self.around.now_ms))
+        if not self.known.doubted:
+            self.repairs += found.trust(self.known, self.gaps)
+            self._epochs.compare(found.segments, found.ends, self._log_start, self.gaps)
+            if self._epochs.wrong or self._epochs.disputed:
+                found.ends.clear()
+        self.surveyed = found
+        return found
+
+    # Judge.
+
+    def run(self, advance: Advance = lambda _: None) -> tuple[Log, Recovered]:
+        """Scan, report, mend, open. `advance` is told of bytes as they are scanned."""
+        segments = self.surveyed.segments
+        end, good = self._judge(advance)
+        if end < self.known.recovery_point and self.surveyed.ends:
+            self.surveyed.ends.clear()  # what that checkpoint says was flushed need not have been
+            end, good = self._judge(advance)
+        self._note_shortfall(segments, end)
         if self.losses:
             self.around.before_loss(self.partition, "; ".join(self.losses))
-        segments = self._mend(segments, good)
-        if not segments or end < self.known.start_offset:
-            self._set_aside(segments)
-            end = self.known.start_offset
-            segments = [Segment(self.disk, self.directory, end, self.around.now_ms, create=True)]
-        return self._assemble(segments, end)
+        kept = self._mend(segments, good, end)
+        if not kept or end < self._log_start:
+            self._set_aside(kept, self._log_start)
+            end = self._log_start
+            kept = [Segment(self.disk, self.directory, end, self.around.now_ms, create=True)]
+            self.scans.clear()
+        return self._assemble(kept, end)
 
-    def _find_segments(self) -> list[Segment]:
-        names = self.disk.listdir(self.directory)
-        for name in names:
-            if name.endswith(LEFT_OVERS):
-                self.disk.unlink(f"{self.directory}/{name}")
-        bases = [int(name[:20]) for name in names if name.endswith(LOG) and is_segment_name(name)]
-        for name in names:  # an index without its segment
-            if name.endswith((INDEX, TIME_INDEX)) and is_segment_name(name) and int(name[:20]) not in bases:
-                self.disk.unlink(f"{self.directory}/{name}")
-        segments = []
-        for base in sorted(bases):
-            segment = Segment(self.disk, self.directory, base, self.around.now_ms, create=False)
-            segment.release()
-            segments.append(segment)
-        return segments
-
-    def _judge(self, segments: list[Segment]) -> tuple[int, int]:
-        """Look at every segment that may be damaged: (end offset, how many segments are good so far).
+    def _judge(self, advance: Advance) -> tuple[int, int]:
+        """Scan what must be scanned: (end offset, how many segments are good so far).
 
         The last good one may still have to be cut, as its scan says.
         """
-        expected, epoch = self.known.start_offset, -1
+        segments, self.losses = self.surveyed.segments, []
+        expected, epoch = self._log_start, -1
         for place, segment in enumerate(segments):
-            following = segments[place + 1].base_offset if place + 1 < len(segments) else None
-            if (
-                place
-                and segment.base_offset != expected
-                and not (self.gaps and segment.base_offset > expected)
-            ):
-                self.losses.append(f"segment {segment.base_offset} where {expected} was next")
+            base = segment.base_offset
+            if place and base != expected and not (self.gaps and base > expected):
+                self.losses.append(f"segment {base} where {expected} was next")
                 return expected, place
-            end = self._trusted_end(segment, following)
+            end = self.surveyed.ends.get(base)
             if end is None:
-                found = scan(segment, segment.base_offset, epoch, self.gaps, self.config.index_interval_bytes)
-                self.scans[segment.base_offset] = found
-                end, epoch = found.end_offset, max(epoch, found.latest_epoch)
-                segment.release()
-                if found.fault is Fault.CORRUPT or (found.fault is Fault.TORN and following is not None):
+                found = self._scan(segment, epoch, advance)
+                end = End(found.end_offset, max(epoch, found.latest_epoch))
+                is_last = place + 1 == len(segments)
+                if found.fault is Fault.CORRUPT or (found.fault is Fault.TORN and not is_last):
                     self.losses.append(found.reason)
-                    return end, place + 1
-            expected = end
+                    return found.end_offset, place + 1
+            expected, epoch = end.offset, max(epoch, end.epoch)
         return expected, len(segments)
 
-    def _trusted_end(self, segment: Segment, following: int | None) -> int | None:
-        """Where a segment ends that need not be scanned; None if it must be."""
-        if following is not None:
-            flushed = self.known.clean or following <= self.known.recovery_point
-            return following if flushed and segment.indexes_plausible() else None
-        if not self.known.clean or not segment.indexes_plausible():
-            return None
-        end, position = segment.base_offset, 0
-        try:
-            for position, header in segment.headers(segment.index.floor_position(segment.size)):
-                end, position = header.next_offset, position + header.size
-        except CorruptBatch:
-            return None
-        return end if position == segment.size else None
+    def _scan(self, segment: Segment, epoch: int, advance: Advance) -> Scan:
+        first = self.surveyed.segments[0].base_offset
+        certain = self._epochs.covers(max(first, self._log_start))
+        before = self._epochs.epoch_before(segment.base_offset) if certain else None
+        expected = Expected(
+            offset=segment.base_offset,
+            epoch=epoch if before is None else min(epoch, before),
+            gaps=self.gaps,
+            index_interval=self.config.index_interval_bytes,
+            epochs=dict(self._epochs.entries) if certain else None,
+            same_boot=self.known.same_boot,
+            producers_max=self.around.storage.producer_ids_max,
+        )
+        found = self.scans[segment.base_offset] = scan(segment, expected, advance)
+        segment.release()
+        return found
 
-    def _note_shortfall(self, end: int) -> None:
+    def _note_shortfall(self, segments: list[Segment], end: int) -> None:
         """The checkpoints are tripwires: they never cut a log, but what they know of must be there."""
-        known = self.known
+        known, first = self.known, segments[0].base_offset if segments else end
+        if end < self._log_start and 0 < max(known.high_watermark, known.recovery_point) < self._log_start:
+            self.repairs.append(f"log start {self._log_start} lies beyond all else that is known")
+            self._log_start = first
         for what, offset in (
             ("high watermark", known.high_watermark),
             ("recovery point", known.recovery_point),
-            ("log start", known.start_offset),
+            ("log start", self._log_start),
         ):
             if end < offset:
                 self.losses.append(f"ends at {end}, before its {what} {offset}")
+        epochs = self._epochs.entries
+        if (
+            known.same_boot
+            and not self._epochs.wrong
+            and epochs
+            and max(epochs[0][1], self._log_start) < first
+        ):
+            self.losses.append(f"begins at {first}, its first epoch at {epochs[0][1]}")
 
-    def _mend(self, segments: list[Segment], good: int) -> list[Segment]:
-        """Cut the torn, set the corrupt aside, write the rebuilt indexes."""
-        self._set_aside(segments[good:])
+    # Mend.
+
+    def _mend(self, segments: list[Segment], good: int, end: int) -> list[Segment]:
+        """Set the corrupt aside, cut the torn, write the rebuilt indexes."""
+        self._set_aside(segments[good:], end)
         segments = segments[:good]
         for segment in segments:
             found = self.scans.get(segment.base_offset)
             if found is None:
                 continue
-            segment.adopt_indexes(found.index, found.times, found.valid_bytes)
-            if found.fault is Fault.TORN and segment is segments[-1] and not self.losses:
-                self.torn_bytes += segment.size - found.valid_bytes
-            elif found.fault is not Fault.NONE:
-                self._keep_copy(segment, found.valid_bytes)
+            segment.adopt_indexes(found.index, found.times, found.newest, found.unindexed)
             if found.valid_bytes < segment.size:
-                segment.cut(found.valid_bytes, found.end_offset)
-            segment.write_indexes()
+                self._cut(segment, found, end)
+            self._write_indexes(segment)
             segment.release()
         return segments
 
-    def _aside_path(self, name: str) -> str:
-        """A name that is free in this partition's place in the aside directory."""
-        directory = f"{self.around.aside}/{self.partition}"
-        self.disk.mkdir(directory)
-        count, path = 0, f"{directory}/{name}"
-        while self.disk.exists(path):
-            count += 1
-            path = f"{directory}/{name}.{count}"
-        return path
-
-    def _set_aside(self, segments: list[Segment]) -> None:
-        for segment in segments:
-            segment.close()
-            for suffix in (LOG, INDEX, TIME_INDEX):
-                if self.disk.exists(segment.path(suffix)):
-                    target = self._aside_path(file_name(segment.base_offset, suffix))
-                    self.disk.rename(segment.path(suffix), target)
-
-    def _keep_copy(self, segment: Segment, position: int) -> None:
-        """Copy what is about to be cut; the name tells where it stood."""
-        target = self._aside_path(f"{file_name(segment.base_offset, LOG)}@{position}")
-        copy = self.disk.open(target, create=True)
+    def _write_indexes(self, segment: Segment) -> None:
+        """On a full disk a segment does without: what it has now is wrong, and reads can walk."""
         try:
-            while data := segment.file.pread(position, COPY_BYTES):
-                copy.append((data,))
-                position += len(data)
-            copy.sync()
-        finally:
-            copy.close()
+            segment.write_indexes()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self.repairs.append(f"no room for the indexes of segment {segment.base_offset}")
+            for suffix in (INDEX, TIME_INDEX):
+                self.disk.unlink(segment.path(suffix))
+
+    def _cut(self, segment: Segment, found: Scan, end: int) -> None:
+        """A batch that was never whole goes without a trace, all else only after it has been copied."""
+        if found.fault is Fault.TORN and found.is_prefix and not self.losses:
+            self.torn_bytes += segment.size - found.valid_bytes
+        else:
+            shelf = self._shelf_from(end, found.reason)
+            shelf.copy(segment.path(LOG), found.valid_bytes)
+            shelf.close()
+        segment.cut(found.valid_bytes, found.end_offset)
+
+    def _set_aside(self, segments: list[Segment], end: int) -> None:
+        """The last one first: at any time, what is left is a log without a gap."""
+        if not segments:
+            return
+        shelf = self._shelf_from(end, "")
+        for segment in reversed(segments):
+            segment.close()
+            for path in filter(self.disk.exists, map(segment.path, SUFFIXES)):
+                shelf.move(path)
+        shelf.close()
+        self.disk.sync_dir(self.directory)
+
+    def _shelf_from(self, end: int, reason: str) -> Shelf:
+        """Where all goes that leaves this log now, from offset `end` on."""
+        if self._shelf is None:
+            self._shelf = self.around.aside.shelf(self._removal(end, "; ".join(self.losses) or reason))
+        return self._shelf
+
+    def _removal(self, from_offset: int, reason: str) -> Removal:
+        topic_id = self._topic_id()
+        return Removal(
+            partition=str(self.partition),
+            topic_id=None if topic_id is None else checkpoints.kafka_uuid(topic_id),
+            at_ms=self.around.now_ms,
+            cause="recovery",
+            reason=reason,
+            from_offset=from_offset,
+            epochs=self._epochs.since(from_offset),
+            high_watermark=self.known.high_watermark,
+        )
+
+    # Open.
 
     def _assemble(self, segments: list[Segment], end: int) -> tuple[Log, Recovered]:
         known, storage = self.known, self.around.storage
-        start = max(known.start_offset, segments[0].base_offset)
-        history = self._epochs(segments, start, end)
-        producers = ProducerStates(storage.producer_ids_max)
-        snapshots.drop(self.disk, self.directory, high=end)
-        snapshots.rebuild(self.disk, self.directory, producers, segments, end)
+        start = max(self._log_start, segments[0].base_offset)
+        history = rebuilt(segments, self.scans, self._epochs, end, self.gaps)
+        history.truncate_from_start(start)
+        changed = False
+        if history.entries != self._epochs.entries or not self._epochs.found:
+            wrong = self._epochs.wrong or self._epochs.disputed
+            if wrong and history.entries:
+                self.repairs.append(f"epochs were read from the log: {wrong}")
+            changed = True
+        producers = self._producers(segments, end)
         for segment in segments[:-1]:
             segment.release()
-        segments[-1].take_up()
+        segments[-1].take_up(reckoned=segments[-1].base_offset in self.scans)
         log = Log(
             self.disk,
             self.directory,
@@ -242,12 +292,39 @@ class Recovery:
         )
         if not known.clean or self.losses:
             self._make_last(log)
-        return log, Recovered(self.partition, self.torn_bytes, tuple(self.losses))
+        elif changed:
+            log.save_epochs_if_room()
+        return log, Recovered(
+            self.partition,
+            self.torn_bytes,
+            tuple(self.losses),
+            tuple(self.repairs),
+            sum(found.segment.size for found in self.scans.values()),
+            None if self._shelf is None else self._shelf.path,
+        )
+
+    def _producers(self, segments: list[Segment], end: int) -> ProducerStates:
+        """From the newest snapshot and the batches behind it; what was scanned is not read again."""
+        producers = ProducerStates(self.around.storage.producer_ids_max)
+        snapshots.drop(self.disk, self.directory, low=segments[0].base_offset, high=end)
+        start = snapshots.restore_newest(self.disk, self.directory, producers, end)
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+            found = self.scans.get(segment.base_offset)
+            stop = end if following is None else following.base_offset
+            if found is not None:
+                for header in found.of_producers():
+                    if header.base_offset >= start:
+                        producers.update(header, header.base_offset)
+            elif stop > start:
+                for header in headers_from(segment, start):
+                    if start <= header.base_offset < stop:
+                        producers.update(header, header.base_offset)
+        return producers
 
     def _make_last(self, log: Log) -> None:
         """A writeback error of the previous process is told to the next one that syncs: that is us."""
         try:
-            log.save_epochs()
+            log.save_epochs_if_room()
             log.flush()
         except DiskError as error:
             self.losses.append(str(error))
@@ -260,40 +337,3 @@ class Recovery:
             return checkpoints.read_partition_metadata(self.disk, path)
         except Unreadable:
             return None
-
-    def _epochs(self, segments: list[Segment], start: int, end: int) -> EpochHistory:
-        """The kept history, corrected by what the scans saw; from the batches alone if it is unreadable."""
-        try:
-            kept = checkpoints.read_epochs(self.disk, f"{self.directory}/{checkpoints.EPOCHS}")
-        except Unreadable:
-            kept = None
-        history = EpochHistory(kept or ())
-        if kept is None:
-            for segment in segments:
-                for _, header in segment.headers():
-                    if header.leader_epoch >= 0:
-                        history.assign(max(header.leader_epoch, history.latest), header.base_offset)
-        elif self.scans:
-            history.truncate_from_end(min(self.scans))
-            for base in sorted(self.scans):
-                for epoch, offset in self.scans[base].epochs:
-                    if epoch >= 0:
-                        history.assign(epoch, offset)
-        history.truncate_from_end(end)
-        history.truncate_from_start(start)
-        if history.entries != (kept or []):
-            path = f"{self.directory}/{checkpoints.EPOCHS}"
-            checkpoints.write_epochs(self.disk, path, history.entries, sync=True)
-        return history
-
-
-def is_segment_name(name: str) -> bool:
-    """Twenty digits and a suffix."""
-    return len(name) > 21 and name[:20].isascii() and name[:20].isdigit() and name[20] == "."
-
-
-def open_log(
-    around: Surroundings, directory: str, partition: TopicPartition, known: Known
-) -> tuple[Log, Recovered]:
-    """Open the log in `directory`, whatever state it is in."""
-    return Recovery(around, directory, partition, known).run()

@@ -19,19 +19,25 @@ def checked_run(
 ) -> list[Placed]:
     """The complete batches of `records`, if they continue a log that ends at `expected` under `epoch`.
 
-    A batch cut short at the end is ignored: fetches cut there.
+    A batch cut short at the end is ignored: fetches cut there. What stands before a bad batch is good, and
+    the next fetch begins with the bad one: then CorruptBatch or OffsetGap says what is wrong with it.
     """
+    run: list[Placed] = []
     try:
-        run = list(headers(records))
+        for position, header in headers(records):
+            base = header.base_offset
+            if not crc_ok(records, position, header):
+                raise CorruptBatch(f"the checksum of the batch at {base} does not match")
+            if header.leader_epoch < epoch or (epoch_max is not None and header.leader_epoch > epoch_max):
+                raise CorruptBatch(f"the batch at {base} has epoch {header.leader_epoch} after {epoch}")
+            if base < expected or (base > expected and not gaps_allowed):
+                raise OffsetGap(f"a batch at {base} came, the log ends at {expected}")
+            expected, epoch = header.next_offset, header.leader_epoch
+            run.append((position, header))
+    except (CorruptBatch, OffsetGap):
+        if not run:
+            raise
     except Malformed as error:
-        raise CorruptBatch(str(error)) from error
-    for position, header in run:
-        base = header.base_offset
-        if not crc_ok(records, position, header):
-            raise CorruptBatch(f"the checksum of the batch at {base} does not match")
-        if header.leader_epoch < epoch or (epoch_max is not None and header.leader_epoch > epoch_max):
-            raise CorruptBatch(f"the batch at {base} has epoch {header.leader_epoch} after {epoch}")
-        if base < expected or (base > expected and not gaps_allowed):
-            raise OffsetGap(f"a batch at {base} came, the log ends at {expected}")
-        expected, epoch = header.next_offset, header.leader_epoch
+        if not run:
+            raise CorruptBatch(str(error)) from error
     return run

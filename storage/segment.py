@@ -1,52 +1,40 @@
 """One segment of a log: a run of batches in a .log file, with its .index and .timeindex.
 
-The file in use is open and grows; closed ones are opened when read and let go again by `OpenSegments`.
-Left to others: which segment holds what (storage/log.py), damage after a crash (storage/recovery.py).
+Its file is opened when it is needed and may be closed at any time by `OpenSegments`. What is read from it
+has been held against its neighbours' headers (walk.py) before it goes anywhere.
+Left to others: which segment holds what (storage/chain.py), damage after a crash (storage/recovery.py).
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
-from struct import Struct
-from typing import NamedTuple
+from zlib import crc32
 
-from ..protocol.batches import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
-from .disk import Disk, File
-from .index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY, OffsetIndex, TimeIndex
+import structlog
 
-LOG, INDEX, TIME_INDEX = SUFFIXES = (".log", ".index", ".timeindex")
-BLOCK_BYTES = 8192  # read at once when walking from header to header
+from ..protocol.batches import HEADER_SIZE, BatchHeader, read_header
+from ..protocol.primitives import Buffer
+from .cold import Cold
+from .disk import Disk, File, NotResident
+from .handles import OpenSegments
+from .index import RELATIVE_MAX, OffsetIndex, TimeIndex
+from .index_files import Indexes
+from .names import INDEX, LOG, SUFFIXES, TIME_INDEX, file_name
+from .rolling import RollLimits
+from .walk import CorruptBatch, Pread, Rules, Start, Step, WrongIndex, headers, reach, whole_batches
+
 BOUNDARIES_MAX = 32  # batch starts remembered for readers that go on where they stopped
 NO_TIME = -1
-FAR = 1 << 63
-_read_step = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
 
+log = structlog.get_logger(__name__)
 
-class CorruptBatch(Exception):
-    """Bytes in a log, or sent for one, are not the batches they should be."""
-
-
-class Step(NamedTuple):
-    """A batch in passing: where it begins, its offsets, its bytes, and where its header can be read."""
-
-    position: int
-    base_offset: int
-    next_offset: int
-    size: int
-    block: bytes
-    skip: int
-
-
-def file_name(offset: int, suffix: str) -> str:
-    """Kafka's name for a segment's file: twenty digits, so that names sort as offsets do."""
-    return f"{offset:020d}{suffix}"
+__all__ = ["INDEX", "LOG", "SUFFIXES", "TIME_INDEX", "CorruptBatch", "Segment", "file_name"]
 
 
 class Segment:
     """Batches from `base_offset` on. `size` is what has been appended, and the file's length."""
 
     __slots__ = (
-        "_boundaries", "_file", "_index", "_max_time", "_max_time_offset", "_times",
-        "base_offset", "created_ms", "directory", "disk", "first_time", "size", "torn_index", "unindexed",
+        "_boundaries", "_file", "_max_time", "_max_time_offset", "base_offset", "created_ms", "directory",
+        "disk", "first_time", "grows", "indexes", "opened", "size", "touched", "unindexed",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, created_ms: int, create: bool) -> None:
@@ -54,59 +42,112 @@ class Segment:
         self.directory = directory
         self.base_offset = base_offset
         self.created_ms = created_ms
+        self.opened: OpenSegments | None = None  # who bounds the open files, once there is a log
+        self.grows = create
+        self.touched = False  # the file was used since somebody looked
         self._file: File | None = disk.open(self.path(LOG), create)
-        self._index: OffsetIndex | None = OffsetIndex() if create else None
-        self._times: TimeIndex | None = TimeIndex() if create else None
+        self.indexes = Indexes(disk, directory, base_offset)
+        if create:
+            self._create_indexes(self._file)
         self._boundaries: dict[int, int] = {}
         self.size = self._file.size()
-        self.torn_index = False  # an index file ended within an entry
         self.unindexed = 0  # bytes since the last index entry
         self.first_time: int | None = None  # of the first batch; decides when to roll
         self._max_time: int | None = NO_TIME if create else None
         self._max_time_offset = base_offset
 
+    def _create_indexes(self, file: File) -> None:
+        try:
+            self.indexes.create()
+        except OSError:
+            file.close()
+            raise
+
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{file_name(self.base_offset, suffix)}"
 
+    # -- the file
+
+    def belongs_to(self, opened: OpenSegments) -> None:
+        """From now on `opened` says how long the file stays open."""
+        self.opened = opened
+        if self._file is not None:
+            opened.opened(self)
+
     @property
     def file(self) -> File:
-        if self._file is None:
-            self._file = self.disk.open(self.path(LOG))
-        return self._file
+        """The open file. For the loop only: a thread that reads opens the file for itself."""
+        file = self._file
+        if file is not None:
+            self.touched = True
+            return file
+        file = self._file = self.disk.open(self.path(LOG))
+        self.touched = False
+        if self.opened is not None:
+            self.opened.opened(self)
+        return file
+
+    def apart(self) -> "Segment":
+        """The same batches through a file and indexes of its own, for a thread, which closes it."""
+        size = self.size
+        twin = Segment(self.disk, self.directory, self.base_offset, self.created_ms, create=False)
+        twin.size = min(twin.size, size)
+        return twin
+
+    @property
+    def held(self) -> bool:
+        """Whether the segment keeps a descriptor or indexes in memory."""
+        return self._file is not None or self.indexes.held
+
+    def close_file(self) -> None:
+        """Give the descriptor back; the next use opens the file again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def release(self) -> None:
+        """Close the file and let the indexes go; the next use brings them back."""
+        self.close()
+        self.indexes.release()
+        self._boundaries.clear()
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.forget(self)
+        self.close_file()
+
+    def sync(self) -> None:
+        """Bring data and written indexes to the medium. Opens the files anew, so a thread may call it."""
+        for suffix in SUFFIXES:
+            path = self.path(suffix)
+            if suffix == LOG or self.disk.exists(path):
+                file = self.disk.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+
+    # -- indexes and times
 
     @property
     def index(self) -> OffsetIndex:
-        if self._index is None:
-            self._index = OffsetIndex.load(self._read(INDEX, OFFSET_ENTRY))
-        return self._index
+        return self.indexes.offsets
 
     @property
     def times(self) -> TimeIndex:
-        if self._times is None:
-            self._times = TimeIndex.load(self._read(TIME_INDEX, TIME_ENTRY.size))
-        return self._times
-
-    def _read(self, suffix: str, entry_bytes: int) -> bytes:
-        try:
-            data = self.disk.read(self.path(suffix))
-        except FileNotFoundError:
-            return b""
-        self.torn_index = self.torn_index or len(data) % entry_bytes != 0
-        return data
+        return self.indexes.times
 
     def indexes_plausible(self) -> bool:
         """Whether both index files are there and can belong to this segment's data."""
-        if not all(self.disk.exists(self.path(suffix)) for suffix in (INDEX, TIME_INDEX)):
-            return self.size == 0
-        plausible = self.index.plausible(self.size) and self.times.plausible(self.size)
-        return plausible and not self.torn_index
+        return self.indexes.plausible(self.size) if self.indexes.present() else self.size == 0
 
     @property
     def newest(self) -> tuple[int, int]:
         """The largest timestamp and the last offset of its batch; (-1, base offset) when empty."""
         if self._max_time is None:
-            self._max_time, relative = self.times.last()
+            time, relative = self.indexes.last_time()
             self._max_time_offset = self.base_offset + relative
+            self._max_time = time  # last: a thread may ask, too
         return self._max_time, self._max_time_offset
 
     @property
@@ -115,13 +156,34 @@ class Segment:
         newest = self.newest[0]
         return newest if newest >= 0 else self.created_ms
 
+    def adopt_indexes(
+        self, index: OffsetIndex, times: TimeIndex, newest: tuple[int, int], unindexed: int
+    ) -> None:
+        """Replace the indexes by ones built from all of the data, with its newest timestamp and the bytes
+        behind the last entry.
+        """
+        self.indexes.take(index, times)
+        self._boundaries.clear()
+        self._max_time, self._max_time_offset = newest
+        self.unindexed = unindexed
+
+    def write_indexes(self) -> None:
+        """Complete both files, ending the time index with the segment's newest timestamp as Kafka does."""
+        newest, offset = self.newest
+        if newest > NO_TIME:
+            self.times.append(newest, offset - self.base_offset)
+        self.indexes.save()
+
+    # -- growing
+
     def placed(self, last_offset: int, size: int, max_time: int, interval: int) -> None:
         """Account for a batch that has been appended: its bytes, its time, an index entry if one is due."""
         if self._max_time is None or max_time > self._max_time:
             self._see_time(max_time, last_offset)
         if self.unindexed > interval:
-            self.index.append(last_offset - self.base_offset, self.size)
-            self.times.append(self.newest[0], self._max_time_offset - self.base_offset)
+            base = self.base_offset
+            newest, offset = self.newest
+            self.indexes.append(last_offset - base, self.size, newest, offset - base)
             self.unindexed = 0
         self.unindexed += size
         self.size += size
@@ -132,9 +194,13 @@ class Segment:
         if self.first_time is None and self.size == 0:
             self.first_time = max_time
 
-    def must_roll(
-        self, size: int, last_offset: int, max_time: int, now_ms: int, limits: "RollLimits"
-    ) -> bool:
+    def first_ms(self) -> int:
+        """The timestamp of the first batch; -1 if it has none."""
+        if self.first_time is None and self.size:
+            self.first_time = read_header(self.file.pread(0, HEADER_SIZE)).max_timestamp
+        return NO_TIME if self.first_time is None else self.first_time
+
+    def must_roll(self, size: int, last_offset: int, max_time: int, now_ms: int, limits: RollLimits) -> bool:
         """Whether a batch must open a new segment instead of going here."""
         if last_offset - self.base_offset > RELATIVE_MAX:
             return True
@@ -142,141 +208,41 @@ class Segment:
             return False
         if self.size + size > limits.segment_bytes:
             return True
-        if self.first_time is None:
-            self.first_time = read_header(self.file.pread(0, HEADER_SIZE)).max_timestamp
-        waited = max_time - self.first_time if self.first_time >= 0 else now_ms - self.created_ms
-        return (
-            waited > limits.segment_ms
-            or len(self.index.offsets) >= limits.offset_entries_max
-            or len(self.times.times) >= limits.time_entries_max
-        )
-
-    def headers(self, position: int = 0, limit: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches from `position`, which must be a batch's start, up to `limit`. Reads headers only."""
-        stop = self.size if limit is None else limit
-        block, at = b"", position
-        while position < stop:
-            skip = position - at
-            if len(block) - skip < HEADER_SIZE:
-                block, at, skip = self._block(position), position, 0
-            header = read_header(block, skip)
-            if header.magic != MAGIC or header.size < HEADER_SIZE or header.last_offset_delta < 0:
-                raise CorruptBatch(f"{self.path(LOG)}: no batch at {position}")
-            yield position, header
-            position += header.size
-
-    def _block(self, position: int) -> bytes:
-        block = self.file.pread(position, BLOCK_BYTES)
-        if len(block) < HEADER_SIZE:
-            raise CorruptBatch(f"{self.path(LOG)}: no batch fits at {position}")
-        return block
-
-    def _walk(
-        self, position: int, *, reaches: int = FAR, begins: int = FAR, ends: int = FAR
-    ) -> "Step | None":
-        """The first batch from `position` on that reaches over the offset `reaches`, begins at `begins` or
-        later, or ends behind the position `ends`; else the last one. Most batches are only passed by, so
-        nothing is made of them.
-        """
-        block, at, last, stop = b"", position, -1, self.size
-        while position < stop:
-            skip = position - at
-            if skip > last:
-                block, at, skip = self._block(position), position, 0
-                last = len(block) - HEADER_SIZE
-            base_offset, length, magic, delta = _read_step(block, skip)
-            size = length + LENGTH_END
-            if magic != MAGIC or size < HEADER_SIZE or delta < 0:
-                raise CorruptBatch(f"{self.path(LOG)}: no batch at {position}")
-            after = position + size
-            if base_offset + delta >= reaches or base_offset >= begins or after > ends or after >= stop:
-                return Step(position, base_offset, base_offset + delta + 1, size, block, skip)
-            position = after
-        return None
-
-    def _reach(self, offset: int) -> "Step | None":
-        """The first batch that reaches `offset`: it holds it, or stands behind a gap that does."""
-        start = self._boundaries.get(offset)
-        if start is None:
-            start = self.index.floor(offset - self.base_offset)
-        found = self._walk(start, reaches=offset)
-        return found if found is not None and found.next_offset > offset else None
-
-    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch that reaches `offset`, and where it begins."""
-        found = self._reach(offset)
-        return None if found is None else (found.position, read_header(found.block, found.skip))
-
-    def read(self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool) -> bytes:
-        """Whole batches from the one that reaches `offset`, none that begins at `end` or later.
-
-        `after` is the offset that follows the segment's last.
-        """
-        first = self._reach(offset)
-        if first is None or first.base_offset >= end:
-            return b""
-        start = first.position
-        if end < after:
-            stop = self._stop(end, start, start + bytes_max)
-        else:
-            stop = self.size
-            self._remember(after, stop)
-        if stop - start > bytes_max:
-            stop = self._boundary(start, start + bytes_max)
-            if stop == start and at_least_one:
-                stop = start + first.size
-                self._remember(first.next_offset, stop)
-        return self.file.pread(start, stop - start) if stop > start else b""
-
-    def _stop(self, end: int, start: int, enough: int) -> int:
-        """Where the first batch with a base of at least `end` begins; anything past `enough` will do."""
-        known = self._boundaries.get(end)
-        if known is not None:
-            return known
-        floor = max(start, self.index.floor(end - self.base_offset))
-        if floor > enough:
-            return floor
-        found = self._walk(floor, begins=end)
-        if found is not None and found.base_offset >= end:
-            if found.base_offset == end:
-                self._remember(end, found.position)
-            return found.position
-        if (
-            found is not None and found.next_offset == end
-        ):  # not inside the last batch: a reader may go on here
-            self._remember(end, self.size)
-        return self.size
-
-    def _boundary(self, start: int, limit: int) -> int:
-        """The last batch boundary in [start, limit]."""
-        found = self._walk(max(start, self.index.floor_position(limit)), ends=limit)
-        assert found is not None, "whoever asks has a limit within the segment"
-        self._remember(found.base_offset, found.position)
-        return found.position
-
-    def _remember(self, offset: int, position: int) -> None:
-        if len(self._boundaries) >= BOUNDARIES_MAX:
-            self._boundaries.clear()
-        self._boundaries[offset] = position
+        first = self.first_time
+        if first is None:
+            first = self.first_ms()
+        waited = max_time - first if first >= 0 else now_ms - self.created_ms
+        if limits.jitter_ms:
+            waited += crc32(self.path(LOG).encode()) % limits.jitter_ms
+        return waited > limits.segment_ms or self.indexes.full(limits)
 
     def cut(self, position: int, next_offset: int) -> None:
         """Make the file end at `position`, a batch's start, and the indexes before `next_offset`."""
-        index, times = self.index, self.times  # loaded before their file may be gone
+        self.indexes.cut(position, next_offset - self.base_offset)
         self.file.truncate(position)
         self.size = position
         self._boundaries.clear()
-        index.truncate(position)
-        times.truncate(next_offset - self.base_offset)
-        for suffix in (INDEX, TIME_INDEX):  # they are written again when the segment is closed
-            self.disk.unlink(self.path(suffix))
         self._reckon(self.size)
+
+    def seal(self) -> None:
+        """Nothing more is appended: complete the indexes."""
+        self.write_indexes()
+        self.grows = False
+
+    def take_up(self, reckoned: bool = False) -> None:
+        """Make a closed segment the one that grows; `reckoned` when its indexes have just been adopted."""
+        self.grows = True
+        if not reckoned:
+            self._reckon(self.size)
 
     def _reckon(self, good_bytes: int) -> None:
         """Find the newest timestamp and the index debt again, from the last entry known on."""
-        self._max_time, self._max_time_offset = None, self.base_offset
-        start = self.index.positions[-1] if len(self.index) else 0
-        newest, offset = self.newest
-        for _, header in self.headers(min(start, self.times_position()), good_bytes):
+        index, times = self.index, self.times
+        start = index.positions[-1] if len(index) else 0
+        newest, relative = times.last()
+        offset = self.base_offset + relative
+        from_times = index.floor(relative) if len(times) else 0
+        for _, header in self.headers(min(start, from_times), good_bytes):
             if header.max_timestamp > newest:
                 newest, offset = header.max_timestamp, header.last_offset
         self._max_time, self._max_time_offset = newest, offset
@@ -284,83 +250,69 @@ class Segment:
         if self.size == 0:
             self.first_time = None
 
-    def times_position(self) -> int:
-        """A position at or before the batch of the last time entry."""
-        return self.index.floor(self.times.last()[1]) if len(self.times) else 0
+    # -- finding and reading
 
-    def take_up(self) -> None:
-        """Make a closed segment the one that grows."""
-        self._reckon(self.size)
+    def headers(self, position: int = 0, limit: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches from `position`, which must be a batch's start, up to `limit`. Reads headers only."""
+        return headers(self._pread, self.path(LOG), position, self.size if limit is None else limit)
 
-    def adopt_indexes(self, index: OffsetIndex, times: TimeIndex, good_bytes: int) -> None:
-        """Replace the indexes by ones built from the data, of which `good_bytes` are to stay."""
-        self._index, self._times = index, times
-        self._boundaries.clear()
-        self._reckon(good_bytes)
+    def _pread(self, position: int, size: int) -> bytes:
+        return self.file.pread(position, size)
 
-    def write_indexes(self) -> None:
-        """Write both indexes, ending the time index with the segment's newest timestamp as Kafka does."""
-        newest, offset = self.newest
-        if newest > NO_TIME:
-            self.times.append(newest, offset - self.base_offset)
-        self.disk.replace(self.path(INDEX), self.index.dump(), sync=False)
-        self.disk.replace(self.path(TIME_INDEX), self.times.dump(), sync=False)
+    def locate(self, offset: int, gaps: bool = True) -> tuple[int, BatchHeader] | None:
+        """The first batch that reaches `offset`, and where it begins."""
+        found = self._reach(offset, gaps, self._pread, wait=True)
+        return None if found is None else (found.position, found.header)
 
-    def sync(self) -> None:
-        """Bring data and written indexes to the medium. Opens the files anew, so a thread may call it."""
-        for suffix in (LOG, INDEX, TIME_INDEX):
-            path = self.path(suffix)
-            if suffix == LOG or self.disk.exists(path):
-                file = self.disk.open(path)
-                try:
-                    file.sync()
-                finally:
-                    file.close()
+    def _reach(self, offset: int, gaps: bool, pread: Pread, wait: bool) -> Step | None:
+        """The first batch that reaches `offset`: it holds it, or stands behind a gap that does."""
+        where, begin = self.path(LOG), Start(0, self.base_offset)
+        last, position = self.index.floor_entry(offset - self.base_offset)
+        start = Start(position, last_offset=self.base_offset + last) if position else begin
+        try:
+            return reach(pread, where, start, self.size, offset, gaps)
+        except WrongIndex as wrong:
+            log.warning("index_wrong", path=where, reason=str(wrong))
+            self.indexes.distrust()
+            if not (wait or self.grows):
+                raise Cold(self, 0, offset=offset) from None
+            self.indexes.restore()
+            return reach(pread, where, begin, self.size, offset, gaps)
 
-    @property
-    def held(self) -> bool:
-        """Whether the segment keeps a descriptor or indexes in memory."""
-        return self._file is not None or self._index is not None or self._times is not None
+    def read(
+        self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool, rules: Rules, wait: bool
+    ) -> Buffer:
+        """Whole batches from the one that reaches `offset`, none that begins at `end` or later.
 
-    def release(self) -> None:
-        """Close the file and let the indexes go; the next use brings them back."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._index = self._times = None
-        self._boundaries.clear()
+        `after` is the offset that follows the segment's last. Without `wait`, Cold if it would have to.
+        """
+        if not (wait or self.grows or self.indexes.loaded):
+            raise Cold(self, bytes_max, offset=offset)
+        pread: Pread = self.file.pread if wait else self.file.pread_now
+        try:
+            return self._read(offset, bytes_max, end, after, at_least_one, rules, pread, wait)
+        except NotResident as missing:
+            raise Cold(self, missing.size, position=missing.position) from None
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-class RollLimits:
-    """When a segment is full: bytes, age of its first batch, bytes of an index."""
-
-    __slots__ = ("offset_entries_max", "segment_bytes", "segment_ms", "time_entries_max")
-
-    def __init__(self, segment_bytes: int, segment_ms: int, index_bytes_max: int) -> None:
-        self.segment_bytes = segment_bytes
-        self.segment_ms = segment_ms
-        self.offset_entries_max = index_bytes_max // OFFSET_ENTRY
-        self.time_entries_max = index_bytes_max // TIME_ENTRY.size - 1  # one is kept for the closing entry
-
-
-class OpenSegments:
-    """Closed segments that are open for reading: the least recently read are let go."""
-
-    def __init__(self, count_max: int) -> None:
-        self.count_max = count_max
-        self._open: OrderedDict[Segment, None] = OrderedDict()
-
-    def used(self, segment: Segment) -> None:
-        self._open[segment] = None
-        self._open.move_to_end(segment)
-        while len(self._open) > self.count_max:
-            self._open.popitem(last=False)[0].release()
-
-    def forget(self, segment: Segment) -> None:
-        """The segment is closed, deleted or grows again; it is no longer ours to let go."""
-        self._open.pop(segment, None)
+    def _read(
+        self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool, rules: Rules,
+        pread: Pread, wait: bool,
+    ) -> Buffer:  # fmt: skip
+        start, expected = self._boundaries.get(offset, -1), offset
+        if start < 0:
+            found = self._reach(offset, rules.gaps, pread, wait)
+            if found is None:
+                return b""
+            start, expected = found.position, found.base_offset
+        where, rest = self.path(LOG), self.size - start
+        data = pread(start, min(rest, bytes_max + HEADER_SIZE))
+        size, following, first = whole_batches(data, where, start, bytes_max, rest, expected, end, rules)
+        if first > bytes_max and at_least_one:
+            data = pread(start, min(rest, first + HEADER_SIZE))
+            size, following, _ = whole_batches(data, where, start, first, rest, expected, end, rules)
+        if size == rest and (following > after or (following < after and not rules.gaps)):
+            raise CorruptBatch(f"{where}: ends at {following}, {after} follows")
+        if len(self._boundaries) >= BOUNDARIES_MAX:
+            self._boundaries.clear()
+        self._boundaries[following] = start + size
+        return data if wait and size == len(data) else memoryview(data)[:size].toreadonly()

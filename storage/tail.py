@@ -10,6 +10,7 @@ from collections import deque
 
 from ..protocol.primitives import Buffer
 
+FIRST_BYTES = 4 << 10  # thousands of partitions may have a record each; each chunk is twice the one before
 CHUNK_BYTES = 256 << 10
 
 
@@ -54,7 +55,9 @@ class Tail:
             chunk = self._push(Chunk(bytes(data)), base_offset)
         else:
             if chunk is None or chunk.fill + size > len(chunk.view):
-                chunk = self._push(Chunk(bytearray(CHUNK_BYTES)), base_offset)
+                before = len(chunk.view) if chunk is not None else 0
+                room = min(max(FIRST_BYTES, 2 * before, size), CHUNK_BYTES)
+                chunk = self._push(Chunk(bytearray(room)), base_offset)
             fill = chunk.fill
             chunk.writable[fill : fill + size] = data
         chunk.bases.append(base_offset)

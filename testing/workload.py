@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..client.consumer import Consumer
+from ..client.loop_thread import LoopThread
 from ..client.producer import Producer
 from ..client.shapes import Receipt
-from ..client.sync import LoopThread
 from ..protocol.errors import ApiError
 from ..protocol.kinds import TopicPartition
 from .history import History

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes minutes is run when it is asked for: `make storage-long`, `make faults`."""
+    for marker in ("long", "faults"):
+        if marker not in config.option.markexpr:
+            config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker(marker)])
+            items[:] = [item for item in items if item.get_closest_marker(marker) is None]
+
+
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a ZooKeeper for the whole run; each test takes a chroot or names of its own."""

@@ -23,7 +23,14 @@ ROOMS = (
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 
-CHOOSERS = ("broker/node.py", "cli/", "simulation/", "testing/", "client/clock.py")
+CHOOSERS = (
+    "broker/node.py",
+    "cli/",
+    "simulation/",
+    "testing/",
+    "client/clock.py",
+    "storage/cleaning/process.py",
+)
 """Who may choose a clock and a source of randomness; everybody else is handed one."""
 
 BANNED = {

@@ -48,9 +48,12 @@ def handle_update_metadata(
     broker.metadata = picture = broker.metadata.updated(request)
     listener = broker.config.inter_broker_listener
     addresses = ((b, picture.address(b, listener)) for b in picture.brokers)
-    replicas.brokers_are((b, (a.host, a.port) if a is not None else None) for b, a in addresses)
+    leaving = {one.id for one in request.live_brokers if one.is_leaving}
+    places = ((b, (a.host, a.port) if a is not None else None) for b, a in addresses)
+    replicas.brokers_are(places, frozenset(leaving))
     for topic in request.topic_states:
-        replicas.configure(topic.topic_name, {c.name: c.value for c in topic.configs})
+        replicas.settings.told(topic)
+    replicas.settings.forget_others(picture.topics.keys())
     return UpdateMetadataResponse()
 
 

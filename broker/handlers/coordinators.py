@@ -3,7 +3,7 @@
 v1 key type and error message · v3 flexible · v4 several keys, each with its own error
 The coordinator of a group is the leader of its partition of `__consumer_offsets`. While that topic is being
 created or the partition has no leader the answer is COORDINATOR_NOT_AVAILABLE: every client then asks again.
-Left to others: creating the topic (broker/offsets_topic.py). Transactions have no coordinator here.
+Left to others: creating the topic (broker/groups/offsets_topic.py). Transactions have no coordinator here.
 """
 
 from ...protocol.apis import Api
@@ -11,7 +11,7 @@ from ...protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 from ...protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ..context import Broker
 from ..exchange import Exchange, HandlerEntry
-from ..offsets import partition_of
+from ..groups.offsets import partition_of
 from ..topic_names import OFFSETS_TOPIC
 
 SEVERAL_KEYS_SINCE = 4

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 FINAL_EPOCH = -1  # a session epoch: no session is wanted
 TOPIC_IDS_FROM = 13
+COLD_WAIT_MS = 5_000  # for a medium, also when the caller would not wait for news
 
 
 def handle(broker: "Broker", exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
-    """Read at once; park if there is too little and the caller has time."""
+    """Read at once; park if there is too little and the caller has time, or if the medium must be read."""
     if request.session_id != 0 and request.session_epoch > 0:
         raise FetchSessionIdNotFound()
     fetcher = _fetcher(request)
@@ -56,10 +57,12 @@ def handle(broker: "Broker", exchange: Exchange, request: FetchRequest) -> Fetch
     at_once = not wanted or request.max_wait_ms <= 0
     held = pace is not None and not at_once and pace.holds_back(now())
     found = [] if held else reading.read()
-    if not held and (at_once or reading.nbytes >= request.min_bytes or reading.must_be_told):
+    cold = reading.is_cold and not reading.nbytes and not reading.must_be_told
+    if not held and not cold and (at_once or reading.nbytes >= request.min_bytes or reading.must_be_told):
         return respond(found)
-    parked = ParkedFetch(exchange, reading, request.min_bytes, respond, pace)
-    if not parked.park(replicas.host, now() + request.max_wait_ms / 1000):
+    parked = ParkedFetch(exchange, reading, 1 if cold else request.min_bytes, respond, pace)
+    wait_ms = max(request.max_wait_ms, COLD_WAIT_MS if cold else 0)
+    if not parked.park(replicas.host, now() + wait_ms / 1000):
         return respond(found or reading.read())
     if fetcher.is_replica:
         replicas.parked_replicas.put(fetcher.replica, parked)

@@ -24,8 +24,8 @@ from ...protocol.messages.group_admin import (
 )
 from ..context import Broker
 from ..exchange import Exchange, HandlerEntry
-from ..group import Group
-from ..group_state import GroupState
+from ..groups.group import Group
+from ..groups.state import GroupState
 from . import coordinators
 
 

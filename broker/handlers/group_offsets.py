@@ -4,7 +4,7 @@ OffsetCommit: v2-4 a retention of its own · v6 leader epoch · v7 static member
 OffsetFetch: v2 null means all, an error for the whole · v5 leader epoch · v6 flexible · v7 require_stable,
 which changes nothing without transactions · v8 several groups · v9 member id and epoch of KIP-848, not used
 A commit is answered when its record is committed; each partition that cannot be committed has its own error.
-Left to others: who may commit (broker/group.py), how it is written (broker/groups.py).
+Left to others: who may commit (broker/groups/group.py), how it is written (broker/groups/coordinator.py).
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ from ...protocol.messages.group_offsets import (
 )
 from ..context import Broker
 from ..exchange import Exchange, HandlerEntry
-from ..offsets import NO_EXPIRY, Committed
+from ..groups.offsets import NO_EXPIRY, Committed
 
 SEVERAL_GROUPS_SINCE = 8
 NO_OFFSET = -1

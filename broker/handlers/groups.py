@@ -5,7 +5,7 @@ v7 protocol type in the answer · v8 reason · v9 skip_assignment
 SyncGroup: v3 static members · v4 flexible · v5 protocol type and name
 Heartbeat: v3 static members · v4 flexible · LeaveGroup: v3 several members at once · v4 flexible · v5 reason
 Joins and syncs are parked: the coordinator answers them when the group is ready.
-Left to others: the rules (broker/group.py); finding a coordinator, describing, listing and deleting groups
+Left to others: the rules (../groups/group.py); finding a coordinator, describing, listing and deleting groups
 (handlers/group_admin.py).
 """
 
@@ -25,7 +25,7 @@ from ...protocol.messages.groups import (
 )
 from ..context import Broker
 from ..exchange import Exchange, HandlerEntry
-from ..group_state import JoinAsked, Joined, SyncAsked, Synced
+from ..groups.state import JoinAsked, Joined, SyncAsked, Synced
 from . import group_admin
 
 MEMBER_ID_FIRST = 4

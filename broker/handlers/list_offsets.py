@@ -2,14 +2,20 @@
 
 -1 the end, -2 the beginning, -3 the record with the largest timestamp (v7), -4 the earliest local record
 (v8; all of ours are). A new leader answers none of what lies at the end before its high watermark covers
-all that earlier leaders may have committed: an end once shown never goes back. v2 isolation level · v4
-leader epoch · v6 flexible
+all that earlier leaders may have committed: an end once shown never goes back. What is asked about times is
+looked up in a thread, for it may read from the medium. v2 isolation level · v4 leader epoch · v6 flexible
 """
 
 from typing import TYPE_CHECKING
 
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, KafkaStorageError, LeaderNotAvailable, OffsetNotAvailable
+from ...protocol.errors import (
+    ApiError,
+    ErrorCode,
+    LeaderNotAvailable,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+)
 from ...protocol.kinds import TopicPartition
 from ...protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -18,9 +24,12 @@ from ...protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ...replication.leader import Leader
 from ...storage.disk import DiskError
 from ..exchange import Exchange, HandlerEntry
+from ..host import Host
 from ..partition import Partition
+from ..waiting import Waiting
 
 if TYPE_CHECKING:
     from ..context import Broker
@@ -30,49 +39,147 @@ BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL))
 DEBUGGER = -2  # a replica id that asks for the very end of the log
 NOT_AVAILABLE_FROM = 5
 NOTHING_FOUND = (-1, -1, -1)
+LOOKUP_SECONDS_MAX = 20.0
+LOOKUP_TRIES = 3
 
 Found = tuple[int, int, int]  # timestamp, offset, leader epoch
+Place = tuple[str, int]  # topic and partition
 
 
-def handle(broker: "Broker", exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """One answer for each partition."""
+def handle(broker: "Broker", exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
+    """One answer for each partition, at once unless a time is asked about."""
+    answers = Answers(exchange, request)
+    host = broker.replicas.host
     sees_end = request.replica_id == DEBUGGER or (request.replica_id >= 0 and exchange.internal)
+    for topic in request.topics:
+        for asked in topic.partitions:
+            place = topic.name, asked.partition_index
+            try:
+                partition = broker.replicas.get(TopicPartition(*place))
+                question = Question(partition, asked, sees_end, exchange.version)
+                found = question.at_once()
+                if found is not None:
+                    answers.give(place, found)
+                elif not question.look_up(place, answers):
+                    answers.refuse(place, ErrorCode.REQUEST_TIMED_OUT)
+            except ApiError as error:
+                answers.refuse(place, error.code)
+    if answers.complete:
+        return answers.response()
+    if host.deadlines.add(answers, host.loop.time() + LOOKUP_SECONDS_MAX):
+        return None
+    answers.give_up()
+    return answers.response()
 
-    def answer(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        try:
-            partition = broker.replicas.get(TopicPartition(topic, asked.partition_index))
-            timestamp, offset, epoch = _look_up(partition, asked, sees_end, exchange.version)
-        except ApiError as error:
-            return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
-        return ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+
+class Question:
+    """What is asked of one partition. All that matters is looked at again when a lookup has ended."""
+
+    __slots__ = ("_asked", "_sees_end", "_tries", "_version", "partition")
+
+    def __init__(
+        self, partition: Partition, asked: ListOffsetsPartition, sees_end: bool, version: int
+    ) -> None:
+        self.partition = partition
+        self._asked = asked
+        self._sees_end = sees_end
+        self._version = version
+        self._tries = 0
+
+    def at_once(self) -> Found | None:
+        """The answer; None if it is a question of times."""
+        log, time = self.partition.log, self._asked.timestamp
+        if time in BEGINNINGS:
+            self.partition.led(self._asked.current_leader_epoch)
+            return -1, log.start_offset, log.epochs.epoch_at(log.start_offset)
+        leader, end = self._end()
+        return (-1, end, leader.epoch) if time == LATEST else None
+
+    def _end(self) -> tuple[Leader, int]:
+        leader = self.partition.led(self._asked.current_leader_epoch)
+        if not leader.committed_whole and not self._sees_end:
+            raise OffsetNotAvailable() if self._version >= NOT_AVAILABLE_FROM else LeaderNotAvailable()
+        return leader, self.partition.log.end_offset if self._sees_end else leader.high_watermark
+
+    def look_up(self, place: Place, answers: "Answers") -> bool:
+        """Ask the log in a thread. False if too many wait for one."""
+        leader, end = self._end()
+        time, host = self._asked.timestamp, self.partition.host
+        lookup = self.partition.log.lookup(end, None if time == LARGEST_TIMESTAMP else time)
+        self._tries += 1
+
+        def looked() -> None:
+            try:
+                if self._end()[0] is leader and not lookup.stale:
+                    answers.give(place, lookup.found() or NOTHING_FOUND)
+                elif self._tries >= LOOKUP_TRIES or not self.look_up(place, answers):
+                    raise NotLeaderOrFollower()  # it is changing all the time: ask again
+            except ApiError as error:
+                answers.refuse(place, error.code)
+            except DiskError as error:
+                answers.refuse(place, self.partition.disk_failed(error).code)
+            answers.answer_if_complete(host)
+
+        return host.cold_reads.run(lookup, lookup.run, looked)
+
+
+class Answers(Waiting):
+    """The answers to one request, as they come."""
+
+    __slots__ = ("_exchange", "_given", "_request")
+
+    def __init__(self, exchange: Exchange, request: ListOffsetsRequest) -> None:
+        super().__init__()
+        self._exchange = exchange
+        self._request = request
+        self._given: dict[Place, ListOffsetsPartitionResponse] = {}
+
+    def give(self, place: Place, found: Found) -> None:
+        """This was found."""
+        timestamp, offset, epoch = found
+        self._given[place] = ListOffsetsPartitionResponse(
+            partition_index=place[1], timestamp=timestamp, offset=offset, leader_epoch=epoch
         )
 
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(name=t.name, partitions=[answer(t.name, p) for p in t.partitions])
-            for t in request.topics
-        ]
-    )
+    def refuse(self, place: Place, code: int) -> None:
+        """This cannot be said."""
+        self._given[place] = ListOffsetsPartitionResponse(partition_index=place[1], error_code=code)
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is being looked up."""
+        return all(
+            (t.name, p.partition_index) in self._given for t in self._request.topics for p in t.partitions
+        )
 
-def _look_up(partition: Partition, asked: ListOffsetsPartition, sees_end: bool, version: int) -> Found:
-    leader = partition.led(asked.current_leader_epoch)
-    log, time = partition.log, asked.timestamp
-    if time in BEGINNINGS:
-        return -1, log.start_offset, log.epochs.epoch_at(log.start_offset)
-    if not leader.committed_whole and not sees_end:
-        raise OffsetNotAvailable() if version >= NOT_AVAILABLE_FROM else LeaderNotAvailable()
-    end = log.end_offset if sees_end else leader.high_watermark
-    if time == LATEST:
-        return -1, end, leader.epoch
-    try:
-        found = log.latest_timestamp(end) if time == LARGEST_TIMESTAMP else log.find_timestamp(time, end)
-    except DiskError as error:
-        raise partition.disk_failed(error) from error
-    except OSError as error:
-        raise KafkaStorageError(str(error)) from error
-    return found if found is not None else NOTHING_FOUND
+    def give_up(self) -> None:
+        """What has not been found by now is not waited for."""
+        for topic in self._request.topics:
+            for asked in topic.partitions:
+                place = topic.name, asked.partition_index
+                if place not in self._given:
+                    self.refuse(place, ErrorCode.REQUEST_TIMED_OUT)
+
+    def answer_if_complete(self, host: Host) -> None:
+        """A lookup has ended."""
+        if self.slot is not None and self.complete:
+            host.deadlines.remove(self)
+            self._exchange.answer(self.response())
+
+    def expire(self) -> None:
+        self.give_up()
+        self._exchange.answer(self.response())
+
+    def response(self) -> ListOffsetsResponse:
+        """All of them, in the order of the request."""
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=t.name, partitions=[self._given[t.name, p.partition_index] for p in t.partitions]
+                )
+                for t in self._request.topics
+            ]
+        )
 
 
 def refuse(request: ListOffsetsRequest, error: ApiError) -> ListOffsetsResponse:

@@ -1,8 +1,9 @@
 """Produce 3-10: append one batch to each of some partitions.
 
 v3 batches of magic 2 · v5 log start offset · v7 zstd · v8 errors of single records · v9 flexible · v10
-where the leader went. acks=1 is answered when the leader has the batch, acks=all when the high watermark
-has passed it, acks=0 not at all: an error then ends the connection, so that the producer notices.
+where the leader went. acks=1 is answered when the leader has the batch (and has flushed it, if configured
+so), acks=all when the high watermark has passed it, acks=0 not at all: an error then ends the connection,
+so that the producer notices.
 Left to others: the checks and the append (partition.py), the wait (waiting.py).
 """
 
@@ -21,6 +22,7 @@ from ...protocol.errors import (
 )
 from ...protocol.kinds import TopicPartition
 from ...protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -31,7 +33,7 @@ from ...protocol.primitives import Slices
 from ..exchange import Exchange, HandlerEntry
 from ..partition import Partition
 from ..topic_names import INTERNAL_TOPICS
-from ..waiting import Waiting
+from ..waiting import AckQueue, Waiting
 from .leader_hints import LeaderHints
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
 ZSTD_FROM = 7
 HINTS_FROM = 10
 NO_OFFSET = -1
+NO_KEY = "a record of a compacted topic needs a key"
 
+Wait = tuple[tuple[str, int], Partition, AckQueue, int]  # its place, where, and the end it needs there
 Responses = dict[tuple[str, int], PartitionProduceResponse]
 
 
@@ -56,7 +60,7 @@ def handle(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> Pro
             return None
         raise InvalidTxnState("there is no transaction coordinator")
     responses: Responses = {}
-    waits: list[tuple[tuple[str, int], Partition, int]] = []
+    waits: list[Wait] = []
     zstd_allowed = exchange.version >= ZSTD_FROM
     for topic in request.topic_data:
         name = topic.name
@@ -79,7 +83,9 @@ def handle(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> Pro
                 log_start_offset=partition.log.start_offset,
             )
             if acks == ACKS_ALL:
-                waits.append((place, partition, required))
+                waits.append((place, partition, partition.acks, required))
+            elif acks == ACKS_LEADER and required > partition.safe_end:
+                waits.append((place, partition, partition.flush_acks, required))
     if acks == ACKS_NONE:
         _say_nothing(exchange, responses)
         return None
@@ -99,8 +105,15 @@ def _batch(data: PartitionProduceData) -> memoryview:
 
 
 def _refused(index: int, error: ApiError) -> PartitionProduceResponse:
+    single = error.indexes if isinstance(error, InvalidRecord) else ()
     return PartitionProduceResponse(
-        index=index, error_code=error.code, base_offset=NO_OFFSET, error_message=error.message
+        index=index,
+        error_code=error.code,
+        base_offset=NO_OFFSET,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=NO_KEY) for place in single
+        ],
+        error_message=error.message,
     )
 
 
@@ -121,21 +134,19 @@ class PendingProduce(Waiting):
         self._broker = broker
         self._exchange = exchange
         self._responses = responses
-        self._waits: list[tuple[tuple[str, int], Partition, int]] = []
+        self._waits: list[Wait] = []
         self._left: set[int] = set()
 
-    def wait(
-        self, waits: list[tuple[tuple[str, int], Partition, int]], seconds: float
-    ) -> ProduceResponse | None:
-        """Wait for the high watermark of each partition; the answer that can be given at once, if any."""
+    def wait(self, waits: list[Wait], seconds: float) -> ProduceResponse | None:
+        """Wait in the queue of each partition; the answer that can be given at once, if any."""
         self._waits = waits
         self._left = set(range(len(waits)))
         host = waits[0][1].host
         if not host.deadlines.add(self, host.loop.time() + seconds):
             self._time_out()
             return self.response()
-        for place, (_, partition, required) in enumerate(waits):
-            partition.acks.add(required, self, place)
+        for place, (_, partition, queue, required) in enumerate(waits):
+            queue.add(required, self, place)
             partition.mark()  # a duplicate may be committed already
         return None
 
@@ -154,7 +165,7 @@ class PendingProduce(Waiting):
     def _time_out(self) -> None:
         """The records are in the log and may be committed later: nobody can say."""
         for place in sorted(self._left):
-            self._waits[place][1].acks.one_expired()
+            self._waits[place][2].one_expired()
             self._fail(place, ErrorCode.REQUEST_TIMED_OUT)
 
     def _fail(self, place: int, code: ErrorCode) -> None:

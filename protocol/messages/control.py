@@ -45,6 +45,8 @@ class LeaderAndIsrTopicState:
     topic_id: Uuid = NO_UUID
     partition_states: list[LeaderAndIsrPartitionState]
     configs: list[ConfigEntry] = tagged(10000, default=[])
+    configs_born: Int64 = tagged(10001, default=-1)  # the czxid of their znode, and its version:
+    configs_version: Int32 = tagged(10002, default=-1)  # older settings never replace newer ones
 
 
 @struct
@@ -72,10 +74,11 @@ class LeaderAndIsrRequest:
 
 @struct
 class LeaderAndIsrPartitionError:
-    """What came of one partition."""
+    """What came of one partition. `is_full`: what it holds is good, but it can take no more for now."""
 
     partition_index: Int32
     error_code: Int16 = 0
+    is_full: Bool = tagged(10000, default=False)
 
 
 @struct
@@ -162,6 +165,8 @@ class UpdateMetadataTopicState:
     topic_id: Uuid = NO_UUID
     partition_states: list[UpdateMetadataPartitionState]
     configs: list[ConfigEntry] = tagged(10000, default=[])
+    configs_born: Int64 = tagged(10001, default=-1)
+    configs_version: Int32 = tagged(10002, default=-1)
 
 
 @struct
@@ -181,6 +186,7 @@ class UpdateMetadataBroker:
     id: Int32
     endpoints: list[UpdateMetadataEndpoint]
     rack: String | None = None
+    is_leaving: Bool = tagged(10000, default=False)  # ours: it is shutting down, and joins no ISR
 
 
 @message(key=6, versions=(7, 8), flexible=6)

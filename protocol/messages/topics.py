@@ -1,12 +1,13 @@
-"""CreateTopics 2-7, DeleteTopics 1-6, CreatePartitions 0-3.
+"""CreateTopics 2-7, DeleteTopics 1-6, DeleteRecords 0-2, CreatePartitions 0-3.
 
 CreateTopics: v4 -1 asks for the broker's defaults · v5 flexible, the topic's configuration · v7 topic ids
 DeleteTopics: v4 flexible · v5 error message · v6 by id
+DeleteRecords: v2 flexible
 CreatePartitions: v2 flexible
 """
 
 from ..primitives import NO_UUID
-from ..schema import Bool, Int8, Int16, Int32, String, Uuid, message, since, struct, tagged
+from ..schema import Bool, Int8, Int16, Int32, Int64, String, Uuid, message, since, struct, tagged
 
 
 @struct
@@ -111,6 +112,55 @@ class DeleteTopicsResponse:
 
     throttle_time_ms: Int32 = 0
     responses: list[DeletableTopicResult]
+
+
+@struct
+class DeleteRecordsPartition:
+    """All records before `offset` are to go; -1 stands for the high watermark."""
+
+    partition_index: Int32
+    offset: Int64
+
+
+@struct
+class DeleteRecordsTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[DeleteRecordsPartition]
+
+
+@message(key=21, versions=(0, 2), flexible=2)
+class DeleteRecordsRequest:
+    """Asked of the leader of each partition."""
+
+    topics: list[DeleteRecordsTopic]
+    timeout_ms: Int32
+
+
+@struct
+class DeleteRecordsPartitionResult:
+    """Every live replica begins at `low_watermark` or later; -1 if that is not known."""
+
+    partition_index: Int32
+    low_watermark: Int64 = -1
+    error_code: Int16 = 0
+
+
+@struct
+class DeleteRecordsTopicResult:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[DeleteRecordsPartitionResult]
+
+
+@message(key=21, versions=(0, 2), flexible=2)
+class DeleteRecordsResponse:
+    """One result for every partition of the request."""
+
+    throttle_time_ms: Int32 = 0
+    topics: list[DeleteRecordsTopicResult]
 
 
 @struct

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from strandline.broker.config_sections import GroupsConfig
-from strandline.broker.group_state import JoinAsked, Joined, SyncAsked, Synced
-from strandline.broker.groups import GroupCoordinator
+from strandline.broker.groups.coordinator import GroupCoordinator
+from strandline.broker.groups.offsets_topic import OffsetsTopic
+from strandline.broker.groups.state import JoinAsked, Joined, SyncAsked, Synced
 from strandline.broker.metadata import Picture
-from strandline.broker.offsets_topic import OffsetsTopic
 from strandline.protocol.batches import headers, stamp
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
 from strandline.protocol.kinds import Epoch, Offset, TopicPartition

@@ -1,7 +1,7 @@
 """A cluster in one process: real sockets, real logs, ZooKeeper in memory; the test is the controller."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +10,7 @@ from uuid import UUID
 from strandline.broker.config import BrokerConfig
 from strandline.broker.context import Broker
 from strandline.broker.dispatch import HANDLERS
+from strandline.broker.live_config import LiveConfig
 from strandline.broker.metadata import Picture
 from strandline.broker.metrics import Metrics
 from strandline.broker.replicas import Replicas
@@ -42,7 +43,7 @@ TOPIC, TOPIC_ID = "t", UUID(int=7)
 TP = TopicPartition(TOPIC, 0)
 VERSIONS = {
     Api.PRODUCE: 10, Api.FETCH: 16, Api.LIST_OFFSETS: 8, Api.OFFSET_FOR_LEADER_EPOCH: 4,
-    Api.LEADER_AND_ISR: 7, Api.STOP_REPLICA: 4, Api.UPDATE_METADATA: 8,
+    Api.LEADER_AND_ISR: 7, Api.STOP_REPLICA: 4, Api.UPDATE_METADATA: 8, Api.DELETE_RECORDS: 2,
 }  # fmt: skip
 
 
@@ -85,11 +86,12 @@ class Member:
                 **options,
             }
         )
+        self.disk = RealDisk()
         self.failures: list[BaseException] = []
         self.ports: dict[str, int] = {}
 
     async def start(self) -> None:
-        clock, disk = SystemClock(), RealDisk()
+        clock, disk = SystemClock(), self.disk
         self.server = Server(self.config, Metrics(), HANDLERS, self.failures.append)
         self.ports = await self.server.bind(self.config.endpoints)
         self.logs = Logs.open(
@@ -99,15 +101,17 @@ class Member:
         self.replicas = Replicas(
             self.config, self.incarnation, self.logs, cast(Any, self.cluster.registry), clock,
             self.server.wake, is_known=lambda tp: tp.topic == TOPIC, on_failure=self.failures.append,
-            is_unknown_topic=lambda topic_id, epoch: (
-                self.broker.metadata.controller_epoch == epoch and topic_id not in self.broker.metadata.names
+            is_elsewhere=lambda tp, topic_id, epoch: (
+                self.broker.metadata.controller_epoch == epoch
+                and self.broker.metadata.is_elsewhere(self.config.id, tp, topic_id)
             ),
         )  # fmt: skip
         nothing = cast(Any, None)
         self.broker = Broker(
-            config=self.config, clock=clock, cluster_id="c", incarnation=self.incarnation, metadata=Picture(),
-            metrics=self.server.metrics, replicas=self.replicas, groups=nothing, controller=nothing,
-            forwarder=nothing, producer_ids=nothing, wake=self.server.wake, fail=self.failures.append,
+            live=LiveConfig(self.config), clock=clock, cluster_id="c", incarnation=self.incarnation,
+            metadata=Picture(), metrics=self.server.metrics, replicas=self.replicas, groups=nothing,
+            controller=nothing, forwarder=nothing, producer_ids=nothing, wake=self.server.wake,
+            refresh=nothing, fail=self.failures.append,
         )  # fmt: skip
         self.replicas.start()
         self.server.open(self.broker)
@@ -220,11 +224,14 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(directory: Path, members: int, **options: Any) -> AsyncIterator[Cluster]:
+async def cluster(
+    directory: Path, members: int, disk: Callable[[], RealDisk] = RealDisk, **options: Any
+) -> AsyncIterator[Cluster]:
     """A cluster of so many brokers; partition t-0 has a replica on each, and no leader yet."""
     stage = Cluster(directory)
     for id in range(1, members + 1):
         member = Member(stage, id, directory / str(id), **options)
+        member.disk = disk()
         await member.start()
         stage.members[id] = member
     try:

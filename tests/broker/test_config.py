@@ -6,6 +6,7 @@ from strandline.broker.config import OPTIONS, BrokerConfig
 from strandline.broker.config_document import render
 from strandline.broker.config_file import load
 from strandline.broker.trouble import ConfigError
+from strandline.replication.profiles import PROFILES, TODAY
 
 BASE = "broker.id=1\nlog.dirs=/data/a\nzookeeper.connect=127.0.0.1:2181/kafka\n"
 
@@ -31,6 +32,8 @@ zookeeper.connection.timeout.ms=18000
 group.initial.rebalance.delay.ms=0
 """
 
+OLDEST = "strandline.semantics.profile=0.8\nstrandline.semantics.accept.loss=true\n"
+
 
 def mistakes(text: str, **sources: object) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
@@ -48,7 +51,6 @@ def test_kafkas_own_server_properties_starts_a_broker() -> None:
         "num.io.threads",
         "socket.send.buffer.bytes",
         "socket.receive.buffer.bytes",
-        "num.recovery.threads.per.data.dir",
         "transaction.state.log.replication.factor",
         "transaction.state.log.min.isr",
     ]
@@ -122,9 +124,43 @@ def test_what_cannot_be_is_refused_in_one_sentence(line: str, words: str) -> Non
     assert "\n" not in found
 
 
-def test_lag_in_messages_is_accepted_and_ignored() -> None:
-    assert load(BASE + "replica.lag.max.messages=4000").warnings == (
-        "replica.lag.max.messages (server.properties line 4) has no effect here",
+@pytest.mark.parametrize("name", ["replica.lag.max.messages", "replica.lag.max.message"])
+def test_lag_in_messages_is_accepted_and_counts_only_under_the_oldest_profile(name: str) -> None:
+    (warning,) = load(BASE + f"{name}=40").warnings
+    assert warning.startswith("replica.lag.max.messages has no effect under strandline.semantics.profile")
+    config, warnings = load(BASE + f"{name}=40\n" + OLDEST)
+    assert config.replication.lag_messages_max == 40
+    assert not any("has no effect" in warning for warning in warnings)
+
+
+def test_a_profile_sets_the_defaults_of_its_time_and_nothing_that_is_given() -> None:
+    config = load(BASE + OLDEST).config
+    assert (config.storage.unclean_leader_election_enable, config.replication.lag_time_max_ms) == (
+        True,
+        10_000,
+    )
+    given = "replica.lag.time.max.ms=20000\nunclean.leader.election.enable=false"
+    config = load(BASE + OLDEST + given).config
+    assert (config.storage.unclean_leader_election_enable, config.replication.lag_time_max_ms) == (
+        False,
+        20_000,
+    )
+    assert load(BASE + "strandline.semantics.profile=3.9").config.replication.strict_min_isr
+    assert load(BASE).config.semantics is TODAY
+
+
+@pytest.mark.parametrize("name", [each.name for each in PROFILES.values() if each.loses])
+def test_a_profile_that_loses_records_needs_consent_and_is_loud(name: str) -> None:
+    text = BASE + f"strandline.semantics.profile={name}\n"
+    (refusal,) = mistakes(text)
+    assert "loses acknowledged records" in refusal and "strandline.semantics.accept.loss=true" in refusal
+    warnings = load(text + "strandline.semantics.accept.loss=true").warnings
+    assert any("ACKNOWLEDGED RECORDS WILL BE LOST" in warning for warning in warnings)
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    assert mistakes(BASE + "strandline.semantics.profile=2.0") == (
+        "strandline.semantics.profile = '2.0': must be one of 0.8, 0.10, 0.11, 3.6, 3.9, strandline",
     )
 
 
@@ -173,12 +209,21 @@ def test_a_configuration_does_not_change() -> None:
 
 
 def test_options_that_have_no_effect_yet_are_taken_with_a_warning() -> None:
-    config, warnings = load(
-        BASE + "leader.imbalance.per.broker.percentage=5\nmax.request.partition.size.limit=7"
-    )
-    assert config.controller.leader_imbalance_percentage == 5
-    assert [w.split(" ")[0] for w in warnings] == [
-        "leader.imbalance.per.broker.percentage",
-        "max.request.partition.size.limit",
-    ]
+    _, warnings = load(BASE + "max.request.partition.size.limit=7")
+    assert [w.split(" ")[0] for w in warnings] == ["max.request.partition.size.limit"]
     assert all(OPTIONS[w.split(" ")[0]].option.help.endswith("No effect yet.") for w in warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "retention_ms", "segment_ms"),
+    [
+        ("log.retention.hours=2\nlog.roll.hours=3", 2 * 3_600_000, 3 * 3_600_000),
+        ("log.retention.minutes=5\nlog.retention.hours=2", 300_000, 7 * 24 * 3_600_000),
+        ("log.retention.hours=2\nlog.retention.minutes=5", 300_000, 7 * 24 * 3_600_000),
+        ("log.retention.ms=7\nlog.retention.hours=2\nlog.retention.minutes=5", 7, 7 * 24 * 3_600_000),
+        ("log.retention.hours=-1\nlog.roll.hours=1\nlog.roll.ms=9", -1, 9),
+    ],
+)
+def test_the_finer_of_kafkas_names_wins(text: str, retention_ms: int, segment_ms: int) -> None:
+    storage = load(BASE + text).config.storage
+    assert (storage.retention_ms, storage.segment_ms) == (retention_ms, segment_ms)

@@ -1,84 +1,167 @@
-"""What a broker remembers of a log directory that has failed."""
+"""A log directory that fails: what lay there is offline, noted, reported, and never begun anew elsewhere."""
 
-import asyncio
-from types import SimpleNamespace
-from typing import Any
+import errno
+from pathlib import Path
 
-from strandline.broker.disk_failures import DiskFailures
-from strandline.controller import documents
-from strandline.controller.registry import Create, OpResult
-from strandline.protocol.kinds import BrokerId, TopicPartition
-from strandline.storage.disk import DiskError, DiskFailed, DiskFull, LogDamaged
+import pytest
 
-A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+from strandline.broker.trouble import StorageLost
+from strandline.protocol.errors import ErrorCode, KafkaStorageError
+from strandline.protocol.messages.control import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from strandline.storage.disk import LogDamaged
+from strandline.storage.incarnation import INCARNATION, Verdict
 
-
-class World:
-    """Two log directories, and what became known of them."""
-
-    def __init__(self) -> None:
-        self.noted = 0
-        self.doubtful: list[TopicPartition | None] = []
-        self.failures: list[BaseException] = []
-        self.created: list[str] = []
-        self.logs = SimpleNamespace(dirs=["/x", "/y"], directory_of=lambda tp: "/x" if tp == A else "/y")
-        self.dir_ids = {"/x": "id-x", "/y": "id-y"}
-        anything: Any = self
-        self.failing = DiskFailures(BrokerId(1), anything, anything.logs, anything, self.failures.append)
-
-    def note_doubt(self, partition: TopicPartition | None) -> None:
-        self.noted += 1
-        self.doubtful.append(partition)
-
-    async def multi(self, ops: list[Create]) -> list[OpResult]:
-        self.created += [op.path for op in ops]
-        return [op.path for op in ops]
-
-    def fail(self, tp: TopicPartition, error: type[DiskError]) -> None:
-        replica: Any = SimpleNamespace(tp=tp)
-        self.failing.happened(replica, error("/file", OSError(5, "Input/output error")))
+from .replica_stage import until
+from .storage_box import TOPIC, Box, box, run, tp
 
 
-def test_a_full_disk_is_not_a_failed_one() -> None:
+@pytest.mark.parametrize("call", ["append", "pread", "open", "sync", "rename"])
+def test_a_failed_directory_is_offline_noted_reported_and_told(tmp_path: Path, call: str) -> None:
     async def story() -> None:
-        world = World()
-        world.fail(A, DiskFull)
-        await asyncio.sleep(0)
-        assert (world.noted, world.created, world.failures) == (0, [], [])
+        async with box(tmp_path) as b:
+            await b.lead(0, 1, 2, 3)
+            for number in range(4):
+                b.append(number, b"x")
+            b.disk.fail(call, f"{b.dirs[0]}/t-*")
+            await provoke(b, call)
+            answers = await b.lead(0, 1, 2, 3, is_new=False)
+            codes = [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE] * 2
+            assert [answer.error_code for answer in answers] == codes
+            for number in (0, 2) if call != "rename" else (2,):
+                with pytest.raises(KafkaStorageError):
+                    b.append(number, b"never")
+            assert b.append(1, b"goes on") == 1
+            await until(lambda: len(b.events()) == 1 and len(b.failed_dirs()) == 1)
+            assert b.failed_dirs() == [b.incarnations.dir_ids[b.dirs[0]]]
+            await until(lambda: b.remembered(1)["lost_note"])
+            await until(lambda: b.incarnations.dirs == [b.dirs[1]])
+            assert not b.failures
 
-    asyncio.run(story())
+    run(story)
 
 
-def test_a_failed_directory_is_noted_once_and_reported() -> None:
+async def provoke(b: Box, call: str) -> None:
+    partition = b.replicas.get(tp(0))
+    if call == "append":
+        with pytest.raises(KafkaStorageError):
+            b.append(0, b"x")
+    elif call == "pread":
+        partition.log._tail.clear()
+        with pytest.raises(KafkaStorageError):
+            partition.read(0, 1000, True, True, True)
+    elif call == "open":
+        with pytest.raises(KafkaStorageError):  # no segment can be opened to go on in
+            partition.log.configure(partition.log.config.model_copy(update={"segment_bytes": 14}))
+            b.append(0, b"x")
+    elif call == "sync":
+        await b.replicas.flushing.flush_all()
+    else:
+        for number in (0, 2):
+            partition = b.replicas.get(tp(number))
+        request = StopReplicaRequest(
+            controller_id=9, controller_epoch=1, broker_epoch=1,
+            topic_states=[
+                StopReplicaTopicState(
+                    topic_name=TOPIC,
+                    partition_states=[StopReplicaPartitionState(partition_index=0, delete_partition=True)],
+                )
+            ],
+        )  # fmt: skip
+        answer = await b.replicas.stop_replicas(request)
+        assert answer.partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_what_lay_in_a_failed_directory_is_not_begun_anew_elsewhere(tmp_path: Path) -> None:
     async def story() -> None:
-        world = World()
-        world.fail(A, DiskFailed)
-        world.fail(A, DiskFailed)
-        await asyncio.sleep(0.01)
-        await world.failing.stop()
-        assert world.noted == 1
-        assert world.created[-1] == f"{documents.failed_dirs_path(1)}/id-x"
-        assert world.failures == []
+        async with box(tmp_path) as b:
+            b.disk.fail("append", f"{b.dirs[0]}/*")
+            await b.lead(0, 1)
+            with pytest.raises(KafkaStorageError):
+                b.append(0, b"x")
+            old, new = await b.lead(4, is_new=False), await b.lead(5, is_new=True)
+            assert (old[0].error_code, new[0].error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
+            assert b.logs.directory_of(tp(5)) == b.dirs[1]
 
-    asyncio.run(story())
+    run(story)
 
 
-def test_a_damaged_log_is_one_replicas_matter() -> None:
+def test_a_replica_in_a_failed_directory_cannot_be_deleted(tmp_path: Path) -> None:
     async def story() -> None:
-        world = World()
-        world.fail(A, LogDamaged)
-        await world.failing.stop()
-        assert (world.doubtful, world.created, world.failures) == ([A], [], [])
+        async with box(tmp_path) as b:
+            await b.lead(0, 1)
+            b.disk.fail("append", f"{b.dirs[0]}/*")
+            with pytest.raises(KafkaStorageError):
+                b.append(0, b"x")
+            states = [StopReplicaPartitionState(partition_index=n, delete_partition=True) for n in (0, 1)]
+            topic = StopReplicaTopicState(topic_name=TOPIC, partition_states=states)
+            answer = await b.replicas.stop_replicas(
+                StopReplicaRequest(controller_id=9, controller_epoch=1, broker_epoch=1, topic_states=[topic])
+            )
+            codes = [one.error_code for one in answer.partition_errors]
+            assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
 
-    asyncio.run(story())
+    run(story)
 
 
-def test_without_any_directory_the_broker_ends() -> None:
+def test_a_note_survives_a_new_session(tmp_path: Path) -> None:
+    """The verdict of a registration while running knows nothing of what was lost since the start."""
+
     async def story() -> None:
-        world = World()
-        world.fail(A, DiskFailed)
-        world.fail(B, DiskFailed)
-        await world.failing.stop()
-        assert [str(failure) for failure in world.failures] == ["every log directory has failed"]
+        async with box(tmp_path) as b:
+            await b.lead(0, 1)
+            b.disk.fail("append", f"{b.dirs[0]}/*")
+            with pytest.raises(KafkaStorageError):
+                b.append(0, b"x")
+            b.incarnations.give_up(b.dirs[0], OSError("EIO"))  # before the note is on the disk
+            b.incarnations.write(Verdict(2, 1), flush_mode=False, keep_notes=True)
+            assert b.remembered(1)["lost_note"] and b.remembered(1)["last_k"] == 2
+            b.incarnations.write(Verdict(3, 3), flush_mode=False)
+            assert not b.remembered(1)["lost_note"]
 
-    asyncio.run(story())
+    run(story)
+
+
+def test_a_damaged_log_is_one_replicas_matter(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0, 2)
+            b.replicas.get(tp(0)).disk_failed(LogDamaged(b.dirs[0], OSError(5, "bad batch")))
+            await until(lambda: b.remembered(0)["doubts"] == ["t-0"])
+            assert b.append(2, b"goes on") == 0
+            await until(lambda: len(b.events()) == 1)  # the controller asks, and elects another
+            assert [e.error_code for e in await b.lead(0, 2)] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+            assert b.failed_dirs() == [] and not b.logs.places.offline
+
+    run(story)
+
+
+def test_without_any_directory_the_broker_ends(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0, 1)
+            b.disk.fail("append", "*.log")
+            for number in (0, 1):
+                with pytest.raises(KafkaStorageError):
+                    b.append(number, b"x")
+            await until(lambda: b.failures != [])
+            assert isinstance(b.failures[0], StorageLost)
+            assert all(directory in str(b.failures[0]) for directory in b.dirs)
+            assert len(b.failed_dirs()) == 2
+
+    run(story)
+
+
+def test_an_incarnation_is_written_over_where_there_is_no_room(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            b.disk.fail("replace", f"*/{INCARNATION}", errno.ENOSPC)
+            b.incarnations.write(Verdict(22, 1), flush_mode=False)
+            assert [b.remembered(place)["last_k"] for place in (0, 1)] == [22, 22]
+            b.incarnations.note_doubt(None)
+            assert b.remembered(0)["lost_note"]
+
+    run(story)

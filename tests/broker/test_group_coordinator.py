@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from strandline.broker.config_sections import GroupsConfig
-from strandline.broker.group_state import GroupState
-from strandline.broker.offset_records import offset_key
-from strandline.broker.offsets import Committed
+from strandline.broker.groups.offset_records import offset_key
+from strandline.broker.groups.offsets import Committed
+from strandline.broker.groups.state import GroupState
 from strandline.protocol.errors import CoordinatorLoadInProgress, ErrorCode, InvalidGroupId, NotCoordinator
 from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from strandline.broker.group import Group
-from strandline.broker.group_rebalance import GroupLimits
-from strandline.broker.group_state import AnswerJoin, AnswerSync, GroupState, JoinAsked, Persist, SyncAsked
+from strandline.broker.groups.group import Group
+from strandline.broker.groups.rebalance import GroupLimits
+from strandline.broker.groups.state import AnswerJoin, AnswerSync, GroupState, JoinAsked, Persist, SyncAsked
 from strandline.protocol.errors import ErrorCode
 
 STEPS = 400

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.group import Group
-from strandline.broker.group_rebalance import GroupLimits
-from strandline.broker.group_state import (
+from strandline.broker.groups.group import Group
+from strandline.broker.groups.offset_loading import restore, snapshot
+from strandline.broker.groups.offset_records import group_value, read_group
+from strandline.broker.groups.rebalance import GroupLimits
+from strandline.broker.groups.state import (
     AnswerJoin,
     AnswerSync,
     Effects,
@@ -27,8 +29,6 @@ from strandline.broker.group_state import (
     SyncAsked,
     Synced,
 )
-from strandline.broker.offset_loading import restore, snapshot
-from strandline.broker.offset_records import group_value, read_group
 from strandline.protocol.errors import ErrorCode
 
 FOLDER = Path(__file__).parent.parent / "scenarios" / "groups"

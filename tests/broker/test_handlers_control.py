@@ -2,7 +2,9 @@
 
 import asyncio
 import sys
+from errno import EIO
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from strandline.protocol.messages.control import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
+from strandline.storage.disk import RealDisk
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import TOPIC, TOPIC_ID, TP, ask, batch, cluster, outcome, produce, until
@@ -107,7 +110,7 @@ def test_a_log_of_an_earlier_topic_is_set_aside(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(tmp_path, 1) as stage:
             member = stage.members[1]
-            member.logs.create(TP, UUID(int=5), member.replicas.config_of(TOPIC, {}))
+            member.logs.create(TP, UUID(int=5), member.replicas.settings.config_of(TOPIC))
             await stage.elect(1, [1])
             assert member.partition.log.topic_id == TOPIC_ID
             assert [p.name for p in (tmp_path / "1").glob("*-stray")] != []
@@ -125,5 +128,50 @@ def test_a_leader_must_be_in_its_isr_and_own_no_later_epoch(tmp_path: Path) -> N
             stage.epoch = 6
             assert await stage.tell(stage.members[1], 1, [1], 1) == ErrorCode.KAFKA_STORAGE_ERROR
             assert stage.members[1].partition.offline is not None
+
+    asyncio.run(story())
+
+
+def test_whoever_shuts_down_is_still_there_and_counts_for_no_isr(tmp_path: Path) -> None:
+    """KAFKA-14140, KAFKA-15021: it is reached as before, but no leader admits it or waits for it."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            member = stage.members[1]
+            picture = stage.picture(1, [1, 2], 0)
+            assert (await ask(member.control, picture)).error_code == 0
+            assert member.replicas.host.membership.live == {1, 2}
+            picture.live_brokers[1].is_leaving = True
+            assert (await ask(member.control, picture)).error_code == 0
+            assert member.replicas.host.membership.live == {1}
+
+    asyncio.run(story())
+
+
+def test_a_deletion_is_on_the_medium_when_it_is_answered_and_not_by_the_loop(tmp_path: Path) -> None:
+    class Watched(RealDisk):
+        synced: list[tuple[str, bool]] = []
+
+        def sync_dir(self, path: str) -> None:
+            self.synced.append((path, current_thread() is main_thread()))
+            if path in broken:
+                raise OSError(EIO, "broken")
+            super().sync_dir(path)
+
+    broken: set[str] = set()
+
+    async def story() -> None:
+        async with cluster(tmp_path, 1, Watched) as stage:
+            member = stage.members[1]
+            for number in range(2):
+                stage.epoch = number
+                await stage.elect(1, [1]) if not number else await stage.tell(member, 1, [1], 1)
+                await until(lambda: member.partition.leading is not None)
+                Watched.synced.clear()
+                broken.update([str(tmp_path / "1")] if number else [])
+                answer = await ask(member.control, stop(-2, delete=True))
+                assert answer.partition_errors[0].error_code == number * ErrorCode.KAFKA_STORAGE_ERROR
+                assert Watched.synced == [(str(tmp_path / "1"), False)]
 
     asyncio.run(story())

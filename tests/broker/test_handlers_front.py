@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from strandline.broker.config import OPTIONS
 from strandline.broker.exchange import Exchange, Listener
 from strandline.broker.forward import Forwarder
 from strandline.broker.handlers import cluster, metadata, producers, topics
@@ -26,10 +25,7 @@ from strandline.protocol.errors import (
 )
 from strandline.protocol.messages.cluster import (
     DescribeClusterRequest,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
 )
-from strandline.protocol.messages.control import ConfigEntry
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from strandline.protocol.messages.producers import InitProducerIdRequest
 from strandline.protocol.messages.topics import (
@@ -306,41 +302,6 @@ def test_the_cluster_is_described() -> None:
     response = cluster.describe_cluster(made, exchange(Api.DESCRIBE_CLUSTER, 1), DescribeClusterRequest())
     assert (response.cluster_id, response.controller_id) == ("the-cluster", 1)
     assert [(b.broker_id, b.port) for b in response.brokers] == [(1, 9001), (2, 9002)]
-
-
-def test_settings_come_from_their_declarations() -> None:
-    made = broker()
-    resources = [
-        DescribeConfigsResource(resource_type=2, resource_name="t"),
-        DescribeConfigsResource(resource_type=4, resource_name="1"),
-        DescribeConfigsResource(resource_type=4, resource_name="2"),
-        DescribeConfigsResource(resource_type=2, resource_name="none"),
-        DescribeConfigsResource(resource_type=8, resource_name="1"),
-        DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["retention.ms"]),
-    ]
-    request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
-    response = cluster.describe_configs(made, exchange(Api.DESCRIBE_CONFIGS, 4), request)
-    encode(response, 4)
-    assert [r.error_code for r in response.results] == [0, 0, 42, 3, 42, 0]
-    of_broker = {c.name: c for c in response.results[1].configs}
-    assert set(of_broker) == set(OPTIONS)
-    assert of_broker["broker.id"].value == "1"
-    assert (of_broker["num.partitions"].config_source, of_broker["log.dirs"].config_source) == (5, 4)
-    (retention,) = response.results[5].configs
-    assert (retention.value, retention.config_source) == ("5", 1)
-    assert [(s.name, s.source) for s in retention.synonyms] == [("retention.ms", 1), ("log.retention.ms", 5)]
-    assert retention.documentation
-
-
-def test_a_setting_of_a_topic_that_cannot_be_understood_is_an_error_of_that_topic() -> None:
-    made = broker()
-    broken = topic("t", ONE, partition(0, 2))
-    broken.configs[0] = ConfigEntry(name="retention.ms", value="soon")
-    made.metadata = made.metadata.updated(update(broken))
-    resource = DescribeConfigsResource(resource_type=2, resource_name="t")
-    request = DescribeConfigsRequest(resources=[resource])
-    response = cluster.describe_configs(made, exchange(Api.DESCRIBE_CONFIGS, 1), request)
-    assert [r.error_code for r in response.results] == [40]
 
 
 def test_topics_are_not_deleted_where_that_is_switched_off() -> None:

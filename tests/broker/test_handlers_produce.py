@@ -169,3 +169,21 @@ def test_looking_inside(tmp_path: Path) -> None:
         assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
 
     run(tmp_path, story, **{"cleanup.policy": "compact"})
+
+
+@pytest.mark.parametrize("count", [3, 100])
+def test_each_record_without_a_key_is_named_where_the_version_can(tmp_path: Path, count: int) -> None:
+    mixed = BatchBuilder()
+    for number in range(count):
+        mixed.append(1000, None if number in (1, count - 1) else b"k", b"v", [])
+
+    async def story(stage: Cluster, client: Connection) -> None:
+        answer = (await ask(client, produce(mixed.build()), 8)).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert [error.batch_index for error in answer.record_errors] == [1, count - 1]
+        assert all("key" in error.batch_index_error_message for error in answer.record_errors)
+        assert "2 records have no key" in answer.error_message
+        assert outcome(await ask(client, produce(mixed.build()), 7)) == (ErrorCode.INVALID_RECORD, -1)
+        assert stage.members[1].partition.log.end_offset == 0
+
+    run(tmp_path, story, **{"cleanup.policy": "compact"})

@@ -4,7 +4,7 @@ from struct import pack
 
 import pytest
 
-from strandline.broker.offset_records import (
+from strandline.broker.groups.offset_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -19,7 +19,7 @@ from strandline.broker.offset_records import (
     read_key,
     read_offset,
 )
-from strandline.broker.offsets import java_hash, partition_of
+from strandline.broker.groups.offsets import java_hash, partition_of
 from strandline.protocol.primitives import Malformed
 
 

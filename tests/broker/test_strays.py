@@ -7,14 +7,18 @@ from uuid import UUID
 
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.kinds import BrokerId, Epoch, Offset
-from strandline.protocol.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
+from strandline.protocol.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    UpdateMetadataRequest,
+)
 from strandline.protocol.messages.fetch import ReplicaState
 from strandline.replication.effects import RestartAt, Truncate
 from strandline.replication.follower import AskRecords, Follower
 from strandline.storage.epochs import EpochHistory
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC_ID, TP, ask, batch, cluster, fetch, fetched, outcome, produce
+from replica_stage import TOPIC, TOPIC_ID, TP, ask, batch, cluster, fetch, fetched, outcome, produce
 
 FULL = 2
 
@@ -45,6 +49,26 @@ def test_a_full_command_sets_unknown_topics_aside_and_no_others(tmp_path: Path) 
             assert any(path.stat().st_size for path in kept.glob("*.log")), "nothing is deleted"
             assert member.replicas.name_of(TOPIC_ID) is None
             await client.close()
+
+    asyncio.run(story())
+
+
+def test_a_full_command_sets_aside_what_has_moved_to_others(tmp_path: Path) -> None:
+    """A broker that was dead when its replica went is not told to delete it: it sees for itself."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 1) as stage:
+            await stage.elect(1, [1])
+            member = stage.members[1]
+            picture = stage.picture(2, [2], 1)
+            (topic,) = picture.topic_states
+            topic.partition_states[0].replicas = [2, 3]
+            await ask(member.control, picture)
+            other = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=[])
+            command = {"topic_states": [other], "live_leaders": []}
+            await ask(member.control, whole(LeaderAndIsrRequest, 1, **command))
+            assert member.replicas.find(TP) is None
+            assert [path.name for path in (tmp_path / "1").iterdir() if path.name.endswith("-stray")]
 
     asyncio.run(story())
 
@@ -85,7 +109,7 @@ def test_a_follower_that_names_no_epoch_counts_for_nothing(tmp_path: Path) -> No
 
 
 class EmptyLog:
-    start_offset = end_offset = 100
+    start_offset = end_offset = flushed_offset = 100
     generation = 0
     epochs = EpochHistory([])
 

@@ -65,6 +65,10 @@ def test_kafkas_spelling_is_put_into_ours(kafkas: str, ours: str) -> None:
         ("delete nope", 1, "nope"),
         ("alter nope --partitions 3", 1, "nope"),
         ("--delete", 2, "Missing argument"),
+        ("delete-records nope --before end", 1, "nope"),
+        ("delete-records t", 2, "--before"),
+        ("delete-records t --before now", 2, "expected an offset, or end"),
+        ("delete-records t --before 9223372036854775808", 2, "expected an offset, or end"),
         ("list --bootstrap-server nowhere", 2, "'nowhere' is not host:port"),
         ("list --zookeeper 127.0.0.1:1", 1, "no ZooKeeper answers at 127.0.0.1:1"),
     ],
@@ -77,6 +81,20 @@ def test_what_is_there_already(strandline, topic: str) -> None:
     assert "exists" in strandline("topics", "create", topic, expect=1).err
     kept = strandline("topics", "create", topic, "--if-not-exists", "--json").json
     assert kept == {"topic": topic, "created": False}
+
+
+def test_records_are_deleted_for_good(strandline) -> None:
+    strandline("topics", "create", "short", "--partitions", 2)
+    strandline("produce", "short", given="".join(f"line {n}\n" for n in range(30)))
+    held = [len(strandline("consume", "short", "--from-beginning", "--partition", n).lines) for n in (0, 1)]
+    some = next(n for n in (0, 1) if held[n])
+    words = ("topics", "delete-records", "short", "--before")
+    (row,) = strandline(*words, 1, "--partition", some, "--json").json
+    assert row == {"topic": "short", "partition": some, "begins_at": 1}
+    table = strandline(*words, "end").lines
+    assert [int(line.split()[-1]) for line in table[1:]] == held
+    assert strandline("consume", "short", "--from-beginning").lines == []
+    assert "has no partition 7" in strandline(*words, 1, "--partition", 7, expect=1).err
 
 
 def test_life_of_a_group(strandline, topic: str) -> None:

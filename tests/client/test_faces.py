@@ -18,6 +18,7 @@ from strandline.client.sync import Admin as BlockingAdmin
 from strandline.client.sync import Consumer, Producer
 from strandline.client.tasks import Tasks
 from strandline.protocol.apis import Api
+from strandline.protocol.messages import topics
 from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -85,6 +86,51 @@ def test_admin_creates_describes_and_deletes(run: Any) -> None:
     run(story())
 
 
+def _deleted(double: Double, broker: Any, request: topics.DeleteRecordsRequest) -> Any:
+    told = []
+    for topic in request.topics:
+        parts = []
+        for one in topic.partitions:
+            found = double.find(broker, topic.name, one.partition_index)
+            if isinstance(found, int):
+                result = topics.DeleteRecordsPartitionResult(
+                    partition_index=one.partition_index, error_code=found
+                )
+            else:
+                found.start = max(found.start, found.end if one.offset < 0 else one.offset)
+                result = topics.DeleteRecordsPartitionResult(
+                    partition_index=one.partition_index, low_watermark=found.start
+                )
+            parts.append(result)
+        told.append(topics.DeleteRecordsTopicResult(name=topic.name, partitions=parts))
+    return topics.DeleteRecordsResponse(topics=told)
+
+
+def test_records_are_deleted_by_the_leaders_of_their_partitions(run: Any) -> None:
+    async def story() -> None:
+        async with Double(2) as double, Admin(double.servers) as admin:
+            await admin.create_topics([NewTopic("t", 3)])
+            asked: list[tuple[int, list[int]]] = []
+
+            def hook(broker: Any, api: int, request: Any) -> Any:
+                if api == Api.DELETE_RECORDS:
+                    asked.append((broker.node, [one.partition_index for one in request.topics[0].partitions]))
+                    if len(asked) == 1:  # leadership moves while the question is under way
+                        double.topics["t"][1].leader, double.topics["t"][1].epoch = 1, 1
+                    return _deleted(double, broker, request)
+                return None
+
+            double.hook = hook
+            before = {TopicPartition("t", index): index for index in range(3)}
+            assert await admin.delete_records(before) == before
+            assert sorted(asked) == [(1, [0, 2]), (1, [1]), (2, [1])]
+            assert [one.start for one in double.topics["t"]] == [0, 1, 2]
+            with pytest.raises(UnknownTopicOrPartition):
+                await admin.delete_records({TopicPartition("nope", 0): 1}, timeout_ms=300)
+
+    run(story())
+
+
 def test_a_creation_whose_answer_was_lost_counts(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double, Admin(double.servers) as admin:
@@ -102,6 +148,29 @@ def test_a_creation_whose_answer_was_lost_counts(run: Any) -> None:
 
             double.hook = hook
             await admin.create_topic("t")
+
+    run(story())
+
+
+def test_who_asks_for_metadata_while_an_answer_is_under_way_gets_the_next_one(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            double.topic("late", 1)
+            asked, go_on = asyncio.Event(), asyncio.Event()
+
+            async def hook(broker: Any, api: int, request: Any) -> Any:
+                if api == Api.METADATA and not asked.is_set():
+                    asked.set()
+                    await go_on.wait()
+                return None
+
+            double.hook = hook
+            admin._cluster.refresh_soon()
+            await asyncio.wait_for(asked.wait(), 5)
+            waiting = asyncio.ensure_future(admin.list_offsets({TopicPartition("late", 0): -1}))
+            await asyncio.sleep(0)
+            go_on.set()
+            assert TopicPartition("late", 0) in await asyncio.wait_for(waiting, 5)
 
     run(story())
 

@@ -111,6 +111,42 @@ def test_a_silent_leader_is_left_once_the_cluster_no_longer_lists_it(run: Any) -
     run(story())
 
 
+def test_nothing_goes_to_a_new_leader_while_the_old_one_has_not_answered(run: Any) -> None:
+    """It may never have heard of this producer, and would take the later number for the first one."""
+
+    async def story() -> None:
+        async with Double(2) as double:
+            (log,) = double.topic("t")
+            first, came = log.leader, list[int]()
+            refused = asyncio.Event()
+
+            async def late(request: Any) -> ProduceResponse:
+                await refused.wait()
+                return refusal(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+            def hook(broker: Any, api: int, request: Any) -> Any:
+                if api != Api.PRODUCE:
+                    return None
+                came.append(broker.node)
+                return late(request) if broker.node == first else None
+
+            double.hook = hook
+            async with Producer(double.servers, retry_backoff_ms=1) as producer:
+                sent = [producer.send("t", b"0")]
+                while not came:
+                    await asyncio.sleep(0.001)
+                double.move("t", 0, 3 - first)
+                await producer._cluster.refreshed(asyncio.get_running_loop().time() + 5)
+                sent.append(producer.send("t", b"1"))
+                await asyncio.sleep(0.05)
+                assert came == [first]
+                refused.set()
+                await asyncio.gather(*sent)
+            assert values(log) == [b"0", b"1"]
+
+    run(story())
+
+
 def test_lost_answers_are_no_duplicates_and_keep_order(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double:

@@ -171,6 +171,22 @@ def test_a_failed_batch_goes_before_the_later_ones_under_its_old_number() -> Non
     assert [batch.sequence for batch in (one, two, three)] == [0, 2, 4]
 
 
+def test_a_retry_is_never_left_behind_farther_than_the_broker_remembers() -> None:
+    """The first batch was appended, but nobody says so; those behind it are acknowledged, time and again."""
+    _, lane = accumulated(40)
+    lane.take()
+    while lane.may_send:
+        lane.take()
+    first, *others = lane.in_flight
+    assert lane.failed(first, error_for(7), 0.0)
+    for batch in others:
+        lane.succeeded(batch)
+    assert lane.take() is first
+    assert not lane.may_send, "the broker remembers five batches, and the first is one of them"
+    lane.succeeded(first)
+    assert lane.may_send
+
+
 def test_after_a_gap_only_what_is_certain_is_numbered_anew() -> None:
     _, lane = accumulated(6)
     one, two, three = lane.take(), lane.take(), lane.take()

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from driving import CODECS, Read, Row
 
-from strandline.client.sync import LoopThread
+from strandline.client.loop_thread import LoopThread
 
 
 class AioKafka:
@@ -34,6 +34,19 @@ class AioKafka:
             return {one["topic"]: len(one["partitions"]) for one in await admin.describe_topics()}
 
         found: dict[str, int] = asyncio.run(self._with_admin(work))
+        return found
+
+    def delete_records(self, topic: str, before: dict[int, int]) -> dict[int, int]:
+        asked = {
+            TopicPartition(topic, partition): RecordsToDelete(before_offset=offset)
+            for partition, offset in before.items()
+        }
+
+        async def work(admin: Any) -> dict[int, int]:
+            told = await admin.delete_records(asked)
+            return {where.partition: low for where, low in told.items()}
+
+        found: dict[int, int] = asyncio.run(self._with_admin(work))
         return found
 
     def produce(self, topic: str, rows: Iterable[Row], codec: str, idempotent: bool) -> None:

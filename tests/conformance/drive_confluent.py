@@ -35,6 +35,11 @@ class Confluent:
         found = self.admin.list_topics(timeout=30).topics
         return {name: len(one.partitions) for name, one in found.items()}
 
+    def delete_records(self, topic: str, before: dict[int, int]) -> dict[int, int]:
+        asked = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+        futures = self.admin.delete_records(asked)
+        return {one.partition: int(future.result(30).low_watermark) for one, future in futures.items()}
+
     def produce(self, topic: str, rows: Iterable[Row], codec: str, idempotent: bool) -> None:
         options = {"compression.type": codec, "enable.idempotence": idempotent}
         producer, troubles = Producer(self.bootstrap | options), list[Any]()

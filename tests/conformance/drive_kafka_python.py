@@ -33,6 +33,12 @@ class KafkaPython:
         with self.admin() as admin:
             return {one["name"]: len(one["partitions"]) for one in admin.describe_topics()}
 
+    def delete_records(self, topic: str, before: dict[int, int]) -> dict[int, int]:
+        asked = {TopicPartition(topic, partition): offset for partition, offset in before.items()}
+        with self.admin() as admin:
+            told = admin.delete_records(asked)
+        return {where.partition: one["low_watermark"] for where, one in told.items()}
+
     def produce(self, topic: str, rows: Iterable[Row], codec: str, idempotent: bool) -> None:
         options = {
             "compression_type": None if codec == "none" else codec,

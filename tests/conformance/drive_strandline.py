@@ -32,6 +32,11 @@ class Strandline:
         with Admin(self.bootstrap) as admin:
             return {one.name: len(one.partitions) for one in admin.describe_topics()}
 
+    def delete_records(self, topic: str, before: dict[int, int]) -> dict[int, int]:
+        with Admin(self.bootstrap) as admin:
+            low = admin.delete_records({TopicPartition(topic, one): offset for one, offset in before.items()})
+        return {where.partition: offset for where, offset in low.items()}
+
     def produce(self, topic: str, rows: Iterable[Row], codec: str, idempotent: bool) -> None:
         options = {"compression_type": codec, "enable_idempotence": idempotent, **BYTES}
         with Producer(self.bootstrap, **options) as producer:

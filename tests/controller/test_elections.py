@@ -59,7 +59,7 @@ def test_an_election_keeps_to_the_rules(world: ClusterState) -> None:
         assert wanted.isr == known.isr, "an ISR without a leader is not touched"
         assert not any(is_electable(world, r, PARTITION, known) for r in known.isr)
     elif wanted.recovering:
-        assert world.topics["t"].unclean
+        assert world.allows_unclean("t")
         assert not any(is_intact(world, r, PARTITION, known) for r in known.isr), (
             "nobody whole is passed over"
         )

@@ -2,8 +2,11 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+import pytest
 
 from strandline.controller.lifeline import Lifeline, Patience
 
@@ -113,5 +116,26 @@ def test_a_host_that_swallows_everything_is_dead_too() -> None:
             await asyncio.wait([task])
             for one in crowd:
                 one.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_process_that_stood_still_itself_gives_no_verdict(steps: int) -> None:
+    async def scene() -> None:
+        peer, deaths = Peer(), []
+        await peer.listen()
+        lifeline = Lifeline(("127.0.0.1", peer.port), Patience(), lambda: deaths.append(1))
+        task = asyncio.ensure_future(lifeline.run())
+        for _ in range(steps):
+            await asyncio.sleep(0)  # so far has it come with its first connection
+        time.sleep(0.35)  # noqa: ASYNC251 - the process stands still, that is the story
+        await asyncio.sleep(0.1)
+        assert not deaths and peer.accepted, "the peer was there all the time"
+        peer.cut(listening=False)
+        await asyncio.sleep(0.5)
+        assert len(deaths) == 1, "the next time counts again"
+        task.cancel()
+        await asyncio.wait([task])
 
     asyncio.run(scene())

@@ -14,8 +14,10 @@ from uuid import UUID
 import pytest
 
 from strandline.controller import plans as p
+from strandline.controller.assignment import Assignment
 from strandline.controller.planner import plan
-from strandline.controller.state import Broker, ClusterState, PartitionState, Topic
+from strandline.controller.reassignment import wanted
+from strandline.controller.state import Broker, ClusterState, LogEnd, PartitionState, Strategy, Topic
 from strandline.protocol.kinds import TopicPartition
 
 SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("planner*.txt"))
@@ -33,6 +35,7 @@ class Stage:
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, Topic] = {}
         self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.isr_order = False
         self.state: ClusterState | None = None
 
     def play(self, text: str) -> Iterator[str]:
@@ -44,7 +47,11 @@ class Stage:
             elif line.startswith(">"):
                 yield line
                 state = self.state or ClusterState(
-                    self.epoch, self.brokers, topics=self.topics, partitions=self.partitions
+                    self.epoch,
+                    self.brokers,
+                    topics=self.topics,
+                    partitions=self.partitions,
+                    isr_order=self.isr_order,
                 )
                 self.state, commands = plan(state, self.event(line[1:].strip(), state))
                 lines = [rendered for command in commands for rendered in render(command)]
@@ -55,17 +62,25 @@ class Stage:
             yield line
 
     def given(self, line: str) -> None:
-        if found := re.fullmatch(r"brokers ([\d ]+)", line):
+        if line == "elections by the order of the ISR":
+            self.isr_order = True
+        elif found := re.fullmatch(r"brokers ([\d ]+)", line):
             self.brokers |= {b: Broker(b, 1, 1) for b in numbers(found[1])}
         elif found := re.fullmatch(r"broker (\d+) at its (\d+)\S+ start, its data whole", line):
             self.brokers[int(found[1])] = Broker(int(found[1]), int(found[2]), 1)
         elif found := re.fullmatch(r"topic (\S+)( unclean)?: (.+)", line):
             self.topics[found[1]] = topic(found[1], found[3], bool(found[2]))
+        elif found := re.fullmatch(r"broker (\d+) at its (\d+)\S+ start, in doubt about (\S+)", line):
+            doubts = {found[3]: int(found[2])}
+            self.brokers[int(found[1])] = Broker(int(found[1]), int(found[2]), 1, doubts)
         elif found := re.fullmatch(r"every partition led by its first replica", line):
             for each in self.topics.values():
                 for q in each.partitions:
                     isr = each.replicas[q.partition]
                     self.partitions[q] = PartitionState(isr[0], 0, isr, dict.fromkeys(isr, 1), self.epoch)
+        elif found := re.fullmatch(r"(\S+)-(\d+) is moving to ([\d ]+)", line):
+            known = self.topics[found[1]]
+            self.topics[found[1]] = moved(known, int(found[2]), numbers(found[3]))
         elif found := re.fullmatch(r"(\S+)-(\d+): (.+)", line):
             self.partitions[TopicPartition(found[1], int(found[2]))] = partition_state(found[3], self.epoch)
         else:
@@ -92,10 +107,27 @@ def topic(name: str, replicas: str, unclean: bool = False) -> Topic:
     return Topic(name, UUID(int=sum(name.encode())), each, configs)
 
 
+def moved(known: Topic, number: int, target: list[int] | None) -> Topic:
+    """The topic as its node says after somebody has asked for this; without a target: has cancelled."""
+    return assigned(known, {number: wanted(known.assignment(number), target, range(100))})
+
+
+def assigned(known: Topic, changes: dict[int, Assignment]) -> Topic:
+    moves = {number: one for number, one in {**known.moves, **changes}.items() if one.is_moving}
+    replicas = {**known.replicas, **{number: one.replicas for number, one in changes.items()}}
+    return replace(known, replicas=replicas, moves=moves)
+
+
+def assignments_landed(state: ClusterState, found: re.Match[str]) -> p.Event:
+    departed = {q.partition: d for q, d in state.departures.items() if q.topic == found[1] and d.is_written}
+    topic = assigned(state.topics[found[1]], {number: one.then for number, one in departed.items()})
+    return p.TopicsRead({found[1]: topic})
+
+
 def partition_state(text: str, epoch: int) -> PartitionState:
     found = re.fullmatch(
         r"leader (\S+), epoch (\d+), isr ([\d ]+?)(?:, joined at starts ([\d ]+?))?"
-        r"(?:, version (\d+))?(?:, by controller (\d+))?",
+        r"(?:, version (\d+))?(?:, by controller (\d+))?(, recovering)?",
         text,
     )
     assert found, text
@@ -104,7 +136,13 @@ def partition_state(text: str, epoch: int) -> PartitionState:
     leader = -1 if found[1] == "none" else int(found[1])
     by = int(found[6] or epoch)
     return PartitionState(
-        leader, int(found[2]), isr, dict(zip(isr, joined, strict=True)), by, version=int(found[5] or 0)
+        leader,
+        int(found[2]),
+        isr,
+        dict(zip(isr, joined, strict=True)),
+        by,
+        bool(found[7]),
+        int(found[5] or 0),
     )
 
 
@@ -127,6 +165,43 @@ def landed(state: ClusterState, found: re.Match[str]) -> p.Event:
     return p.StatesWritten({q: replace(s, version=s.version + (q in known)) for q, s in written.items()})
 
 
+def answered(state: ClusterState, found: re.Match[str]) -> p.Event:
+    b = int(found[1])
+    k = int(found[2]) if found[2] else state.brokers[b].incarnation
+    return p.ReplicasAnswered(
+        b,
+        k,
+        partitions(found[3]),
+        offline=partitions(found[4]) if found[5] == "offline" else frozenset(),
+        full=partitions(found[4]) if found[5] == "full" else frozenset(),
+    )
+
+
+def said(state: ClusterState, found: re.Match[str]) -> p.Event:
+    ends = {
+        TopicPartition(topic, int(number)): (int(end), int(epoch))
+        for topic, number, end, epoch in re.findall(r"(\S+)-(\d+) ends at (\d+) in epoch (\d+)", found[2])
+    }
+    known = {q: (state.partitions[q].leader_epoch, LogEnd(epoch, end)) for q, (end, epoch) in ends.items()}
+    return p.EndsAnswered(*state.start_of(int(found[1])), frozenset(ends), known)
+
+
+def leaving(state: ClusterState, found: re.Match[str]) -> p.Event:
+    broker = replace(state.brokers[int(found[1])], leaving=True)
+    return p.BrokersRead({**state.brokers, broker.id: broker})
+
+
+def election(state: ClusterState, found: re.Match[str]) -> p.Event:
+    kind = p.ElectionKind.PREFERRED if found[1] == "preferred leaders" else p.ElectionKind.UNCLEAN
+    return p.ElectionWanted(kind, partitions(found[2]))
+
+
+def configured(state: ClusterState, found: re.Match[str]) -> p.Event:
+    known = state.topics[found[1]]
+    at = known.configs_at if found[4] else (1, known.configs_at[1] + 1)
+    return p.TopicsRead({found[1]: replace(known, configs={found[2]: found[3]}, configs_at=at)})
+
+
 EVENTS: dict[str, object] = {
     r"elected(?:, suspecting ([\d ]+))?": elected,
     r"the brokers are ([\d ]+)": lambda s, f: p.BrokersRead(
@@ -142,6 +217,22 @@ EVENTS: dict[str, object] = {
     r"the writes? of (.+) lands?": landed,
     r"the writes? of (.+) finds? another version": lambda s, f: p.StatesWritten({}, partitions(f[1])),
     r"topic (\S+) has replicas on ([\d /]+)": lambda s, f: p.TopicsRead({f[1]: topic(f[1], f[2])}),
+    r"topic (\S+) is given (\S+)=([^ ,]+)(, read again)?": configured,
+    r"unclean leaders are (no|the) default": lambda s, f: p.DefaultsChanged(f[1] == "the"),
+    r"partitions are recovered (\S+)": lambda s, f: p.DefaultsChanged(
+        s.unclean, {"manually": Strategy.MANUAL, "aggressively": Strategy.AGGRESSIVE}[f[1]]
+    ),
+    r"broker (\d+) says: (.+)": said,
+    r"broker (\d+) does not say how far (.+) go": lambda s, f: p.EndsAnswered(
+        *s.start_of(int(f[1])), partitions(f[2])
+    ),
+    r"a while later": lambda s, f: p.AskAgainDue(*s.start_of(2), frozenset(s.recoveries)),
+    r"whoever is not in the ISR of (.+) has had time enough": lambda s, f: p.RecoveryTimeOver(
+        {q: s.recoveries[q].epoch for q in partitions(f[1])}
+    ),
+    r"an operator wants (preferred leaders|any leaders) for (.+)": election,
+    r"the balance of leaders is looked at": lambda s, f: p.RebalanceDue(10),
+    r"broker (\d+) registers that it is leaving": leaving,
     r"topic (\S+) is gone": lambda s, f: p.TopicsRead({}, frozenset([f[1]])),
     r"nothing is found at (.+)": lambda s, f: p.StatesRead(dict.fromkeys(partitions(f[1]))),
     r"(\S+) cannot be understood": lambda s, f: p.StatesRead({}, partitions(f[1])),
@@ -150,6 +241,16 @@ EVENTS: dict[str, object] = {
     ),
     r"leaders report new ISRs of (.+)": lambda s, f: p.IsrsChanged(tuple(sorted(partitions(f[1])))),
     r"broker (\d+) wants to stop": lambda s, f: p.ShutdownWanted(int(f[1]), s.brokers[int(f[1])].incarnation),
+    r"broker (\d+) reports its log directories": lambda s, f: p.LogDirsChanged(frozenset([int(f[1])])),
+    r"broker (\d+) answere?[sd](?: at its (\d+)\S+ start)? for ([^:]+?)(?:: (.+) (offline|full))?": answered,
+    r"(\S+)-(\d+) shall move to ([\d ]+)": lambda s, f: p.TopicsRead(
+        {f[1]: moved(s.topics[f[1]], int(f[2]), numbers(f[3]))}
+    ),
+    r"the move of (\S+)-(\d+) is cancelled": lambda s, f: p.TopicsRead(
+        {f[1]: moved(s.topics[f[1]], int(f[2]), None)}
+    ),
+    r"the assignments of (\S+) land": assignments_landed,
+    r"topic (\S+) is read again": lambda s, f: p.TopicsRead({f[1]: s.topics[f[1]]}),
     r"topic (\S+) shall be deleted": lambda s, f: p.DeletionsWanted(frozenset([f[1]])),
     r"broker (\d+) has deleted (.+)": lambda s, f: p.ReplicasDeleted(int(f[1]), partitions(f[2])),
     r"broker (\d+) could not delete (.+)": lambda s, f: p.ReplicasDeleted(
@@ -168,6 +269,22 @@ def render(command: p.Command) -> Iterator[str]:
             yield f"  read {words(wanted)}"
         case p.RemoveTopic(name):
             yield f"  remove topic {name} from ZooKeeper"
+        case p.WriteAssignments(name, changes):
+            for number, (before, then) in sorted(changes.items()):
+                now = f"{words(then.replicas)}, no longer {words(before.replicas)}"
+                yield f"  let {name}-{number} be held by {now}"
+        case p.AskEnds(broker, asked):
+            yield f"  ask broker {broker} how far {words(asked)} go"
+        case p.AskAgainLater(broker, _, asked):
+            yield f"  ask broker {broker} again later about {words(sorted(asked))}"
+        case p.AwaitReplicas(timed, is_forced):
+            how_long = "shortly" if is_forced else "some time"
+            yield f"  wait {how_long} for the replicas of {words(sorted(timed))}"
+        case p.ReportLoss(q, state, isr, ends):
+            who = f"broker {state.leader} leads, the ISR was {words(isr)}"
+            yield f"  report that records of {q} may be lost: {who}"
+            for b, end in ends.items():
+                yield f"    broker {b} ends at {end.offset} in epoch {end.epoch}"
         case p.Resign(because):
             yield f"  resign: {because}"
         case p.Instruct(broker, roles, full):

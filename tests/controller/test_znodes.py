@@ -176,3 +176,34 @@ def test_producer_ids_are_given_out_once(hosts: str, open_session: Any) -> None:
                 await one.multi([Create("/cluster/id", b"")])
 
     asyncio.run(story())
+
+
+def test_a_broker_that_is_leaving_joins_no_isr_and_no_earlier_attempt_lands_either(
+    hosts: str, open_session: Any
+) -> None:
+    async def story() -> None:
+        async with open_session(hosts) as leader, open_session(hosts) as follower:
+            await znodes.ensure_paths(leader)
+            root = "/brokers/topics/t"
+            for path in (root, f"{root}/partitions", f"{root}/partitions/0"):
+                await leader.multi([Create(path, b"")])
+            before = d.StateDocument(leader=1, leader_epoch=0, isr=[1], controller_epoch=1, isr_epochs={1: 1})
+            await leader.multi([Create(d.state_path(PARTITION), before.data())])
+            for registry, broker in ((leader, 1), (follower, 2)):
+                await znodes.create_if_absent(registry, d.incarnation_path(broker), b"{}")
+                registration = d.Registration.of([], 0, 1, 1)
+                await znodes.register_broker(registry, broker, registration, [])
+            wider = before.model_copy(update={"isr": [1, 2]})
+            early = znodes.member_checks(2, 1, 1, 1, await znodes.joinable_version(leader, 2))
+            await znodes.announce_leaving(follower, 2)
+            await znodes.announce_leaving(leader, 2)  # it is not ours to say
+            late = znodes.member_checks(2, 1, 1, 1, await znodes.joinable_version(leader, 2))
+            for checks in (early, late):
+                with pytest.raises(znodes.CheckFailed) as failed:
+                    await znodes.write_state(leader, PARTITION, wider, 0, checks)
+                assert failed.value.path == "/brokers/ids/2"
+            data, stat = await leader.get(d.broker_path(2))
+            assert (d.parse(d.Registration, data).leaving, stat.version) == (True, 1)
+            assert b"leaving" not in registration.data(), "the others look as they always did"
+
+    asyncio.run(story())

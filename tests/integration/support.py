@@ -104,9 +104,15 @@ def create(cluster: LocalCluster, name: str, leaders: Iterable[int]) -> View:
     return view
 
 
-def wait_alike(cluster: LocalCluster, topic: str, partitions: int, within_s: float = 15.0) -> None:
-    """Wait until the segment files of all replicas are byte for byte the same."""
-    data = [broker.directory / "data" for broker in cluster.brokers.values()]
+def wait_alike(
+    cluster: LocalCluster,
+    topic: str,
+    partitions: int,
+    within_s: float = 15.0,
+    brokers: Iterable[int] | None = None,
+) -> None:
+    """Wait until the segment files of all replicas (on all brokers, if not said) are alike, byte for byte."""
+    data = [cluster.brokers[id].directory / "data" for id in brokers or cluster.brokers]
     until(
         lambda: not compare_replicas(data, topic, partitions), within_s, f"the replicas of {topic} are alike"
     )
@@ -158,8 +164,8 @@ def strandline(
 class Wire:
     """A connection on which anything can be said."""
 
-    def __init__(self, port: int, timeout_s: float = 10.0) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+    def __init__(self, port: int, timeout_s: float = 10.0, host: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((host, port), timeout_s)
         self.end = ClientEnd("integration")
 
     def __enter__(self) -> Self:

@@ -62,7 +62,9 @@ def cast(cluster: LocalCluster, role: str) -> tuple[int, list[int]]:
 
 
 @pytest.mark.parametrize("role", ["leader", "follower", "controller", "controller and leader"])
-def test_a_killed_broker_costs_nothing_that_was_acknowledged(cluster: LocalCluster, role: str) -> None:
+def test_f1_f2_f3_a_killed_broker_costs_nothing_that_was_acknowledged(
+    cluster: LocalCluster, role: str
+) -> None:
     victim, leaders = cast(cluster, role)
     topic = f"kill-{role.replace(' ', '-')}"
     with create(cluster, topic, leaders) as view:
@@ -86,7 +88,7 @@ def test_a_killed_broker_costs_nothing_that_was_acknowledged(cluster: LocalClust
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
-def test_all_killed_at_once_lose_nothing(cluster: LocalCluster, order: tuple[int, ...]) -> None:
+def test_f5_all_killed_at_once_lose_nothing(cluster: LocalCluster, order: tuple[int, ...]) -> None:
     topic = f"all-{''.join(map(str, order))}"
     with create(cluster, topic, sorted(cluster.brokers) * 2) as view:
         with Workload(cluster.bootstrap, topic, 6) as load:
@@ -104,7 +106,7 @@ def test_all_killed_at_once_lose_nothing(cluster: LocalCluster, order: tuple[int
         wait_alike(cluster, topic, 6)
 
 
-def test_killed_and_started_at_once_it_takes_its_old_session_up(cluster: LocalCluster) -> None:
+def test_f6_killed_and_started_at_once_it_takes_its_old_session_up(cluster: LocalCluster) -> None:
     """The session of the killed process (18 s) still holds its registration when it comes back."""
     topic = "bounced"
     victim = others(cluster, cluster.controller())[0]

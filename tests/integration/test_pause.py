@@ -41,7 +41,7 @@ def cluster(start_cluster) -> LocalCluster:
 
 
 @pytest.mark.parametrize("role", ["leader", "controller and leader"])
-def test_a_zombie_acknowledges_nothing_and_comes_back(cluster: LocalCluster, role: str) -> None:
+def test_f8_a_zombie_acknowledges_nothing_and_comes_back(cluster: LocalCluster, role: str) -> None:
     topic = f"pause-{role.replace(' ', '-')}"
     controller = cluster.controller()
     victim = controller if "controller" in role else next(b for b in cluster.brokers if b != controller)
@@ -103,7 +103,7 @@ def zombie_words(cluster: LocalCluster, topic: str) -> list[bytes]:
     return found
 
 
-def test_a_paused_follower_leaves_the_isr_and_comes_back(cluster: LocalCluster) -> None:
+def test_f10_a_paused_follower_leaves_the_isr_and_comes_back(cluster: LocalCluster) -> None:
     topic = "pause-follower"
     sleeper = next(b for b in cluster.brokers if b != cluster.controller())
     leaders = [b for b in cluster.brokers if b != sleeper]

@@ -126,6 +126,9 @@ def test_a_leader_takes_what_is_within_the_topics_limits() -> None:
     assert code_of(data, LIMITS) is None
     assert code_of(data, ProduceLimits(len(data))) is None
     assert code_of(data, ProduceLimits(len(data) - 1)) == ErrorCode.MESSAGE_TOO_LARGE
+    assert code_of(data, ProduceLimits(1 << 20, segment_bytes_max=len(data))) is None
+    too_large = ProduceLimits(1 << 20, segment_bytes_max=len(data) - 1)
+    assert code_of(data, too_large) == ErrorCode.RECORD_LIST_TOO_LARGE
     assert code_of(data, ProduceLimits(1 << 20, timestamp_from=1000, timestamp_until=1002)) is None
     assert code_of(data, ProduceLimits(1 << 20, timestamp_from=1001)) == ErrorCode.INVALID_TIMESTAMP
     assert code_of(data, ProduceLimits(1 << 20, timestamp_until=1001)) == ErrorCode.INVALID_TIMESTAMP

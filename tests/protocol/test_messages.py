@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from strandline.protocol.apis import APIS, Api, header_version, response_header_version
 from strandline.protocol.fields import Field, Fixed, Variable
-from strandline.protocol.messages import api_versions, control, fetch, groups, metadata, produce
+from strandline.protocol.messages import api_versions, control, fetch, groups, log_dirs, metadata, produce
 from strandline.protocol.messages.common import LeaderIdAndEpoch, NodeEndpoint
 from strandline.protocol.schema import SPECS, decode, encode, fields_of, spec_of
 
@@ -221,6 +221,9 @@ def test_kafka_python_reads_what_we_write_and_writes_the_same(sampled: Sampled, 
             value = sampled(cls, version, Random(seed))
             if cls is api_versions.ApiVersionsResponse:
                 value.error_code = 0  # it reads any error in the shape of version 0
+            if cls is log_dirs.DescribeLogDirsResponse:
+                for one in value.results:
+                    one.is_full = False  # a field of our own, which it skips
             data = wire(value, version)
             foreign, flexible = FOREIGN[cls.__name__], spec_of(cls).is_flexible(version)
             theirs = foreign.decode(data, version=version)
@@ -230,7 +233,8 @@ def test_kafka_python_reads_what_we_write_and_writes_the_same(sampled: Sampled, 
 
 def test_all_but_the_control_messages_were_held_against_kafka_python() -> None:
     missing = {c.__name__ for c in BODIES if c.__name__ not in FOREIGN}
-    assert all(c.startswith(("LeaderAndIsr", "StopReplica", "UpdateMetadata", "Controlled")) for c in missing)
+    between_brokers = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "Controlled", "GetReplicaLogInfo")
+    assert all(name.startswith((*between_brokers, "Inspect")) for name in missing)
 
 
 def test_aiokafka_reads_our_fetch_response() -> None:

@@ -8,7 +8,15 @@ import pytest
 
 from strandline.protocol.kinds import BrokerId, Epoch, Offset
 from strandline.replication.effects import Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
-from strandline.replication.follower import AskEpochEnd, AskRecords, Follower, Idle, Question
+from strandline.replication.follower import (
+    NO_BOUND,
+    AskEpochEnd,
+    AskRecords,
+    FlushFirst,
+    Follower,
+    Idle,
+    Question,
+)
 
 STORIES = sorted((Path(__file__).parent.parent / "scenarios" / "follower").glob("*.txt"))
 
@@ -19,6 +27,7 @@ class ListLog:
     def __init__(self, epochs: list[int], start: int = 0) -> None:
         self.records = epochs
         self.start_offset = Offset(start)
+        self.flushed_offset = 0
         self.generation = 0
 
     @property
@@ -44,6 +53,7 @@ class ListLog:
 
     def cut(self, to: int) -> None:
         del self.records[max(0, to - self.start_offset) :]
+        self.flushed_offset = min(self.flushed_offset, self.end_offset)
         self.generation += 1
 
 
@@ -53,7 +63,7 @@ class Story:
     def __init__(self) -> None:
         self.log = ListLog([])
         self.follower: Follower
-        self.asked: Question | None = None
+        self.asked: Question | FlushFirst | None = None
 
     def perform(self, event: str) -> list[str]:
         for pattern, method in self.VERBS.items():
@@ -73,6 +83,7 @@ class Story:
                 case RestartAt(offset):
                     lines.append(f"drops its log and begins at {offset}")
                     self.log = ListLog([], offset)
+                    self.log.flushed_offset = offset
                     self.follower._log = self.log
                 case HighWatermarkMoved(to):
                     lines.append(f"watermark {to}")
@@ -89,12 +100,26 @@ class Story:
                 return f"asks where epoch {epoch} ends"
             case AskRecords(_, offset, last, _):
                 return f"fetches from {offset}" + (f", its last epoch is {last}" if last >= 0 else "")
+            case FlushFirst():
+                return "flushes first"
         assert isinstance(self.follower.stage, Idle)
         return f"is silent: {self.follower.stage.why}"
 
-    def follows(self, leader: str, epoch: str, log: str, start: str | None, hw: str | None) -> Effects:
+    def follows(
+        self, leader: str, epoch: str, log: str, start: str | None, hw: str | None, unflushed: str | None
+    ) -> Effects:
         self.log = ListLog([] if log == "empty" else [int(e) for e in log.split()], int(start or 0))
-        self.follower = Follower(self.log, BrokerId(int(leader)), Epoch(int(epoch)), Offset(int(hw or 0)))
+        self.follower = Follower(
+            self.log,
+            BrokerId(int(leader)),
+            Epoch(int(epoch)),
+            Offset(int(hw or 0)),
+            NO_BOUND if unflushed is None else int(unflushed),
+        )
+        return ()
+
+    def flushed(self, offset: str) -> Effects:
+        self.log.flushed_offset = int(offset)
         return ()
 
     def epoch_ends(self, epoch: str, end: str) -> Effects:
@@ -119,13 +144,14 @@ class Story:
         return self.follower.out_of_range(self.asked, Offset(int(start)))
 
     def refused(self, code: str) -> Effects:
-        assert self.asked is not None
+        assert isinstance(self.asked, AskEpochEnd | AskRecords)
         self.follower.refused(self.asked, int(code))
         return ()
 
     VERBS: dict[str, Callable[..., Effects]] = {
         r"it follows (-?\d+) in epoch (\d+); its log is ([\d ]+|empty)(?:, begins at (\d+))?"
-        r"(?:, watermark (\d+))?": follows,
+        r"(?:, watermark (\d+))?(?:, at most (\d+) unflushed)?": follows,
+        r"flushed up to (\d+)": flushed,
         r"epoch (-?\d+) ends at (-?\d+)": epoch_ends,
         r"an answer to the leader before: epoch (-?\d+) ends at (-?\d+)": late_epoch_ends,
         r"our histories part: epoch (-?\d+) ends at (-?\d+)": parts,

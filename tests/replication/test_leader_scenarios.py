@@ -8,6 +8,7 @@ import pytest
 
 from strandline.protocol.kinds import BrokerId, Epoch, Incarnation, Offset
 from strandline.replication.effects import (
+    CheckBatch,
     Effects,
     HighWatermarkMoved,
     IsrChanged,
@@ -16,6 +17,7 @@ from strandline.replication.effects import (
     WriteIsr,
 )
 from strandline.replication.leader import Leader, LeaderOptions, Mandate, Membership
+from strandline.replication.profiles import PROFILES
 
 STORIES = sorted((Path(__file__).parent.parent / "scenarios" / "leader").glob("*.txt"))
 ME = BrokerId(1)
@@ -39,6 +41,8 @@ def said(effects: Effects) -> list[str]:
             case IsrChanged(isr, joined, left):
                 change = [f"+{b}" for b in joined] + [f"-{b}" for b in left]
                 lines.append(f"isr is {' '.join(map(str, isr))} ({' '.join(change) or 'as before'})")
+            case CheckBatch(offset):
+                lines.append(f"check the batch at {offset}")
             case StepDown(leader, epoch):
                 lines.append(f"steps down: {leader} leads epoch {epoch}")
             case _:
@@ -50,11 +54,14 @@ class Story:
     """One leader and its clock."""
 
     def __init__(self) -> None:
+        self.log_start = Offset(0)
         self.now = 0.0
         self.membership = Membership(frozenset(map(BrokerId, range(1, 10))))
         self.leader: Leader
 
     def perform(self, event: str) -> list[str]:
+        if event == "who holds what?":
+            return [f"low watermark {self.leader.low_watermark(self.log_start)}"]
         for pattern, method in self.VERBS.items():
             found = re.fullmatch(pattern, event)
             if found:
@@ -62,10 +69,21 @@ class Story:
         raise AssertionError(f"no such event: {event}")
 
     def leads(
-        self, epoch: str, replicas: str, isr: str, version: str, end: str, hw: str, minimum: str, strict: str
-    ) -> Effects:
-        mandate = Mandate(Epoch(int(epoch)), tuple(ids(replicas)), tuple(ids(isr)), int(version))
-        options = LeaderOptions(lag_seconds_max=10.0, strict_min_isr=strict is not None)
+        self, epoch: str, replicas: str, isr: str, version: str, end: str, hw: str, minimum: str, strict: str,
+        profile: str | None, recovering: str | None,
+    ) -> Effects:  # fmt: skip
+        mandate = Mandate(
+            Epoch(int(epoch)),
+            tuple(ids(replicas)),
+            tuple(ids(isr)),
+            int(version),
+            recovering=bool(recovering),
+        )
+        options = LeaderOptions(
+            lag_seconds_max=10.0,
+            strict_min_isr=strict is not None,
+            semantics=PROFILES[profile or "strandline"],
+        )
         self.leader = Leader(
             ME,
             mandate,
@@ -84,6 +102,16 @@ class Story:
     def fetches(self, follower: str, offset: str, incarnation: str | None) -> Effects:
         life = Incarnation(int(incarnation or 1))
         return self.leader.fetched(BrokerId(int(follower)), life, Offset(int(offset)), self.now)
+
+    def begins(self, follower: str, offset: str) -> Effects:
+        progress = self.leader.progress_of(BrokerId(int(follower)))
+        assert progress is not None
+        progress.log_start_offset = Offset(int(offset))
+        return ()
+
+    def begins_itself(self, offset: str) -> Effects:
+        self.log_start = Offset(int(offset))
+        return ()
 
     def passes(self, seconds: str) -> Effects:
         self.now += float(seconds)
@@ -113,9 +141,12 @@ class Story:
 
     VERBS: dict[str, Callable[..., Effects]] = {
         r"1 leads epoch (\d+), replicas ([\d ]+), isr ([\d ]+), version (\d+), log ends at (\d+), "
-        r"watermark (\d+)(?:, min isr (\d+))?(, strictly)?": leads,
+        r"watermark (\d+)(?:, min isr (\d+))?(, strictly)?(?:, under the profile (\S+))?"
+        r"(, recovering)?": leads,
         r"the log ends at (\d+)(?:, safe up to (\d+))?": appends,
         r"(\d+) fetches from (\d+)(?: in its life (\d+))?": fetches,
+        r"(\d+) says that its log begins at (\d+)": begins,
+        r"the log begins at (\d+)": begins_itself,
         r"([\d.]+) s pass": passes,
         r"registered are ([\d ]+)": registered,
         r"the session was interrupted": reconnected,

@@ -119,13 +119,31 @@ def test_a_stopped_process_misses_nothing_and_goes_on() -> None:
 
 def test_a_loss_of_power_is_seen_and_made_up_for() -> None:
     async def story(world: World) -> None:
-        await world._power_loss()
-        assert world.lossy is not None
-        id, before = world.lossy
+        await world.faults.power_loss()
+        assert world.faults.lossy is not None
+        id, before = world.faults.lossy
         world.start(id)
         await world.checks.wait_healed(20)
         assert world.nodes[id].broker.incarnation > before
         await world.workload.finish()
         await world.checks.judge()
+
+    play(story)
+
+
+@pytest.mark.parametrize("id", BROKERS)
+def test_nobody_waits_for_a_broker_that_shuts_down(id: int) -> None:
+    """KAFKA-15021: it had everything a moment ago, but it joins no ISR, so no watermark waits for it."""
+
+    async def story(world: World) -> None:
+        began = world.loop.now
+        await world.loop.spawn(world.hosts[id], world.nodes[id].stop())
+        world.nodes.pop(id)
+        await asyncio.sleep(3.0)
+        assert world.workload.history.longest_gap_s(since_s=began) < 1.2, (
+            "that is a resting producer, at most"
+        )
+        states = [world.checks.states.latest[tp] for tp in world.workload.partitions]
+        assert all(state["leader"] not in (-1, id) and id not in state["isr"] for state in states)
 
     play(story)

@@ -1,6 +1,7 @@
 """What a simulated disk remembers, and what a dead process can still do to it: nothing."""
 
 import contextvars
+from random import Random
 
 import pytest
 
@@ -51,3 +52,31 @@ def test_folders_are_renamed_and_removed_whole() -> None:
     assert disk.listdir("/d") == []
     with pytest.raises(FileNotFoundError):
         disk.open("/nowhere/file", create=True)
+
+
+def test_a_cruel_power_loss_takes_back_what_no_sync_has_made_sure() -> None:
+    outcomes = set()
+    for seed in range(60):
+        disk = SimDisk()
+        disk.mkdir("/d")
+        disk.replace("/d/old", b"safe")
+        file = disk.open("/d/old")
+        file.truncate(2)
+        disk.rename("/d/old", "/d/new")
+        disk.unlink("/d/new")
+        disk.lose_power(0.0, Random(seed))
+        outcomes.add(tuple((name, disk.read(f"/d/{name}")) for name in disk.listdir("/d")))
+    assert outcomes == {(("old", b"safe"),), (("old", b"sa"),), (("new", b"sa"),), ()}, "in their order"
+
+
+def test_what_was_synced_stays_and_brings_along_what_came_before() -> None:
+    for seed in range(30):
+        disk = SimDisk()
+        disk.mkdir("/d/e")
+        file = disk.open("/d/e/log", create=True)
+        file.append([b"safe"])
+        file.sync()
+        disk.sync_dir("/d/e")
+        file.append([b"x" * 500])
+        disk.lose_power(1.0, Random(seed))
+        assert disk.read("/d/e/log").startswith(b"safe")

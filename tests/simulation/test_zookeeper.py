@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -11,13 +11,13 @@ from strandline.controller.registry import (
     Create,
     Delete,
     MultiFailed,
-    NodeExists,
     NoNode,
     NotReached,
     Op,
     Registry,
     RegistryError,
     SetData,
+    Unknown,
 )
 from strandline.controller.zookeeper import KazooRegistry
 from strandline.simulation.loop import SimLoop
@@ -73,37 +73,87 @@ def test_a_cut_off_session_ends_and_its_ephemerals_go() -> None:
     in_world(story)
 
 
-def commands(seed: int, count: int) -> list[list[Op]]:
-    """Writes drawn from few paths and versions, so that they often meet."""
+Command = tuple[str, int, object]  # what, by which of two sessions, and its rest
+SESSIONS = 2
+PATHS = ("/a", "/a/x", "/a/y", "/b", "/b/x")
+
+
+def write(drawn: random.Random) -> Op:
+    path, data = drawn.choice(PATHS), b"%d" % drawn.randrange(100)
+    match drawn.randrange(6):
+        case 0 | 1:
+            return Create(path, data, ephemeral=drawn.random() < 0.3 and path.count("/") == 2)
+        case 2:
+            return SetData(path, data, drawn.randrange(3))
+        case 3:
+            return Delete(path, drawn.randrange(3))
+        case 4:
+            parent = drawn.choice(["/a", "/b"])
+            return Create(f"{parent}/n_", data, ephemeral=drawn.random() < 0.5, sequential=True)
+        case _:
+            return Check(path, drawn.randrange(-1, 3))
+
+
+def commands(seed: int, count: int) -> list[Command]:
+    """Writes, reads with watches and ends of sessions, drawn from few paths, so that they often meet."""
     drawn = random.Random(seed)
-    paths = ["/a", "/a/x", "/a/y", "/b", "/b/x"]
-
-    def op() -> Op:
-        path, data = drawn.choice(paths), b"%d" % drawn.randrange(100)
-        match drawn.randrange(4):
-            case 0:
-                return Create(path, data, ephemeral=drawn.random() < 0.2 and path.count("/") == 2)
-            case 1:
-                return SetData(path, data, drawn.randrange(3))
-            case 2:
-                return Delete(path, drawn.randrange(3))
-            case _:
-                return Check(path, drawn.randrange(-1, 3))
-
-    return [[op() for _ in range(drawn.randint(1, 4))] for _ in range(count)]
+    script: list[Command] = []
+    for _ in range(count):
+        who = drawn.randrange(SESSIONS)
+        kind = drawn.choice(
+            ["multi"] * 4
+            + ["get", "exists", "exists", "exists", "children"]
+            + ["end"] * (drawn.random() < 0.2)
+        )
+        if kind == "multi":
+            script.append((kind, who, [write(drawn) for _ in range(drawn.randint(1, 4))]))
+        else:
+            script.append((kind, who, drawn.choice(PATHS)))
+    return script
 
 
-async def replay(registry: Registry, root: str, script: Sequence[Sequence[Op]]) -> list[object]:
-    """What the registry answers to each write and shows afterwards, without what no two servers share."""
-    answers: list[object] = []
-    for ops in script:
-        moved = [type(op)(**{**_fields(op), "path": root + op.path}) for op in ops]
+class Player:
+    """Plays a script on any kind of registry: what is answered, what there is, which watches have fired."""
+
+    def __init__(self, root: str, connect: Callable[[], Awaitable[Registry]]) -> None:
+        self.root, self.connect = root, connect
+        self.answers: list[object] = []
+        self.fired: list[int] = []  # commands whose watches have fired
+
+    async def play(self, script: Sequence[Command]) -> None:
+        sessions = [await self.connect() for _ in range(SESSIONS)]
+        await sessions[0].multi([Create(self.root, b"")])
+        for number, (kind, who, rest) in enumerate(script):
+            if kind == "end":
+                await sessions[who].close()
+                sessions[who] = await self.connect()
+            else:
+                self.answers.append(await self._ask(sessions[who], number, kind, rest))
+            self.answers.append(await _tree(sessions[0], self.root))
+        for session in sessions:
+            await session.exists(self.root)
+            await session.close()
+
+    async def _ask(self, session: Registry, number: int, kind: str, rest: object) -> object:
         try:
-            answers.append([_common(result, root) for result in await registry.multi(moved)])
+            if kind == "multi":
+                assert isinstance(rest, list)
+                moved = [type(op)(**{**_fields(op), "path": self.root + op.path}) for op in rest]
+                return [_common(result, self.root) for result in await session.multi(moved)]
+            told: object = await getattr(session, kind)(
+                f"{self.root}{rest}", lambda path: self.fired.append(number)
+            )
+            return told if kind == "children" else _version(told)
         except MultiFailed as failed:
-            answers.append([type(error).__name__ for error in failed.results])
-        answers.append(await _tree(registry, root))
-    return answers
+            return [type(error).__name__ for error in failed.results]
+        except RegistryError as error:
+            return type(error).__name__
+
+
+def _version(told: object) -> object:
+    if isinstance(told, tuple) and len(told) == 2:
+        return told[0], told[1].version
+    return getattr(told, "version", told)
 
 
 def _fields(op: Op) -> dict[str, object]:
@@ -126,30 +176,100 @@ async def _tree(registry: Registry, path: str) -> object:
     return (data, stat.version, bool(stat.owner), inside)
 
 
-def test_it_agrees_with_the_real_one(zookeeper: str) -> None:
-    """The same random writes give the same results, errors and trees on both."""
-    script = commands(seed=20, count=150)
+@pytest.mark.parametrize("seed", [20, 21, 22])
+def test_it_agrees_with_the_real_one(zookeeper: str, seed: int) -> None:
+    """The same random commands of two sessions give the same answers, trees and watches on both."""
+    script, root = commands(seed, count=120), f"/differential{seed}"
 
-    async def simulated(loop: SimLoop, server: SimZooKeeper) -> list[object]:
-        registry = SimRegistry(loop, server, 60)
+    async def simulated(loop: SimLoop, server: SimZooKeeper) -> Player:
+        async def connect() -> Registry:
+            registry = SimRegistry(loop, server, 60)
+            await registry.start()
+            return registry
+
+        player = Player(root, connect)
+        await player.play(script)
+        await asyncio.sleep(1)
+        return player
+
+    async def real(watches: int) -> Player:
+        async def connect() -> Registry:
+            registry = KazooRegistry(zookeeper, 10_000)
+            await registry.start()
+            return registry
+
+        player = Player(root, connect)
+        await player.play(script)
+        async with asyncio.timeout(10):
+            while len(player.fired) < watches:
+                await asyncio.sleep(0.01)
+        return player
+
+    expected = in_world(simulated)
+    assert isinstance(expected, Player)
+    found = asyncio.run(real(len(expected.fired)))
+    assert found.answers == expected.answers
+    assert sorted(found.fired) == sorted(expected.fired)
+    assert len(expected.fired) > 1, "the script makes watches fire"
+    kinds = {name for answer in found.answers if isinstance(answer, list) for name in answer}
+    assert {error.__name__ for error in (NoNode, NotReached)} <= kinds, "and things fail"
+
+
+def test_a_server_that_lags_shows_what_was_and_then_tells_of_the_change() -> None:
+    async def story(loop: SimLoop, server: SimZooKeeper) -> None:
+        server.clock, server.defer = loop.time, loop.call_soon
+        writer, reader = SimRegistry(loop, server, 60), SimRegistry(loop, server, 60)
+        await writer.start()
+        await reader.start()
+        await writer.multi([Create("/a", b"old")])
+        await asyncio.sleep(2)
+        reader.lag_s = 0.5
+        await writer.multi([SetData("/a", b"new", 0)])
+        changed: list[str] = []
+        data, stat = await reader.get("/a", changed.append)
+        assert (data, stat.version) == (b"old", 0)
+        await asyncio.sleep(0.1)
+        assert changed == ["/a"]
+        assert (await reader.get("/a"))[0] == b"new", (
+            "nobody is told of a change and then shown what was before"
+        )
+
+    in_world(story)
+
+
+@pytest.mark.parametrize(("loses", "value"), [(True, b"1"), (False, b"2")])
+def test_what_is_asked_on_a_lost_connection_may_be_carried_out_later(loses: bool, value: bytes) -> None:
+    async def story(loop: SimLoop, server: SimZooKeeper) -> None:
+        registry = SimRegistry(loop, server, 6)
         await registry.start()
-        await registry.multi([Create("/differential", b"")])
-        return await replay(registry, "/differential", script)
+        await registry.multi([Create("/a", b"1")])
+        asked = asyncio.ensure_future(registry.multi([SetData("/a", b"2", 0)]))
+        await asyncio.sleep(0)
+        registry.lose_connection(1.0, loses=loses)
+        with pytest.raises(Unknown):
+            await asked
+        assert server.nodes["/a"].data == b"1"
+        await asyncio.sleep(3)
+        assert server.nodes["/a"].data == value
+        assert registry.connected
 
-    async def real() -> list[object]:
-        registry = KazooRegistry(zookeeper, 10_000)
+    in_world(story)
+
+
+def test_a_session_may_end_early_or_late() -> None:
+    async def story(loop: SimLoop, server: SimZooKeeper) -> None:
+        registry, other = SimRegistry(loop, server, 2), SimRegistry(loop, server, 60)
         await registry.start()
-        try:
-            await registry.multi([Create("/differential", b"")])
-            return await replay(registry, "/differential", script)
-        finally:
-            await registry.close()
+        await other.start()
+        await registry.multi([Create("/me", b"", ephemeral=True)])
+        registry.lose_session()
+        assert "/me" not in server.nodes
+        await asyncio.sleep(1)
+        assert registry.generation == 2
+        await registry.multi([Create("/me", b"", ephemeral=True)])
+        server.grace_s = 100.0
+        registry.lose_connection(50.0, loses=True)
+        await asyncio.sleep(30)
+        assert "/me" in server.nodes
 
-    expected = asyncio.run(real())
-    assert in_world(simulated) == expected
-    kinds = {
-        name for answer in expected if isinstance(answer, list) for name in answer if isinstance(name, str)
-    }
-    for error in (NodeExists, NoNode, NotReached):
-        assert error.__name__ in kinds, "the script reaches every kind of outcome"
-    assert issubclass(NodeExists, RegistryError)
+    in_world(story)

@@ -8,6 +8,7 @@ import pytest
 from strandline.protocol.batches import read_header, stamp
 from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
+from strandline.storage.condemned import Deletion
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import RealDisk
 from strandline.storage.log import Log
@@ -72,6 +73,17 @@ class Place:
         self.logs = self._open(clean)
         self.log = self.logs.logs[T0]
         return self.log
+
+    def retain(self, high_watermark: int) -> int:
+        """A retention pass over the log; how many segments it took away."""
+        return self.logs.retire(self.log, high_watermark, 1000)
+
+    def purge(self, after_s: float = 1e6) -> None:
+        """Delete what has been condemned, as of so many seconds later."""
+        due = self.logs.condemned.due
+        deletion = Deletion(self.disk, due(0.0) + due(after_s))
+        while deletion:
+            deletion.step(lambda: 0.0)
 
     def file(self, name: str) -> Path:
         return Path(self.root) / "t-0" / name

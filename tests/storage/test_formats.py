@@ -60,6 +60,13 @@ def test_offset_checkpoint(tmp_path: Path) -> None:
     assert checkpoints.read_offsets(DISK, path + ".none") == {}
 
 
+def test_a_checkpoint_that_kafka_has_made_but_not_written_has_no_entries(tmp_path: Path) -> None:
+    path = tmp_path / "cleaner-offset-checkpoint"
+    path.touch()
+    assert checkpoints.read_offsets(DISK, str(path)) == {}
+    assert checkpoints.read_epochs(DISK, str(path)) is None  # to be built from the batches
+
+
 def test_leader_epoch_checkpoint(tmp_path: Path) -> None:
     path = str(tmp_path / "leader-epoch-checkpoint")
     checkpoints.write_epochs(DISK, path, [(0, 0), (1, 50)], sync=True)
@@ -71,7 +78,6 @@ def test_leader_epoch_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"0\n",
         b"1\n0\n",
         b"0\n2\nt 0 1\n",
@@ -96,7 +102,7 @@ def test_partition_metadata(tmp_path: Path) -> None:
     path = str(tmp_path / "partition.metadata")
     topic_id = UUID("01020304-0506-0708-090a-0b0c0d0e0fff")
     checkpoints.write_partition_metadata(DISK, path, topic_id)
-    assert Path(path).read_bytes() == b"version: 0\ntopic_id: AQIDBAUGBwgJCgsMDQ4P_w\n"
+    assert Path(path).read_bytes() == b"version: 0\ntopic_id: AQIDBAUGBwgJCgsMDQ4P_w"
     assert checkpoints.read_partition_metadata(DISK, path) == topic_id
 
 

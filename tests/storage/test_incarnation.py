@@ -3,14 +3,17 @@
 import errno
 import stat
 from pathlib import Path
+from threading import Event, Thread
 from uuid import UUID
 
 import pytest
 
+from strandline.protocol.kinds import TopicPartition
 from strandline.storage.disk import DirectoryLocked, RealDisk
 from strandline.storage.incarnation import Incarnations, Verdict, WrongDirectory
 
 from .conftest import T0
+from .faulty_disk import FaultyDisk
 
 DISK = RealDisk()
 
@@ -50,6 +53,24 @@ def test_a_clean_stop_is_believed_once(tmp_path: Path) -> None:
     state = load(tmp_path, boot="other")
     assert not state.clean
     assert state.verdict(4, known).intact_since == 5, "killed while loading, in another boot than the data's"
+    state.release()
+
+
+@pytest.mark.parametrize(("mode_then", "mode_now", "intact"), [(False, True, False), (True, False, True)])
+def test_after_a_power_loss_the_mode_of_the_run_before_counts(
+    tmp_path: Path, mode_then: bool, mode_now: bool, intact: bool
+) -> None:
+    state = load(tmp_path)
+    state.write(Verdict(4, 2), flush_mode=mode_then)
+    known = dir_ids(state)
+    state.release()
+    state = load(tmp_path, boot="other")
+    verdict = state.verdict(4, known)
+    assert verdict.intact_since == (2 if intact else 5)
+    state.write(verdict, flush_mode=mode_now)
+    state.release()
+    state = load(tmp_path, boot="a third one")
+    assert state.verdict(5, known).intact_since == (verdict.intact_since if mode_now else 6)
     state.release()
 
 
@@ -157,4 +178,103 @@ def test_a_note_is_written_wherever_it_can_be(tmp_path: Path) -> None:
     state.disk = HalfBroken(str(tmp_path))
     with pytest.raises(OSError):
         state.note_doubt(T0, "nobody can write it down")
+    state.release()
+
+
+def test_a_directory_that_cannot_be_used_is_offline_and_takes_the_proof_away(tmp_path: Path) -> None:
+    state = load(tmp_path)
+    state.write(Verdict(4, 2), flush_mode=False)
+    state.mark_clean()
+    known = dir_ids(state)
+    state.release()
+    disk = FaultyDisk()
+    fault = disk.fail("lock", f"{tmp_path}/d1/*", errno.EROFS)
+    state = Incarnations.load(disk, [str(tmp_path / name) for name in ("d0", "d1")], "boot")
+    state.identify(1, "cluster", lambda: UUID(int=9))
+    assert state.dirs == [str(tmp_path / "d0")] and list(state.offline) == [str(tmp_path / "d1")]
+    assert state.clean, "the one that is left was closed"
+    verdict = state.verdict(4, known)
+    assert not verdict.intact
+    state.write(verdict, flush_mode=False)
+    state.mark_clean()
+    state.release()
+    disk.heal(fault)
+    state = load(tmp_path)
+    assert not state.verdict(5, dir_ids(state)).intact, "what it missed meanwhile it does not hold"
+    state.release()
+
+
+def test_the_last_directory_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    disk.fail("lock", f"{tmp_path}/*", errno.EACCES)
+    with pytest.raises(PermissionError):
+        Incarnations.load(disk, [str(tmp_path / name) for name in ("d0", "d1")], "boot")
+
+
+def test_a_directory_whose_properties_cannot_be_read_is_offline(tmp_path: Path) -> None:
+    load(tmp_path).release()
+    disk = FaultyDisk()
+    disk.fail("read", f"{tmp_path}/d0/meta.properties")
+    state = Incarnations.load(disk, [str(tmp_path / name) for name in ("d0", "d1")], "boot")
+    state.identify(1, "cluster", lambda: UUID(int=9))
+    assert state.dirs == [str(tmp_path / "d1")]
+    assert state.previous_session() is None
+    state.save_session(1, b"p")
+    assert state.previous_session() is not None
+    state.release()
+
+
+class Slow(RealDisk):
+    """Its first write waits until the second one wants to begin, or long enough to see that it does not."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.second = Event()
+
+    def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
+        self.writes += 1
+        if self.writes > 1:
+            self.second.set()
+        self.second.wait(0.2)
+        super().replace(path, data, sync, mode)
+
+
+def test_doubts_noted_by_two_threads_at_once_are_both_on_the_medium(tmp_path: Path) -> None:
+    state = load(tmp_path, count=1)
+    state.write(Verdict(4, 2), flush_mode=False)
+    known = dir_ids(state)
+    state.disk = Slow()
+    threads = [Thread(target=state.note_doubt, args=(TopicPartition("t", number),)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    state.release()
+    state = load(tmp_path, count=1)
+    assert state.verdict(4, known) == Verdict(5, 2, {"t-0": 5, "t-1": 5})
+    state.release()
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"version":0,"brokerEpoch":-1}', b'{"version":0,"brokerEpoch":3}', b""]
+)
+def test_after_another_program_nothing_is_remembered(tmp_path: Path, content: bytes) -> None:
+    """Kafka 3.9 writes -1 where we write our incarnation; before 3.7 its marker was empty."""
+    state = load(tmp_path)
+    state.write(Verdict(4, 2), flush_mode=True)
+    state.mark_clean()
+    known = dir_ids(state)
+    state.release()
+    (tmp_path / "d1" / ".kafka_cleanshutdown").write_bytes(content)
+    for _ in range(2):  # a start that is killed before it registers has not believed it either
+        state = load(tmp_path)
+        assert not state.clean and not state.same_boot
+        assert state.verdict(4, known).intact_since == 5
+        state.release()
+    state = load(tmp_path)
+    state.write(state.verdict(4, known), flush_mode=False)
+    state.mark_clean()
+    state.release()
+    state = load(tmp_path)
+    assert state.clean and state.verdict(5, known) == Verdict(6, 5)
     state.release()

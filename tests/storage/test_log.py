@@ -14,7 +14,6 @@ from strandline.protocol.primitives import Buffer
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import DiskFailed, DiskFull, File, RealDisk
 from strandline.storage.log import CorruptBatch, OffsetGap
-from strandline.storage.segment import Segment
 
 from .conftest import START_MS, T0, Place, make_batch, put
 
@@ -99,7 +98,7 @@ def test_a_follower_refuses_what_does_not_continue_its_log(place: Place) -> None
         (OffsetGap, make_batch(b"b", base=0, epoch=3)),
         (CorruptBatch, make_batch(b"b", base=1, epoch=2)),
         (CorruptBatch, make_batch(b"b", base=1, epoch=9)),
-        (CorruptBatch, good + flipped),
+        (CorruptBatch, flipped),
         (CorruptBatch, bytearray(100)),
     ):
         before = place.file("00000000000000000000.log").read_bytes()
@@ -108,6 +107,30 @@ def test_a_follower_refuses_what_does_not_continue_its_log(place: Place) -> None
         assert place.log.end_offset == 1
         assert place.file("00000000000000000000.log").read_bytes() == before
     assert place.log.append_replicated(memoryview(good + flipped[:65])) == len(good)
+
+
+@pytest.mark.parametrize("bad", ["flipped", "gap", "epoch", "nothing"])
+def test_a_follower_takes_the_good_part_of_a_run_and_refuses_the_rest(place: Place, bad: str) -> None:
+    good, rest = make_batch(b"a", base=0, epoch=3), make_batch(b"b", base=1, epoch=3)
+    match bad:
+        case "flipped":
+            rest[-1] ^= 1
+        case "gap":
+            rest = make_batch(b"b", base=2, epoch=3)
+        case "epoch":
+            rest = make_batch(b"b", base=1, epoch=2)
+        case _:
+            rest = bytearray(100)
+    assert place.log.append_replicated(memoryview(good + rest + make_batch(b"c", base=2, epoch=3))) == len(
+        good
+    )
+    assert everything_in(place) == bytes(good)
+    with pytest.raises((CorruptBatch, OffsetGap)):
+        place.log.append_replicated(memoryview(rest))
+
+
+def everything_in(place: Place) -> bytes:
+    return place.file("00000000000000000000.log").read_bytes()
 
 
 def test_gaps_are_taken_once_a_topic_was_compacted(place: Place) -> None:
@@ -156,26 +179,6 @@ def test_a_restart_begins_at_the_leaders_start(place: Place) -> None:
     assert put(place.log, b"x", epoch=3) == 500
 
 
-def test_a_flush_that_was_overtaken_by_a_cut_claims_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(place.log, b"a")
-    put(place.log, b"b")
-    sync = Segment.sync
-
-    def cut_meanwhile(segment: Segment) -> None:
-        sync(segment)
-        place.log.truncate_to(1)
-        put(place.log, b"c")
-
-    monkeypatch.setattr(Segment, "sync", cut_meanwhile)
-    place.log.flush()
-    assert place.log.flushed_offset == 0
-    monkeypatch.undo()
-    place.log.flush()
-    assert place.log.flushed_offset == 2
-
-
 def test_sealed_segments_are_opened_and_let_go(tmp_path: Path) -> None:
     place = Place(tmp_path, segment_bytes=200, sealed_open_max=2)
     for _ in range(20):
@@ -204,6 +207,9 @@ class FaultyFile:
         if self.disk.fault:
             raise OSError(self.disk.fault, "injected")
         self.file.sync()
+
+    def share(self) -> File:
+        return FaultyFile(self.file.share(), self.disk)  # type: ignore[return-value]
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.file, name)
@@ -257,18 +263,6 @@ def test_a_failing_disk_takes_no_more_appends(tmp_path: Path) -> None:
     assert not place.logs.close(), "no clean marker after this"
 
 
-def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
-    place = FaultyPlace(tmp_path)
-    put(place.log, b"a")
-    place.disk.fault = errno.EIO  # type: ignore[attr-defined]
-    with pytest.raises(DiskFailed):
-        place.log.flush()
-    place.disk.fault = 0  # type: ignore[attr-defined]
-    assert place.log.failed
-    assert place.log.flushed_offset == 0
-    place.die()
-
-
 def test_removal_renames_at_once(place: Place) -> None:
     from uuid import UUID
 
@@ -276,38 +270,10 @@ def test_removal_renames_at_once(place: Place) -> None:
     path = place.logs.remove(T0, UUID(int=7))
     assert path.endswith("/t-0.00000000000000000000000000000007-delete")
     assert place.logs.get(T0) is None
-    place.logs.purge()
+    place.purge()
     assert not Path(path).exists()
     assert place.logs.create(T0, UUID(int=8), TopicConfig.of(StorageConfig())).end_offset == 0
-    assert place.file("partition.metadata").read_bytes() == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAACA\n"
-
-
-def test_retention_takes_old_segments_and_their_files_go_later(place: Place) -> None:
-    for n in range(12):
-        put(place.log, b"x" * 200, at=START_MS + n)
-    segments = [segment.base_offset for segment in place.log.segments]
-    assert len(segments) > 2
-    place.log.configure(TopicConfig.from_names({"retention.ms": "1000"}, place.config))
-    place.clock.now = START_MS + 500
-    assert place.logs.retention_pass({T0: 12}) == []
-    place.clock.now = START_MS + 1006
-    renamed = place.logs.retention_pass({T0: 12})
-    assert renamed
-    assert place.log.start_offset in segments
-    assert place.log.start_offset <= 6
-    assert all(path.endswith(".deleted") and Path(path).exists() for path in renamed)
-    place.logs.purge(renamed)
-    assert not any(Path(path).exists() for path in renamed)
-    place.clock.now = START_MS + 5000
-    place.logs.retention_pass({T0: 11})
-    assert place.log.start_offset < 11, "never above the watermark"
-    place.logs.retention_pass({T0: 12})
-    assert (place.log.start_offset, place.log.end_offset) == (12, 12)
-    place.logs.checkpoint_recovery_points()
-    place.die()
-    log = place.start()
-    assert (log.start_offset, log.end_offset) == (12, 12)
-    assert place.doubts == []
+    assert place.file("partition.metadata").read_bytes() == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAACA"
 
 
 def test_a_checkpoint_that_is_being_written_does_not_outlive_a_cut(

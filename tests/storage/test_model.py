@@ -1,141 +1,326 @@
-"""A log against a plain list: whatever is done to both, they answer the same. kill -9 included."""
+"""A log against plain lists: whatever is done to both, they answer the same.
+
+Crashes included: kill -9 loses nothing that was appended, a power loss nothing that was flushed.
+"""
 
 import shutil
 import tempfile
+from errno import ENOSPC
 from pathlib import Path
+from random import Random
+from typing import Any
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from strandline.protocol.batches import headers, read_header
-from strandline.protocol.records import iterate
+from strandline.protocol.compression import Codec
+from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
+from strandline.storage.cleaning.clean import clean
+from strandline.storage.cleaning.job import Cleaned, Done
+from strandline.storage.cleaning.plan import LogFacts, dirt
+from strandline.storage.disk import DiskFailed, DiskFull
+from strandline.storage.segment import LOG
 
-from .conftest import START_MS, Place, make_batch, put
+from .cleaner_model import compacted, decode
+from .conftest import START_MS, T0
+from .log_model import Entry, entries_of, facts_of, read_all
+from .log_rig import KEYS, LogRig, Spec, batches, offsets
 
-Entry = tuple[int, int, int, bytes]  # base offset, next offset, newest timestamp, bytes
 
+class LogMachine(LogRig):
+    """One log of a broker that has no other."""
 
-class LogMachine(RuleBasedStateMachine):
-    """The model is the list of batches that the log should hold."""
+    @initialize(
+        real=st.sampled_from([False, False, True]),
+        tail=st.booleans(),
+        interval=st.sampled_from([0, 100, 1000]),
+        compact=st.booleans(),
+    )
+    def begin(self, real: bool, tail: bool, interval: int, compact: bool) -> None:
+        if real:
+            memory = Path("/dev/shm")
+            self.directory = tempfile.mkdtemp(prefix="model-", dir=memory if memory.is_dir() else None)
+        self.set_up(tail, interval, compact)
 
-    def __init__(self) -> None:
-        super().__init__()
-        memory = Path("/dev/shm")
-        self.root = Path(
-            tempfile.mkdtemp(prefix="strandline-model-", dir=memory if memory.is_dir() else None)
-        )
-        self.batches: list[Entry] = []
-        self.views: list[tuple[bytes, object]] = []
-        self.epoch = 0
+    # -- records come
 
-    @initialize(tail=st.booleans(), interval=st.sampled_from([0, 100, 1000]))
-    def begin(self, tail: bool, interval: int) -> None:
-        self.tail = tail
-        self.place = Place(self.root / "d", segment_bytes=700, index_interval_bytes=interval)
-        self.log.keep_tail = tail
+    @rule(spec=batches)
+    def append(self, spec: Spec) -> None:
+        batch, epoch = self.next_batch(spec)
+        header = read_header(batch)
+        assert self.log.producers.check(header) is None
+        assert self.log.append(memoryview(bytearray(batch)), header, epoch, START_MS) == self.model.end
+        self.model.append(bytes(batch))
 
-    @property
-    def log(self):  # type: ignore[no-untyped-def]
-        return self.place.log
-
-    @property
-    def end(self) -> int:
-        return self.batches[-1][1] if self.batches else self.log.start_offset
-
-    @rule(count=st.integers(1, 4), size=st.integers(0, 120), late=st.integers(-50, 50), step=st.booleans())
-    def append(self, count: int, size: int, late: int, step: bool) -> None:
-        self.epoch += step
-        at = START_MS + late
-        base = put(self.log, *[b"v" * size] * count, at=at, epoch=self.epoch)
-        assert base == self.end
-        stored = bytes(make_batch(*[b"v" * size] * count, at=at, base=base, epoch=self.epoch))
-        self.batches.append((base, base + count, at + count - 1, stored))
-
-    @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=6), size=st.integers(0, 300))
-    def replicate(self, counts: list[int], size: int) -> None:
+    @rule(specs=st.lists(batches, min_size=1, max_size=6), gap=st.sampled_from([0, 0, 3]))
+    def replicate(self, specs: list[Spec], gap: int) -> None:
         run = bytearray()
-        for count in counts:
-            base = self.end
-            batch = make_batch(*[b"r" * size] * count, base=base, epoch=self.epoch)
-            self.batches.append((base, base + count, START_MS + count - 1, bytes(batch)))
+        for place, spec in enumerate(specs):
+            if place == 1 and self.log.gaps_allowed:
+                self.model.end += gap
+            batch, _ = self.next_batch(spec)
+            self.model.append(bytes(batch))
             run += batch
         assert self.log.append_replicated(memoryview(run + b"torn")) == len(run)
 
-    @precondition(lambda self: self.batches)
-    @rule(data=st.data(), bytes_max=st.sampled_from([0, 1, 100, 300, 1000, 10000]), one=st.booleans())
-    def read(self, data: st.DataObject, bytes_max: int, one: bool) -> None:
-        offset = data.draw(st.integers(self.log.start_offset, self.end))
-        end = data.draw(st.integers(self.log.start_offset, self.end + 1))
+    @rule(spec=batches, keep=st.integers(0, 200))
+    def append_on_a_full_disk(self, spec: Spec, keep: int) -> None:
+        batch, epoch = self.next_batch({**spec, "step": not self.model.epochs})
+        if not self.model.epochs:
+            self.model.begin_epoch(epoch, self.model.end)  # noted before the first record
+        self.model.ever |= facts_of(entries_of(bytes(batch)))  # a power loss may bring it back
+        fault = self.disk.fail("append", "*.log", ENOSPC, keep=keep)
+        with pytest.raises(DiskFull):
+            self.log.append(memoryview(batch), read_header(batch), epoch, START_MS)
+        self.disk.heal(fault)
+
+    # -- and are read
+
+    @precondition(lambda self: self.model.served)
+    @rule(
+        at=offsets, upto=offsets, bytes_max=st.sampled_from([0, 1, 100, 300, 1000, 10000]), one=st.booleans()
+    )
+    def read(self, at: float, upto: float, bytes_max: int, one: bool) -> None:
+        offset, end = self.offset(at), self.offset(upto) + 1
         slices = self.log.read(offset, bytes_max, end, one)
         got = bytes(slices)
-        wanted = [b for b in self.batches if b[1] > offset and b[0] < end] if offset < end else []
-        whole = b"".join(b[3] for b in wanted)
-        assert whole.startswith(got)
+        wanted = self.between(self.model.served, offset, end)
+        uncleaned = self.between(self.model.lineage, offset, end)  # as the tail in memory still has them
+        assert any(b"".join(e.data for e in each).startswith(got) for each in (wanted, uncleaned))
         assert sum(h.size for _, h in headers(got)) == len(got), "whole batches only"
-        if wanted and (one or len(wanted[0][3]) <= bytes_max):
+        if wanted and one:
             assert got, "what is there is given"
-        assert len(got) <= max(bytes_max, len(wanted[0][3]) if wanted and one else 0)
+        assert len(got) <= max(bytes_max, entries_of(got)[0].header.size if one and got else 0)
         self.views.append((got, slices))
 
-    @precondition(lambda self: self.batches)
-    @rule(data=st.data())
-    def find_timestamp(self, data: st.DataObject) -> None:
-        ms = START_MS + data.draw(st.integers(-60, 60))
-        end = data.draw(st.integers(self.log.start_offset, self.end))
-        records = [r for b in self.batches for r in iterate(b[3])]
-        found = self.log.find_timestamp(ms, end)
-        wanted = next((r for r in records if r.timestamp >= ms and r.offset < end), None)
-        assert (found and found[:2]) == (wanted and (wanted.timestamp, wanted.offset))
-        newest = self.log.latest_timestamp(self.end)
-        assert newest is not None
-        assert newest[0] == max(r.timestamp for r in records)
+    @staticmethod
+    def between(entries: list[Entry], offset: int, end: int) -> list[Entry]:
+        return [e for e in entries if e.next > offset and e.base < end] if offset < end else []
 
-    @rule(data=st.data())
-    def truncate(self, data: st.DataObject) -> None:
-        offset = data.draw(st.integers(self.log.start_offset, self.end + 2))
+    @rule(late=st.integers(-60, 60), upto=offsets)
+    def find_timestamp(self, late: int, upto: float) -> None:
+        ms, end = START_MS + late, self.offset(upto)
+        found = self.log.find_timestamp(ms, end)
+        wanted = next((r for r in self.model.records if r.timestamp >= ms and r.offset < end), None)
+        assert (found and found[:2]) == (wanted and (wanted.timestamp, wanted.offset))
+        newest = self.log.latest_timestamp(self.model.end)
+        times = [r.timestamp for r in self.model.records]
+        if newest is not None:
+            assert newest[0] == max(times)
+        else:  # the newest may lie before the start, its segment still here, or have been compacted away
+            assert not times or self.model.start > self.log.segments[0].base_offset or self.compact
+
+    # -- records go
+
+    @rule(at=offsets)
+    def truncate(self, at: float) -> None:
         generation = self.log.generation
+        offset = self.model.behind_a_batch(self.offset(at * 1.1))
         self.log.truncate_to(offset)
-        self.batches = [b for b in self.batches if b[1] <= offset]
+        self.model.cut(offset)
         assert self.log.generation == generation + 1
+
+    @rule(at=st.floats(0, 2))
+    def restart(self, at: float) -> None:
+        if at > 1.7:
+            offset = self.offset(at)
+            self.log.restart_at(offset)
+            self.model.restart(offset)
 
     @rule()
     def roll(self) -> None:
         self.log.roll(START_MS)
 
-    @rule(torn=st.integers(0, 200))
-    def die_while_writing(self, torn: int) -> None:
-        self.place.die()
-        batch = make_batch(b"never acknowledged" * 20, base=self.end, epoch=self.epoch)
-        path = Path(self.log.segments[-1].path(".log"))
-        path.write_bytes(path.read_bytes() + batch[: min(torn, len(batch) - 1)])
-        self.place.start().keep_tail = self.tail
-        assert self.place.doubts == []
+    @rule(at=offsets)
+    def move_start(self, at: float) -> None:
+        self.log.move_start(self.offset(at))
+        self.model.move_start(self.offset(at))
 
-    @rule(flush=st.booleans())
-    def stop_and_start(self, flush: bool) -> None:
-        if flush:
-            self.log.flush()
-            assert self.log.flushed_offset == self.end
-        self.place.stop()
-        self.place.start(clean=True).keep_tail = self.tail
-        assert self.place.doubts == []
+    @rule(count=st.integers(1, 4), at_once=st.booleans())
+    def retire(self, count: int, at_once: bool) -> None:
+        gone = self.log.retire(min(count, len(self.log.segments)), START_MS)
+        for path in gone if at_once else ():
+            self.disk.unlink(path)
+        self.forget_retired()
 
-    @invariant()
-    def same_end(self) -> None:
-        if hasattr(self, "place"):
-            assert self.log.end_offset == self.end
+    def forget_retired(self) -> None:
+        first = self.log.segments[0].base_offset
+        self.model.move_start(first)
+        self.model.entries = [entry for entry in self.model.entries if entry.base >= first]
 
-    @invariant()
-    def epochs_are_those_of_the_batches(self) -> None:
-        if not hasattr(self, "place"):
+    # -- compaction
+
+    @precondition(lambda self: self.compact and len(self.log.segments) > 1)
+    @rule(swaps_max=st.sampled_from([0, 1, 99, 99]), synced=st.booleans())
+    def clean(self, swaps_max: int, synced: bool) -> None:
+        log, cleaned = self.log, self.logs.cleaned
+        facts = LogFacts(
+            log.segments, log.start_offset, log.end_offset, log.end_offset, cleaned.get(T0), log.config
+        )
+        found, cuts = dirt(facts, START_MS), cleaned.cuts(T0)
+        if not found.dirty_bytes:
             return
-        wanted: list[tuple[int, int]] = []
-        for base, _, _, stored in self.batches:
-            epoch = read_header(stored).leader_epoch
-            if not wanted or wanted[-1][0] != epoch:
-                wanted.append((epoch, base))
-        assert self.log.epochs.entries == wanted
+        if cleaned.get(T0) is None:
+            cleaned.note(T0, found.first_dirty, cuts)
+        job = self.job(found.first_dirty, found.upper)
+        kept, end = compacted(self.task(job))
+        for number, report in enumerate(clean(self.disk, job, lambda nbytes: None)):
+            if number >= swaps_max:
+                return
+            if isinstance(report, Cleaned):
+                after = [
+                    *(s.base_offset for s in log.segments if s.base_offset > report.bases[-1]),
+                    job.upper,
+                ][0]
+                self.disk_forget(log.replace(report.bases))
+                if synced:
+                    self.disk.sync_dir(log.directory)
+                self.adopt_cleaned(kept, report.bases[0], after)
+            else:
+                assert isinstance(report, Done) and report.end_offset == end
+                cleaned.note(T0, end, cuts)
+
+    def disk_forget(self, paths: list[str]) -> None:
+        for path in paths:
+            self.disk.unlink(path)
+
+    def adopt_cleaned(self, kept: list[Any], low: int, high: int) -> None:
+        """What stands now between these offsets must be what the model of the cleaner keeps."""
+        segments = [s for s in self.log.segments if low <= s.base_offset < high]
+        data = b"".join(self.disk.read(segment.path(LOG)) for segment in segments)
+        assert decode(data) == [batch for batch in kept if low <= batch.base_offset < high]
+        before = [e for e in self.model.entries if e.base < low]
+        self.model.entries = [*before, *entries_of(data), *(e for e in self.model.entries if e.base >= high)]
+        self.model.certain = False  # a snapshot goes with its segment, and so may a batch
+
+    # -- what lasts
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        self.model.flushed = self.model.end
+        assert self.log.flushed_offset == self.model.end
+
+    @rule(sealed=st.booleans())
+    def begin_flush(self, sealed: bool) -> None:
+        self.flushing.append((self.log.begin_flush(sealed), self.log.generation))
+
+    @precondition(lambda self: self.flushing)
+    @rule()
+    def end_flush(self) -> None:
+        flush, generation = self.flushing.pop(0)
+        flush.run()
+        self.log.end_flush(flush)
+        if generation == self.log.generation:
+            self.model.flushed = max(self.model.flushed, flush.end)
+        assert self.log.flushed_offset == self.model.flushed
+
+    @rule(at=offsets)
+    def checkpoint(self, at: float) -> None:
+        self.logs.checkpoint_recovery_points()
+        self.logs.checkpoint_high_watermarks({T0: self.offset(at)})
+
+    @rule()
+    def a_sync_fails(self) -> None:
+        with pytest.raises(DiskFailed):
+            fault = self.disk.fail("sync", "*.log")
+            self.log.flush()
+        self.disk.heal(fault)
+        with pytest.raises(DiskFailed):
+            self.append_anything()
+        self.die(torn=0)
+
+    # -- and ends
+
+    @rule(torn=st.integers(0, 200))
+    def die(self, torn: int) -> None:
+        """kill -9, in the middle of a write."""
+        self.logs.close(clean=False)
+        if torn and self.model.epochs:
+            spec = {"keys": KEYS, "size": 300, "late": 0, "codec": Codec.NONE, "producer": -1, "step": False}
+            batch, _ = self.next_batch(spec)
+            self.disk.inner.open(self.log.segments[-1].path(LOG)).append([batch[:torn]])
+        self.open(clean=False)
+        self.opened_whole()
+
+    @rule(power=st.booleans())
+    def stop_and_start(self, power: bool) -> None:
+        assert self.logs.close()
+        if power and self.directory is None:
+            self.simulated.lose_power(0.0, Random(1))
+            self.model.certain = False  # snapshots are not synced
+        self.open(clean=True)
+        self.opened_whole()
+
+    def opened_whole(self) -> None:
+        """Nothing is lost, and nobody says so."""
+        assert self.doubts == []
+        (cost,) = self.logs.recovered
+        assert not cost.lost and not cost.aside
+        self.forgot = self.forgot or self.log.start_offset < self.model.start
+        if self.forgot or self.model.start == self.model.end:
+            # where the log begins had not been written down; its epochs since then may be known or not
+            self.model.start, self.model.epochs = self.log.start_offset, list(self.log.epochs.entries)
+        else:
+            self.model.epochs = [entry for entry in self.model.epochs if entry[1] < self.model.end]
+        self.model.flushed = self.model.end
+        self.the_same()
+        self.model.take_producers(self.log)
+        found = read_all(self.log)
+        assert facts_of(found) == facts_of(self.model.served)
+        self.model.check_epochs(self.log, found)
+        self.indexes_tell_of_batches()
+
+    @precondition(lambda self: self.directory is None)
+    @rule(keep=st.sampled_from([0.0, 0.3, 1.0]), seed=st.integers(0, 1 << 16))
+    def lose_power(self, keep: float, seed: int) -> None:
+        self.simulated.lose_power(keep, Random(seed))
+        self.open(clean=False, same_boot=False)
+        self.views.clear()
+        self.model.adopt(self.log)
+        self.indexes_tell_of_batches()
+        watermark = read_offsets(self.disk, f"{self.root}/{HIGH_WATERMARKS}").get(T0, 0)  # type: ignore[arg-type]
+        assert watermark <= self.log.end_offset or self.doubts, (
+            "committed records are gone, and nobody says so"
+        )
+        self.logs.checkpoint_high_watermarks({})
+
+    @rule()
+    def indexes_tell_of_batches(self) -> None:
+        for segment in self.log.segments:
+            base, at = segment.base_offset, dict(segment.headers())
+            for relative, position in zip(segment.index.offsets, segment.index.positions, strict=True):
+                assert at[position].last_offset == base + relative
+            for relative, time in zip(segment.times.offsets, segment.times.times, strict=True):
+                (header,) = (h for h in at.values() if h.base_offset <= base + relative <= h.last_offset)
+                assert header.max_timestamp == time
+
+    # -- always
+
+    @invariant()
+    def the_same(self) -> None:
+        if hasattr(self, "logs"):
+            log, model = self.log, self.model
+            assert (log.start_offset, log.end_offset) == (model.start, model.end)
+            assert log.epochs.entries == model.epochs
+            assert log.flushed_offset == model.flushed
+            model.check_producers(log)
+
+    @invariant()
+    def checkpoints_promise_nothing_that_is_not_there(self) -> None:
+        if hasattr(self, "logs"):
+            for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
+                path = f"{self.root}/{name}"
+                assert read_offsets(self.disk, path).get(T0, 0) <= self.log.end_offset  # type: ignore[arg-type]
 
     @invariant()
     def what_was_read_never_changes(self) -> None:
@@ -143,10 +328,22 @@ class LogMachine(RuleBasedStateMachine):
             assert bytes(slices) == copy  # type: ignore[call-overload]
 
     def teardown(self) -> None:
-        if hasattr(self, "place"):
-            self.place.die()
-        shutil.rmtree(self.root)
+        if hasattr(self, "logs"):
+            self.logs.close(clean=False)
+        if self.directory is not None:
+            shutil.rmtree(self.directory)
 
 
-TestLog = LogMachine.TestCase
-TestLog.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, database=None)
+def run(**how: Any) -> None:
+    profile = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck), **how)
+    run_state_machine_as_test(LogMachine, settings=profile)
+
+
+@pytest.mark.slow
+def test_a_log_is_what_the_model_says() -> None:
+    run(max_examples=200, stateful_step_count=40, derandomize=True)
+
+
+@pytest.mark.long
+def test_so_it_is_for_a_long_time() -> None:
+    run(max_examples=5000, stateful_step_count=80)

@@ -7,6 +7,7 @@ import pytest
 
 from strandline.protocol.batches import read_header
 from strandline.storage import checkpoints
+from strandline.storage.aside import Aside
 from strandline.storage.log import Log
 
 from .conftest import T0, Place, make_batch, put
@@ -81,9 +82,12 @@ def test_a_flipped_byte_before_good_batches_is_a_loss_that_is_noted_and_kept_asi
     assert everything(log) == before[:size]
     assert len(place.doubts) == 1
     assert "checksum" in place.doubts[0]
-    aside = Path(place.root + ".aside") / "t-0"
-    kept = b"".join(path.read_bytes() for path in sorted(aside.glob("*.log*")))
+    (removal,) = Aside(place.disk, place.root).all(T0)
+    kept = b"".join(path.read_bytes() for path in sorted(Path(removal.path).glob("*.log*")))
     assert kept == bytes(data[size:]) + before[len(data) :]
+    assert removal.removal is not None
+    assert (removal.removal.from_offset, removal.removal.epochs) == (1, ((0, 1), (1, 5), (2, 10)))
+    assert "checksum" in removal.removal.reason
 
 
 @pytest.mark.parametrize("at", [7, 11, 12, 16])  # base offset, length, epoch, magic: outside the CRC
@@ -266,11 +270,13 @@ def test_foreign_names_are_left_alone(place: Place) -> None:
     (root / "t-1.0123456789abcdef0123456789abcdef-delete").mkdir()
     place.file("00000000000000000001.txt").write_text("?")
     place.file("1.log").write_text("?")
+    place.file("99999999999999999999.log").touch()  # no offset is so large
+    place.file(checkpoints.TOPIC_CONFIG).unlink()  # so that any gap is believed
     place.file("00000000000000000099.index").write_bytes(b"orphan")
     assert everything(place.start()) == before
     assert set(place.logs.logs) == {T0}
     assert not place.file("00000000000000000099.index").exists()
-    place.logs.purge()
+    place.purge()
     assert not (root / "t-1.0123456789abcdef0123456789abcdef-delete").exists()
 
 

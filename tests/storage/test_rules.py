@@ -1,5 +1,7 @@
 """The pure rules: epochs, producer sequences, retention, the data-intact proof."""
 
+from typing import NamedTuple
+
 import pytest
 
 from strandline.protocol.batches import BatchHeader, read_header
@@ -10,7 +12,7 @@ from strandline.storage.epochs import EpochHistory
 from strandline.storage.incarnation import IncarnationFile, Remembered, judge, worst
 from strandline.storage.logs import parse_directory
 from strandline.storage.producers import ProducerStates
-from strandline.storage.retention import SegmentFacts, expired
+from strandline.storage.retention import expired
 
 from .conftest import make_batch
 
@@ -103,7 +105,17 @@ def test_the_silent_and_the_surplus_are_forgotten() -> None:
 
 
 DEFAULTS = StorageConfig()
-SEGMENTS = [SegmentFacts(10, 100, 1000), SegmentFacts(20, 100, 2000), SegmentFacts(30, 100, 3000)]
+
+
+class Aged(NamedTuple):
+    """A segment as retention sees it."""
+
+    base_offset: int
+    size: int
+    age_from_ms: int
+
+
+SEGMENTS = [(Aged(0, 100, 1000), 10), (Aged(10, 100, 2000), 20), (Aged(20, 100, 3000), 30)]
 
 
 @pytest.mark.parametrize(
@@ -120,12 +132,18 @@ SEGMENTS = [SegmentFacts(10, 100, 1000), SegmentFacts(20, 100, 2000), SegmentFac
         ({"retention.ms": "1", "cleanup.policy": "compact"}, 9999, 0, 30, 0),
         ({"retention.ms": "-1"}, 0, 20, 30, 2),
         ({"retention.ms": "-1"}, 0, 19, 30, 1),
+        ({"retention.ms": "-1"}, 0, 30, 30, 3),
+        ({"retention.ms": "-1", "retention.bytes": "150", "cleanup.policy": "compact"}, 0, 0, 30, 0),
+        ({"retention.ms": "-1", "cleanup.policy": "compact"}, 0, 20, 30, 2),
+        ({"retention.ms": "1000", "cleanup.policy": "compact,delete"}, 3500, 0, 30, 2),
     ],
 )
 def test_which_segments_may_go(
     names: dict[str, str], now: int, start: int, watermark: int, count: int
 ) -> None:
-    assert expired(SEGMENTS, TopicConfig.from_names(names, DEFAULTS), now, start, watermark) == count
+    config = TopicConfig.from_names(names, DEFAULTS)
+    assert expired(SEGMENTS, 300, config, now, start, watermark, 9) == count
+    assert expired(SEGMENTS, 300, config, now, start, watermark, 2) == min(count, 2)
 
 
 FILE = IncarnationFile(last_k=7, boot_id="boot", intact_since=3, flush_mode=False)

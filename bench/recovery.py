@@ -1,0 +1,156 @@
+"""How long a start takes after a kill: seconds for a GiB of log that must be read, checked and indexed.
+
+python -m bench.recovery [--scale 1.0] [--runs 3] [--without-kafka] [--dir DIRECTORY]
+The log is warm in the page cache, its recovery point is 0. Beside it Apache Kafka 3.9 on a copy of the same
+directory, as it tells of itself ("Completed load"). One partition has one thread in both.
+"""
+
+import argparse
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import structlog
+
+from strandline.cli.ports import free_ports
+from strandline.cli.zookeeper import Zookeeper
+from strandline.client.clock import SystemClock
+from strandline.protocol.batches import read_header
+from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.records import BatchBuilder
+from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.disk import RealDisk
+from strandline.storage.logs import Logs
+
+from .systems import STOCK_FLAGS, jars
+
+MIB, GIB = 1 << 20, 1 << 30
+NAME = TopicPartition("t", 0)
+SHAPES = {  # name: records a batch, bytes a record, MiB of log, a producer id or none
+    "16 KiB batches": (16, 1000, 256, -1),
+    "16 KiB batches, idempotent": (16, 1000, 256, 7),
+    "1 record of 1000 B": (1, 1000, 64, -1),
+    "1 record of 100 B": (1, 100, 64, -1),
+    "1 record of 100 B, idempotent": (1, 100, 64, 7),
+}
+LOADED = re.compile(r"Completed load of .*t-0.* in (\d+)ms")
+KAFKA_SECONDS_MAX = 120
+LOG4J = (
+    "log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n"
+    "log4j.appender.out.layout=org.apache.log4j.PatternLayout\nlog4j.appender.out.layout.ConversionPattern=%m%n\n"
+)
+
+
+def opened(root: Path) -> Logs:
+    """All logs of a directory whose process was killed."""
+    return Logs.open(
+        [str(root)], RealDisk(), StorageConfig(), SystemClock(), clean=False, before_loss=lambda *_: None
+    )
+
+
+def write(root: Path, shape: tuple[int, int, int, int], scale: float) -> int:
+    """A log of that shape, left as by a kill; returns its bytes."""
+    records, size, mib, producer = shape
+    logs = opened(root)
+    log = logs.create(NAME, None, TopicConfig.of(StorageConfig()))
+    count = 0
+    while log.size < mib * MIB * scale:
+        builder = BatchBuilder(
+            producer_id=producer, producer_epoch=min(producer, 0), base_sequence=min(producer, 0)
+        )
+        for place in range(records):
+            builder.append(1_700_000_000_000 + count + place, None, b"x" * size, ())
+        batch = bytearray(builder.build())
+        header = read_header(batch)
+        for _ in range(1000):
+            log.append(memoryview(batch), header, 0, 0)
+        count += 1000 * records
+    logs.close(clean=False)
+    return log.size
+
+
+def ours(root: Path) -> float:
+    """Seconds of one recovery. The indexes that an earlier one has written are not looked at."""
+    started = time.perf_counter()
+    logs = opened(root)
+    seconds = time.perf_counter() - started
+    assert logs.recovered[0].scanned_bytes == logs.logs[NAME].size
+    logs.close(clean=False)
+    (root / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    return seconds
+
+
+def kafkas(root: Path, folder: Path, zookeeper: str) -> float:
+    """Seconds that Kafka says it took."""
+    data = folder / "data"
+    shutil.copytree(root / str(NAME), data / str(NAME))
+    for path in (data / str(NAME)).glob("*.*index"):
+        path.unlink()
+    (folder / "log4j.properties").write_text(LOG4J)
+    (folder / "server.properties").write_text(
+        f"broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:{free_ports(1)[0]}\nlog.dirs={data}\n"
+        f"zookeeper.connect={zookeeper}/{folder.name}\n"
+    )
+    flags = [*STOCK_FLAGS, f"-Dlog4j.configuration=file:{folder}/log4j.properties"]
+    line = ["java", *flags, "-cp", f"{jars()}/*", "kafka.Kafka", str(folder / "server.properties")]
+    with (folder / "broker.log").open("wb") as log:
+        child = subprocess.Popen(line, stdout=log, stderr=log)
+    deadline = time.monotonic() + KAFKA_SECONDS_MAX
+    try:
+        while True:
+            found = LOADED.search((folder / "broker.log").read_text())
+            if found:
+                return int(found[1]) / 1000
+            assert child.poll() is None and time.monotonic() < deadline, (
+                f"Kafka did not load it: {(folder / 'broker.log').read_text()[-2000:]}"
+            )
+            time.sleep(0.1)
+    finally:
+        child.kill()
+        child.wait(10)
+        shutil.rmtree(data)
+
+
+def main() -> int:
+    """Write each log once, recover it several times, print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--without-kafka", action="store_true")
+    parser.add_argument("--dir", type=Path)
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    with tempfile.TemporaryDirectory(prefix="recovery-", dir=options.dir) as name:
+        place = Path(name)
+        zookeeper = None if options.without_kafka else Zookeeper(place / "zookeeper")
+        try:
+            if zookeeper is not None:
+                zookeeper.start()
+            for number, (shape, facts) in enumerate(SHAPES.items()):
+                root = place / f"log-{number}"
+                per_gib = GIB / write(root, facts, options.scale)
+                mine = statistics.median(ours(root) for _ in range(options.runs)) * per_gib
+                row = f"{shape:32} strandline {mine:6.2f} s/GiB"
+                if zookeeper is not None:
+                    times = []
+                    for run in range(options.runs):
+                        folder = place / f"kafka-{number}-{run}"
+                        folder.mkdir()
+                        times.append(kafkas(root, folder, zookeeper.address) * per_gib)
+                    row += f"   kafka-3.9 {statistics.median(times):6.2f} s/GiB"
+                sys.stdout.write(f"{row}\n")
+                sys.stdout.flush()
+                shutil.rmtree(root)
+        finally:
+            if zookeeper is not None:
+                zookeeper.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

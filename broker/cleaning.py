@@ -1,0 +1,254 @@
+"""Compaction in a running broker: one log at a time for each cleaner, the filthiest first.
+
+The work is done elsewhere (cleaners.py) on files that nobody changes; here its results are swapped in, one
+new segment in each breath. A log that is cut or deleted meanwhile is left alone: its cleaning is given up,
+what it had written is removed, and it is looked at again later. So it goes with a cleaning that failed; a
+log whose records cannot be read is not tried again before the next start, or before it is cut.
+Left to others: what is due (storage/cleaning/plan.py), how files are swapped (storage/swaps.py).
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+
+import structlog
+
+from ..client.tasks import FailureHook, Tasks
+from ..protocol.kinds import Clock, TopicPartition
+from ..storage.cleaning.job import Cleaned, Done, Failed, Job
+from ..storage.cleaning.plan import Dirt, LogFacts, dirt, is_due
+from ..storage.disk import DiskError, disk_error
+from ..storage.log import Log
+from ..storage.logs import Logs
+from ..storage.retention import with_ends
+from ..storage.swaps import discard, make_room
+from .cleaners import Cleaners
+from .replicas import Replicas
+
+log = structlog.get_logger(__name__)
+
+REST_S_MIN = 0.05
+RETRY_S = 60.0  # after a cleaning that failed
+SECRET_BYTES = 16
+
+
+@dataclass(slots=True)
+class Counts:
+    """Gauges and counters of compaction, for status and metrics."""
+
+    cleanings: int = 0
+    given_up: int = 0
+    failures: int = 0
+    bytes_freed: int = 0
+    uncleanable: int = 0
+
+
+class Cleaning:
+    """The compaction of a broker's logs. `uncleanable` tells of which it is given up, and why."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        replicas: Replicas,
+        clock: Clock,
+        cleaners: Cleaners,
+        secret: Callable[[int], bytes],
+        on_failure: FailureHook,
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._clock = clock
+        self._cleaners = cleaners
+        self._secret = secret
+        self._tasks = Tasks("cleaning", on_failure)
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._lanes: dict[int, asyncio.Task[None]] = {}
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self._counts = Counts()
+        logs.cleaned.on_cut = self._on_cut
+
+    def start(self) -> None:
+        """Begin, if compaction is wanted; called again when there may be more cleaners than before."""
+        if self._logs.config.cleaner_enable:
+            for number in range(self._logs.config.cleaner_threads):
+                if number not in self._lanes or self._lanes[number].done():
+                    self._lanes[number] = self._tasks.spawn(self._work(number), f"cleaner-{number}")
+
+    async def stop(self) -> None:
+        """Give up what goes on and end the helpers."""
+        try:
+            await self._tasks.stop()
+        finally:
+            await self._cleaners.stop()
+
+    def counts(self) -> Counts:
+        """How it goes."""
+        self._counts.uncleanable = len(self.uncleanable)
+        return self._counts
+
+    async def _work(self, number: int) -> None:
+        while number < self._logs.config.cleaner_threads:
+            if not await self.clean_filthiest():
+                await asyncio.sleep(max(self._logs.config.cleaner_backoff_ms / 1000, REST_S_MIN))
+
+    async def clean_filthiest(self) -> bool:
+        """Clean the log that needs it most; False if none does."""
+        found = self._filthiest()
+        if found is None:
+            return False
+        partition = found[0].partition
+        task = self._running[partition] = self._tasks.spawn(self._clean(*found), str(partition))
+        try:
+            await asyncio.wait([task])
+        finally:
+            del self._running[partition]
+        return True
+
+    def _on_cut(self, partition: TopicPartition) -> None:
+        """A log is about to lose records, or is gone."""
+        task = self._running.get(partition)
+        if task is not None:
+            task.cancel()
+            self._counts.given_up += 1
+            log.info("cleaning_given_up", partition=str(partition))
+        self.uncleanable.pop(partition, None)
+        self._retry_at.pop(partition, None)
+
+    # -- which
+
+    def _filthiest(self) -> tuple[Log, Dirt] | None:
+        now_ms, now = self._clock.wall_ms(), self._loop.time()
+        due, troubled = [], []
+        for partition, each in self._logs.logs.items():
+            if (
+                each.config.compacted
+                and len(each.segments) > 1
+                and not (each.failed or each.closed)
+                and partition not in self._running
+                and partition not in self.uncleanable
+                and self._retry_at.get(partition, now) <= now
+            ):
+                try:
+                    found = dirt(self._facts(each), now_ms)
+                except OSError as error:  # of one log: the others are cleaned all the same
+                    troubled.append((each, disk_error(each.directory, error)))
+                    continue
+                if is_due(found, each.config):
+                    due.append((each, found))
+        for each, trouble in troubled:
+            self._disk_failed(each, trouble)
+        return max(due, key=lambda pair: pair[1].ratio, default=None)
+
+    def _facts(self, each: Log) -> LogFacts:
+        hosted = self._replicas.find(each.partition)
+        if hosted is None:
+            committed = self._logs.high_watermarks.get(each.partition, 0)
+        else:
+            committed = hosted.high_watermark
+        return LogFacts(
+            each.segments,
+            each.start_offset,
+            each.end_offset,
+            committed,
+            self._logs.cleaned.get(each.partition),
+            each.config,
+        )
+
+    # -- how
+
+    async def _clean(self, each: Log, found: Dirt) -> None:
+        cuts, began = self._logs.cleaned.cuts(each.partition), self._loop.time()
+        start_offset, size = each.start_offset, each.size
+        try:
+            if self._logs.cleaned.get(each.partition) is None:
+                await self._note(each, found.first_dirty, cuts)  # first: it says that there may be gaps
+            async with aclosing(self._cleaners.clean(self._job(each, found))) as reports:
+                async for report in reports:
+                    if each.start_offset != start_offset or each.failed or each.closed:
+                        break  # retention was here; the next look plans anew
+                    if isinstance(report, Cleaned):
+                        await self._swap(each, report, start_offset)
+                    elif isinstance(report, Failed):
+                        self._failed(each, report.reason, report.damaged)
+                    elif await self._note(each, report.end_offset, cuts):
+                        self._done(each, report, size, self._loop.time() - began)
+        except DiskError as error:
+            self._disk_failed(each, error)
+        finally:
+            with suppress(OSError):  # what cannot be removed now goes at the next start
+                await self._loop.run_in_executor(None, discard, self._logs.disk, each.directory)
+
+    def _job(self, each: Log, found: Dirt) -> Job:
+        config, broker = each.config, self._logs.config
+        return Job(
+            directory=each.directory,
+            sources=[
+                (segment.base_offset, segment.size)
+                for segment, after in with_ends(each.segments, each.end_offset)
+                if segment.base_offset < found.upper and after > each.start_offset  # else retention has it
+            ],
+            first_dirty=found.first_dirty,
+            upper=found.upper,
+            now_ms=self._clock.wall_ms(),
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            index_bytes_max=config.index_bytes_max,
+            index_interval_bytes=config.index_interval_bytes,
+            map_bytes=broker.cleaner_dedupe_buffer_bytes // broker.cleaner_threads,
+            load_factor=broker.cleaner_load_factor,
+            bytes_per_second=broker.cleaner_bytes_per_second_max / broker.cleaner_threads,
+            producers=each.producers.last_batches(),
+            secret=self._secret(SECRET_BYTES).hex(),
+        )
+
+    async def _note(self, each: Log, offset: int, cuts: int) -> bool:
+        return await self._loop.run_in_executor(None, self._logs.cleaned.note, each.partition, offset, cuts)
+
+    async def _swap(self, each: Log, report: Cleaned, start_offset: int) -> None:
+        """Put a new segment in place, unless somebody was quicker."""
+        run, disk = self._loop.run_in_executor, self._logs.disk
+        await run(None, make_room, disk, each.directory, report.bases)
+        if each.start_offset == start_offset and not (each.failed or each.closed):
+            gone = each.replace(report.bases)
+            self._logs.condemned.add(gone, each.config.file_delete_delay_ms)
+            try:
+                await run(None, disk.sync_dir, each.directory)
+            except FileNotFoundError:
+                pass  # the log has been deleted
+            except OSError as error:
+                raise disk_error(each.directory, error) from error
+
+    def _done(self, each: Log, report: Done, size: int, seconds: float) -> None:
+        self._retry_at.pop(each.partition, None)
+        self._counts.cleanings += 1
+        self._counts.bytes_freed += max(size - each.size, 0)
+        log.info(
+            "log_cleaned",
+            partition=str(each.partition),
+            end_offset=report.end_offset,
+            keys=report.keys,
+            bytes_read=report.bytes_read,
+            bytes_written=report.bytes_written,
+            size_before=size,
+            size=each.size,
+            seconds=round(seconds, 3),
+        )
+
+    def _failed(self, each: Log, reason: str, damaged: bool) -> None:
+        self._counts.failures += 1
+        if damaged:
+            self.uncleanable[each.partition] = reason
+        else:
+            self._retry_at[each.partition] = self._loop.time() + RETRY_S
+        log.error("cleaning_failed", partition=str(each.partition), reason=reason, uncleanable=damaged)
+
+    def _disk_failed(self, each: Log, error: DiskError) -> None:
+        self._failed(each, str(error), damaged=False)
+        hosted = self._replicas.find(each.partition)
+        if hosted is not None and hosted.log is each:
+            hosted.disk_failed(error)
+        elif each is self._logs.get(each.partition):  # else it has been deleted meanwhile
+            self._replicas.host.on_disk_failed(None, error)

@@ -1,0 +1,375 @@
+"""The group coordinator: finds a caller's group, performs what its rules ask, writes down what must last.
+
+This broker coordinates the groups whose partition of `__consumer_offsets` it leads. All changes happen on the
+event loop in one breath; an answer that needs a committed record is given by the record's acknowledgement.
+Left to others: the rules (group.py), coming to lead and ceasing to (group_shards.py), records
+(offset_records.py), requests and responses (handlers/groups.py, handlers/group_offsets.py).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from ...client.tasks import FailureHook, Tasks
+from ...protocol.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidGroupId,
+)
+from ...protocol.kinds import Clock, TopicPartition
+from ...protocol.records import BatchBuilder
+from ..config_sections import GroupsConfig
+from ..topic_names import OFFSETS_TOPIC
+from .group import Group
+from .offset_loading import snapshot, value_of
+from .offset_records import group_key, group_value, offset_key, offset_value
+from .offsets import Committed, partition_of
+from .offsets_topic import OffsetsTopic
+from .rebalance import GroupLimits
+from .shards import Held, LedPartition, Shard, ShardStore
+from .state import (
+    AnswerJoin,
+    AnswerSync,
+    Effects,
+    GroupState,
+    JoinAsked,
+    Joined,
+    JoinReply,
+    Persist,
+    SyncAsked,
+    Synced,
+    SyncReply,
+)
+from .timer import GroupTimer
+
+log = structlog.get_logger(__name__)
+
+GROUPS_MAX = 100_000  # one broker coordinates no more; further groups are told to come later
+
+Stored = Sequence[tuple[bytes, bytes | None]]  # keys and values of records
+Written = Callable[[ErrorCode, int], None]  # how it went, and the base offset
+
+# How the failure of writing offsets is told to who committed them.
+COMMIT_ERRORS: dict[ErrorCode, ErrorCode] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+Append = Callable[[TopicPartition, bytearray, Written, float], None]
+
+
+class Bits(Protocol):
+    """A source of randomness, for the ids of members."""
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+
+class GroupCoordinator:
+    """All groups that this broker coordinates.
+
+    `append` is `replicas.append_local`; `on_leading` and `on_resigned` belong into the hooks of `replicas`.
+    """
+
+    def __init__(
+        self,
+        config: GroupsConfig,
+        append: Append,
+        clock: Clock,
+        random: Bits,
+        topic: OffsetsTopic,
+        on_failure: FailureHook | None = None,
+    ) -> None:
+        self.config = config
+        self.partition_count = topic.partition_count
+        self._topic = topic
+        self._append = append
+        self._clock = clock
+        self._random = random
+        self._limits = GroupLimits(config.size_max, config.initial_rebalance_delay_ms / 1000)
+        self._tasks = Tasks("groups", on_failure)
+        self._timer = GroupTimer(
+            self._group_due, self._expire_offsets, config.offsets_retention_check_interval_ms / 1000
+        )
+        self._shards = ShardStore(self._new_group, self._loaded, self._clock, self._tasks)
+
+    # Life ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to watch deadlines."""
+        self._tasks.spawn(self._timer.run(), "timer")
+
+    async def stop(self) -> None:
+        """Stop watching and loading. Parked members are dropped with their connections."""
+        await self._tasks.stop()
+
+    def ensure_topic(self) -> None:
+        """Have `__consumer_offsets` created, without waiting for it."""
+        if not self._topic.is_creating:
+            self._topic.is_creating = True
+            self._tasks.spawn(self._topic.create(), "create-topic")
+
+    def tick(self, now: float) -> None:
+        """Do what is due at `now`; the timer's task does so by itself."""
+        self._timer.tick(now)
+
+    def on_leading(self, partition: LedPartition) -> None:
+        """Hook of `replicas`: load the groups, if this is a partition of theirs."""
+        if partition.log.partition.topic == OFFSETS_TOPIC:
+            self._shards.lead(partition)
+
+    def on_resigned(self, tp: TopicPartition) -> None:
+        """Hook of `replicas`: who waits here is sent to look for the new coordinator."""
+        if tp.topic != OFFSETS_TOPIC:
+            return
+        now = self._now()
+        for held in self._shards.resign(tp.partition):
+            self._perform(held, held.group.end(ErrorCode.NOT_COORDINATOR, now))
+            self._timer.forget(held.group)
+
+    # Members ---------------------------------------------------------------------------------------------
+
+    def join(self, group_id: str, asked: JoinAsked, reply: JoinReply) -> None:
+        """Let a member into the next generation. The reply comes when that begins."""
+        try:
+            shard = self._shard(group_id)
+            low, high = self.config.session_timeout_ms_min, self.config.session_timeout_ms_max
+            if not low <= asked.session_timeout_ms <= high:
+                return reply(Joined(ErrorCode.INVALID_SESSION_TIMEOUT, asked.member_id))
+            held = shard.groups.get(group_id)
+            if held is None and asked.member_id:
+                return reply(Joined(ErrorCode.UNKNOWN_MEMBER_ID, asked.member_id))
+            held = held or self._create(shard, group_id)
+        except ApiError as error:
+            return reply(Joined(error.code, asked.member_id))
+        return self._perform(held, held.group.join(asked, reply, self._now()))
+
+    def sync(self, group_id: str, asked: SyncAsked, reply: SyncReply) -> None:
+        """Give a member its assignment, once the leader has brought it and it is written."""
+        try:
+            held = self._shard(group_id).groups.get(group_id)
+        except ApiError as error:
+            # A rebalance does not outlive its coordinator; the member need not look for another one.
+            loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return reply(Synced(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
+        if held is None:
+            return reply(Synced(ErrorCode.UNKNOWN_MEMBER_ID))
+        return self._perform(held, held.group.sync(asked, reply, self._now()))
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """A sign of life. While its group is being loaded a member is believed."""
+        try:
+            held = self._shard(group_id).groups.get(group_id)
+        except ApiError as error:
+            loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return ErrorCode.NONE if loading else error.code
+        if held is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        answer = held.group.heartbeat(member_id, instance_id, generation, self._now())
+        self._timer.arm(held.group)
+        return answer
+
+    def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
+        """Members (id, instance id) go; one answer for each."""
+        held = self._shard(group_id).groups.get(group_id)
+        if held is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
+        answers = []
+        for member_id, instance_id in members:
+            answer, effects = held.group.leave(member_id, instance_id, self._now())
+            self._perform(held, effects)
+            answers.append(answer)
+        return answers
+
+    # Offsets ---------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        member: tuple[str, str | None, int],
+        offsets: Mapping[TopicPartition, Committed],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Keep offsets for a member (id, instance id, generation); `done` when they are committed."""
+        member_id, instance_id, generation = member
+        shard = self._shard(group_id, empty_name_ok=True)
+        held = shard.groups.get(group_id)
+        if held is None:
+            if generation >= 0:
+                return done(ErrorCode.ILLEGAL_GENERATION)
+            held = self._create(shard, group_id)
+        error = held.group.commit_error(member_id, instance_id, generation, self._now())
+        if error is not ErrorCode.NONE or not offsets:
+            return done(error)
+        self._timer.arm(held.group)
+        held.offsets.in_flight += 1
+
+        def written(code: ErrorCode, base_offset: int) -> None:
+            held.offsets.in_flight -= 1
+            if code is ErrorCode.NONE:
+                for place, (partition, committed) in enumerate(offsets.items()):
+                    held.offsets.put(partition, committed, base_offset + place)
+            done(COMMIT_ERRORS.get(code, code))
+
+        records = [
+            (offset_key(group_id, partition.topic, partition.partition), offset_value(value_of(committed)))
+            for partition, committed in offsets.items()
+        ]
+        return self._write(shard, records, written)
+
+    def wall_ms(self) -> int:
+        """The time that a commit made now bears."""
+        return self._clock.wall_ms()
+
+    # Looking ---------------------------------------------------------------------------------------------
+
+    def find(self, group_id: str, empty_name_ok: bool = False) -> Held | None:
+        """The group, None if there is none; raises ApiError if it is not for this broker to say."""
+        return self._shard(group_id, empty_name_ok).groups.get(group_id)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some partition is still being read, so that a listing would be incomplete."""
+        return self._shards.is_loading
+
+    def all_groups(self) -> list[Group]:
+        """Every group here, by name."""
+        return self._shards.all_groups()
+
+    def delete(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
+        """Forget a group without members, and its offsets; `done` when that is committed."""
+        shard = self._shard(group_id)
+        held = shard.groups.get(group_id)
+        if held is None:
+            return done(ErrorCode.GROUP_ID_NOT_FOUND)
+        if held.group.state is not GroupState.EMPTY:
+            return done(ErrorCode.NON_EMPTY_GROUP)
+        partitions = list(held.offsets)
+
+        def written(code: ErrorCode, base_offset: int) -> None:
+            if code is ErrorCode.NONE:
+                held.offsets.drop(partitions, base_offset)
+                self._remove_if_unused(shard, held)  # its own tombstone was in the same batch
+            done(COMMIT_ERRORS.get(code, code))
+
+        records: Stored = [
+            *((offset_key(group_id, tp.topic, tp.partition), None) for tp in partitions),
+            (group_key(group_id), None),
+        ]
+        return self._write(shard, records, written)
+
+    # Performing ------------------------------------------------------------------------------------------
+
+    def _perform(self, held: Held, effects: Effects) -> None:
+        for effect in effects:
+            match effect:
+                case AnswerJoin():
+                    effect.reply(effect.answer)
+                case AnswerSync():
+                    effect.reply(effect.answer)
+                case Persist():
+                    self._persist(held, effect)
+        self._timer.arm(held.group)
+
+    def _persist(self, held: Held, effect: Persist) -> None:
+        value = group_value(snapshot(held.group, effect.assignments, self._clock.wall_ms()))
+
+        def written(code: ErrorCode, base_offset: int) -> None:
+            if code is not ErrorCode.NONE:
+                log.warning("group_not_saved", group=held.group.name, error=code.name)
+            self._perform(held, held.group.persisted(effect.token, code, self._now()))
+
+        self._write(held.shard, [(group_key(held.group.name), value)], written)
+
+    def _write(self, shard: Shard, records: Stored, written: Written) -> None:
+        """One batch, acknowledged by all in-sync replicas or by an error within the commit timeout."""
+        builder = BatchBuilder()
+        wall_ms = self._clock.wall_ms()
+        for key, value in records:
+            builder.append(wall_ms, key, value)
+        deadline = self._now() + self.config.offset_commit_timeout_ms / 1000
+        try:
+            self._append(shard.partition, bytearray(builder.build()), written, deadline)
+            shard.source.mark()  # a timer's write is in no request, after which all would be settled
+        except ApiError as error:
+            written(error.code, -1)
+
+    def _group_due(self, group: Group, now: float) -> None:
+        held = self._shards.held(group)
+        if held is not None:
+            self._perform(held, group.tick(now))
+
+    def _loaded(self, held: Held, effects: Effects) -> None:
+        self._perform(held, effects)
+
+    # Forgetting ------------------------------------------------------------------------------------------
+
+    def _expire_offsets(self, now: float) -> None:
+        """Write tombstones for what has outlived its retention, and let go of groups with nothing left."""
+        for shard in self._shards.serving():
+            for held in list(shard.groups.values()):
+                if held.group.state is GroupState.EMPTY:
+                    self._expire_group(shard, held, now)
+
+    def _expire_group(self, shard: Shard, held: Held, now: float) -> None:
+        wall_ms = self._clock.wall_ms()
+        retention_ms = self.config.offsets_retention_minutes * 60_000
+        empty_since_ms = wall_ms - int((now - held.group.since) * 1000) if held.group.generation else None
+        expired = held.offsets.expired(wall_ms, retention_ms, empty_since_ms)
+        if not expired:
+            if self._remove_if_unused(shard, held) and held.group.generation:
+                self._write(shard, [(group_key(held.group.name), None)], _nobody_waits)
+            return None
+
+        def written(code: ErrorCode, base_offset: int) -> None:
+            if code is ErrorCode.NONE:
+                log.info("offsets_expired", group=held.group.name, partitions=len(expired))
+                held.offsets.drop(expired, base_offset)
+
+        keys = [(offset_key(held.group.name, tp.topic, tp.partition), None) for tp in expired]
+        return self._write(shard, keys, written)
+
+    def _remove_if_unused(self, shard: Shard, held: Held) -> bool:
+        group = held.group
+        in_use = len(held.offsets) or held.offsets.in_flight or group.members.promised
+        if group.state is not GroupState.EMPTY or in_use or shard.groups.get(group.name) is not held:
+            return False
+        self._shards.remove(shard, held)
+        self._perform(held, group.end(ErrorCode.GROUP_ID_NOT_FOUND, self._now()))
+        self._timer.forget(group)
+        return True
+
+    # Small words -----------------------------------------------------------------------------------------
+
+    def _shard(self, group_id: str, empty_name_ok: bool = False) -> Shard:
+        if not group_id and not empty_name_ok:
+            raise InvalidGroupId("a group has a name")
+        return self._shards.serving_shard(partition_of(group_id, self.partition_count()))
+
+    def _create(self, shard: Shard, group_id: str) -> Held:
+        if self._shards.group_count >= GROUPS_MAX:
+            log.warning("groups_full", group=group_id, groups=GROUPS_MAX)
+            raise CoordinatorNotAvailable(f"this broker coordinates {GROUPS_MAX} groups")
+        return self._shards.add(shard, self._new_group(group_id))
+
+    def _new_group(self, group_id: str) -> Group:
+        return Group(group_id, self._limits, self._new_member_id, self._now())
+
+    def _new_member_id(self, prefix: str) -> str:
+        return f"{prefix}-{UUID(int=self._random.getrandbits(128), version=4)}"
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _nobody_waits(code: ErrorCode, base_offset: int) -> None:
+    """A tombstone that fails is written again by whoever reads the log next and finds the group unused."""

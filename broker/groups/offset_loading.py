@@ -1,0 +1,160 @@
+"""From the records of an offsets partition to its groups: of each key the newest value counts.
+
+Fed with slices of the log from start to end, so that the caller can let others run in between.
+Left to others: reading the log and serving what was found (groups.py), the formats (offset_records.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import structlog
+
+from ...protocol.batches import headers
+from ...protocol.errors import ApiError
+from ...protocol.kinds import TopicPartition
+from ...protocol.primitives import Buffer, Malformed
+from ...protocol.records import Record, iterate
+from .group import Group
+from .members import Member
+from .offset_records import (
+    NO_TIMESTAMP,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    read_group,
+    read_key,
+    read_offset,
+)
+from .offsets import Committed, CommittedOffsets
+from .state import Effects
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What the log says so far."""
+
+    groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    offsets: dict[str, CommittedOffsets] = field(default_factory=dict)
+    damaged: int = 0  # records that could not be understood and were passed over
+
+    def feed(self, batches: Buffer) -> int:
+        """Take in a run of whole batches; returns the offset behind the last."""
+        after = -1
+        for pos, header in headers(batches):
+            after = header.next_offset
+            if header.is_control:
+                continue
+            try:
+                for record in iterate(batches[pos : pos + header.size]):
+                    self._take(record)
+            except (Malformed, ApiError) as error:
+                self.damaged += 1
+                log.error("offsets_batch_damaged", base_offset=header.base_offset, reason=str(error))
+        return after
+
+    def _take(self, record: Record) -> None:
+        if record.key is None:
+            return
+        try:
+            key = read_key(record.key)
+            match key:
+                case OffsetCommitKey():
+                    self._take_offset(key, record)
+                case GroupMetadataKey():
+                    self._take_group(key, record)
+        except Malformed as error:
+            self.damaged += 1
+            log.error("offsets_record_damaged", offset=record.offset, reason=str(error))
+
+    def _take_group(self, key: GroupMetadataKey, record: Record) -> None:
+        if record.value is not None:
+            self.groups[key.group] = read_group(record.value)
+        else:
+            self.groups.pop(key.group, None)
+
+    def _take_offset(self, key: OffsetCommitKey, record: Record) -> None:
+        partition = TopicPartition(key.topic, key.partition)
+        if record.value is not None:
+            committed = committed_of(read_offset(record.value))
+            self.offsets.setdefault(key.group, CommittedOffsets()).put(partition, committed, record.offset)
+        elif key.group in self.offsets:
+            self.offsets[key.group].drop([partition], record.offset)
+            if not len(self.offsets[key.group]):
+                del self.offsets[key.group]
+
+    def names(self) -> Iterator[str]:
+        """Every group that has offsets, or a generation."""
+        return iter(sorted(self.groups.keys() | self.offsets.keys()))
+
+
+def committed_of(value: OffsetCommitValue) -> Committed:
+    return Committed(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_ms=value.commit_timestamp,
+        expire_ms=value.expire_timestamp,
+    )
+
+
+def value_of(committed: Committed) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_ms,
+        expire_timestamp=committed.expire_ms,
+    )
+
+
+def restore(group: Group, value: GroupMetadataValue, now: float, wall_ms: int) -> Effects:
+    """Make `group` what its record says. It is in its state since the record says so."""
+    group.generation = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol = value.protocol
+    if value.current_state_timestamp != NO_TIMESTAMP:
+        group.since = now - max(0, wall_ms - value.current_state_timestamp) / 1000
+    members = [_member_of(each, value.protocol or "") for each in value.members]
+    return group.restore(members, value.leader, now)
+
+
+def snapshot(group: Group, assignments: dict[str, bytes], wall_ms: int) -> GroupMetadataValue:
+    """The record of a group as it stands, with the assignments about to hold."""
+    return GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.members.leader,
+        current_state_timestamp=wall_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata_for(group.protocol),
+                assignment=assignments.get(member.member_id, b""),
+            )
+            for member in group.members
+        ],
+    )
+
+
+def _member_of(stored: MemberMetadata, protocol: str) -> Member:
+    rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout > 0 else stored.session_timeout
+    return Member(
+        member_id=stored.member_id,
+        instance_id=stored.group_instance_id,
+        client_id=stored.client_id,
+        client_host=stored.client_host,
+        session_timeout_ms=stored.session_timeout,
+        rebalance_timeout_ms=rebalance_ms,
+        protocols=((protocol, stored.subscription),),
+        assignment=stored.assignment,
+    )

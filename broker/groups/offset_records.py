@@ -1,0 +1,145 @@
+"""What stands in `__consumer_offsets`: Kafka's record formats for committed offsets and group metadata.
+
+A key says what a record is about (version 0 or 1: an offset, 2: a group), a value starts with the version of
+its own format. A null value deletes. We write what Kafka 3.9 writes: offset values v3, group values v3; we
+read every version up to the flexible v4.
+Left to others: what the newest record of each key means (offset_loading.py), batches (protocol/records.py).
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from ...protocol.primitives import Buffer, Malformed
+from ...protocol.schema import Bytes, Int32, Int64, String, decode, encode, message, since, spec_of, struct
+
+T = TypeVar("T")
+
+OFFSET_KEY_VERSION = 1
+GROUP_KEY_VERSION = 2
+OFFSET_VALUE_VERSION = 3
+GROUP_VALUE_VERSION = 3
+NO_TIMESTAMP = -1
+
+_VERSION_BYTES = 2
+_NEVER_FLEXIBLE = 99
+_STORED = -1  # these are records: no request or response has such a key
+
+
+@message(key=_STORED, versions=(0, 1), flexible=_NEVER_FLEXIBLE)
+class OffsetCommitKey:
+    """The record is the offset that a group committed for a partition."""
+
+    group: String
+    topic: String
+    partition: Int32
+
+
+@message(key=_STORED, versions=(2, 2), flexible=_NEVER_FLEXIBLE)
+class GroupMetadataKey:
+    """The record is a group's last generation."""
+
+    group: String
+
+
+@message(key=_STORED, versions=(0, 4), flexible=4)
+class OffsetCommitValue:
+    """A committed offset. Version 1 alone says itself when it expires."""
+
+    offset: Int64
+    leader_epoch: Int32 = since(3, default=-1)
+    metadata: String
+    commit_timestamp: Int64
+    expire_timestamp: Int64 = since(1, default=NO_TIMESTAMP, until=1)
+
+
+@struct
+class MemberMetadata:
+    """A member of the generation, with what it was assigned."""
+
+    member_id: String
+    group_instance_id: String | None = since(3, default=None)
+    client_id: String
+    client_host: String
+    rebalance_timeout: Int32 = since(1, default=-1)
+    session_timeout: Int32
+    subscription: Bytes
+    assignment: Bytes
+
+
+@message(key=_STORED, versions=(0, 4), flexible=4)
+class GroupMetadataValue:
+    """A completed generation, or an emptied group (no protocol, no leader, no members)."""
+
+    protocol_type: String
+    generation: Int32
+    protocol: String | None = None
+    leader: String | None = None
+    current_state_timestamp: Int64 = since(2, default=NO_TIMESTAMP)
+    members: list[MemberMetadata]
+
+
+Key: TypeAlias = OffsetCommitKey | GroupMetadataKey
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKey:
+    """A key of a kind that came after us; its record is passed over."""
+
+    version: int
+
+
+def pack(stored: object, version: int) -> bytes:
+    """A key or value as it stands in a record: its version, then its fields."""
+    return b"".join((version.to_bytes(_VERSION_BYTES, "big"), *encode(stored, version)))
+
+
+def offset_key(group: str, topic: str, partition: int) -> bytes:
+    return pack(OffsetCommitKey(group=group, topic=topic, partition=partition), OFFSET_KEY_VERSION)
+
+
+def group_key(group: str) -> bytes:
+    return pack(GroupMetadataKey(group=group), GROUP_KEY_VERSION)
+
+
+def offset_value(value: OffsetCommitValue) -> bytes:
+    """Offsets of version 1, which expire by themselves, keep that version."""
+    version = OFFSET_VALUE_VERSION if value.expire_timestamp == NO_TIMESTAMP else 1
+    return pack(value, version)
+
+
+def group_value(value: GroupMetadataValue) -> bytes:
+    return pack(value, GROUP_VALUE_VERSION)
+
+
+def read_key(key: Buffer) -> Key | UnknownKey:
+    """What a record is about."""
+    version = _version(key)
+    if version in spec_of(OffsetCommitKey).versions:
+        return _whole(OffsetCommitKey, key)
+    if version in spec_of(GroupMetadataKey).versions:
+        return _whole(GroupMetadataKey, key)
+    return UnknownKey(version)
+
+
+def read_offset(value: Buffer) -> OffsetCommitValue:
+    return _whole(OffsetCommitValue, value)
+
+
+def read_group(value: Buffer) -> GroupMetadataValue:
+    return _whole(GroupMetadataValue, value)
+
+
+def _version(stored: Buffer) -> int:
+    if len(stored) < _VERSION_BYTES:
+        raise Malformed("a stored key or value starts with its version")
+    return int.from_bytes(stored[:_VERSION_BYTES], "big", signed=True)
+
+
+def _whole(cls: type[T], stored: Buffer) -> T:
+    version = _version(stored)
+    if version not in spec_of(cls).versions:
+        raise Malformed(f"{cls.__name__} of version {version}")
+    found, end = decode(cls, version, stored, _VERSION_BYTES)
+    if end > len(stored):
+        raise Malformed(f"{cls.__name__} runs past its record")
+    return found

@@ -1,0 +1,182 @@
+"""Which groups are here: one shard per partition of `__consumer_offsets` that this broker leads.
+
+A shard is loaded from its log in slices before it serves; until then its groups are answered
+COORDINATOR_LOAD_IN_PROGRESS, and NOT_COORDINATOR where there is no shard. A shard that is resigned and led
+again is a new object, so whatever comes late for the old one is a no-op.
+Left to others: what the records mean (offset_loading.py), what is asked of a group (groups.py).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from ...client.tasks import Tasks
+from ...protocol.errors import CoordinatorLoadInProgress, NotCoordinator
+from ...protocol.kinds import Clock, TopicPartition
+from ...protocol.primitives import Buffer, Slices
+from ...storage.disk import DiskError
+from .group import Group
+from .offset_loading import Loaded, restore
+from .offsets import CommittedOffsets
+from .state import Effects
+
+log = structlog.get_logger(__name__)
+
+LOAD_BYTES = 1 << 20  # of log in one breath
+
+
+class LedLog(Protocol):
+    """What loading needs of a log."""
+
+    @property
+    def partition(self) -> TopicPartition: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    def read(self, offset: int, bytes_max: int, end: int) -> Slices: ...
+
+
+class LedPartition(Protocol):
+    """What a shard needs of its partition."""
+
+    @property
+    def log(self) -> LedLog: ...
+    def disk_failed(self, error: DiskError) -> object: ...
+    def mark(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """The groups of one partition."""
+
+    source: LedPartition
+    loading: bool = True
+    groups: dict[str, "Held"] = field(default_factory=dict)
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.source.log.partition
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One group with its offsets, where it belongs."""
+
+    shard: Shard
+    group: Group
+    offsets: CommittedOffsets
+
+
+class ShardStore:
+    """All shards of this broker."""
+
+    def __init__(
+        self,
+        new_group: Callable[[str], Group],
+        loaded: Callable[[Held, Effects], None],
+        clock: Clock,
+        tasks: Tasks,
+    ) -> None:
+        self._new_group = new_group
+        self._loaded = loaded
+        self._clock = clock
+        self._tasks = tasks
+        self._shards: dict[int, Shard] = {}
+        self._by_group: dict[Group, Held] = {}
+
+    def lead(self, partition: LedPartition) -> None:
+        """Begin to load, unless this partition is led already (a new epoch of the same leader)."""
+        tp = partition.log.partition
+        if tp.partition in self._shards:
+            return
+        shard = self._shards[tp.partition] = Shard(partition)
+        self._tasks.spawn(self._load(shard), f"load-{tp}")
+
+    def resign(self, partition: int) -> list[Held]:
+        """Give up a shard; returns what it held."""
+        shard = self._shards.pop(partition, None)
+        if shard is None:
+            return []
+        gone = list(shard.groups.values())
+        for held in gone:
+            del self._by_group[held.group]
+        log.info("groups_unloaded", partition=str(shard.partition), groups=len(gone))
+        return gone
+
+    def serving_shard(self, partition: int) -> Shard:
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise NotCoordinator(f"partition {partition} of the offsets topic is not led here")
+        if shard.loading:
+            raise CoordinatorLoadInProgress(f"partition {partition} of the offsets topic is being read")
+        return shard
+
+    def serving(self) -> Iterator[Shard]:
+        return (shard for _, shard in sorted(self._shards.items()) if not shard.loading)
+
+    @property
+    def is_loading(self) -> bool:
+        return any(shard.loading for shard in self._shards.values())
+
+    @property
+    def group_count(self) -> int:
+        return len(self._by_group)
+
+    def all_groups(self) -> list[Group]:
+        return sorted((held.group for held in self._by_group.values()), key=lambda group: group.name)
+
+    def held(self, group: Group) -> Held | None:
+        return self._by_group.get(group)
+
+    def add(self, shard: Shard, group: Group, offsets: CommittedOffsets | None = None) -> Held:
+        held = Held(shard, group, offsets if offsets is not None else CommittedOffsets())
+        shard.groups[group.name] = self._by_group[group] = held
+        return held
+
+    def remove(self, shard: Shard, held: Held) -> None:
+        del shard.groups[held.group.name]
+        del self._by_group[held.group]
+
+    async def _load(self, shard: Shard) -> None:
+        """Read to where the log ended when we began to lead: nobody but this shard writes after that."""
+        source, loaded = shard.source.log, Loaded()
+        position, end = source.start_offset, source.end_offset
+        while position < end:
+            try:
+                position = self._load_slice(loaded, source, max(position, source.start_offset), end)
+            except DiskError as error:
+                log.error("groups_not_loaded", partition=str(shard.partition), offset=position)
+                shard.source.disk_failed(error)  # it resigns, so that somebody else may lead
+                if self._shards.get(shard.partition.partition) is shard:
+                    self.resign(shard.partition.partition)
+                return
+            await asyncio.sleep(0)
+            if self._shards.get(shard.partition.partition) is not shard:
+                return
+        self._serve(shard, loaded)
+
+    def _load_slice(self, loaded: Loaded, source: LedLog, position: int, end: int) -> int:
+        batches: Buffer = bytes(source.read(position, LOAD_BYTES, end))
+        after = loaded.feed(batches)
+        return after if after > position else end  # compaction may have emptied the rest
+
+    def _serve(self, shard: Shard, loaded: Loaded) -> None:
+        now = asyncio.get_running_loop().time()
+        wall_ms = self._clock.wall_ms()
+        shard.loading = False
+        for name in loaded.names():
+            group = self._new_group(name)
+            held = self.add(shard, group, loaded.offsets.get(name))
+            value = loaded.groups.get(name)
+            self._loaded(held, restore(group, value, now, wall_ms) if value is not None else [])
+        log.info(
+            "groups_loaded",
+            partition=str(shard.partition),
+            groups=len(shard.groups),
+            offsets=sum(len(held.offsets) for held in shard.groups.values()),
+            damaged=loaded.damaged,
+        )

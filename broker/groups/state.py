@@ -1,0 +1,181 @@
+"""The words of the group coordinator: states and their table, questions, answers and effects.
+
+`group.py` decides with these values and `groups.py`, its shell, performs them. A `Reply` is
+whatever takes an answer later (a parked exchange); the rules only carry it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from ...protocol.errors import ErrorCode
+
+NO_GENERATION = -1
+NO_MEMBER = ""
+
+
+class GroupState(StrEnum):
+    """Where a group stands. The values are the names Kafka's tools print."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+    ),
+    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.DEAD: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAsked:
+    """A JoinGroup request, told without its wire form."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    must_know_id: bool  # from v4 on a newcomer is given its id first and joins with it
+    may_skip_assignment: bool  # from v9 on
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAsked:
+    """A SyncGroup request; `assignments` is filled by the leader alone."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    assignments: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One member as the leader is told of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The answer to a join."""
+
+    error: ErrorCode
+    member_id: str = NO_MEMBER
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = NO_MEMBER
+    members: tuple[Listed, ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The answer to a sync."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+JoinReply: TypeAlias = Callable[[Joined], None]
+SyncReply: TypeAlias = Callable[[Synced], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerJoin:
+    """Effect: give this answer to a parked (or present) join."""
+
+    reply: JoinReply
+    answer: Joined
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSync:
+    """Effect: give this answer to a parked (or present) sync."""
+
+    reply: SyncReply
+    answer: Synced
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Effect: write the group as it stands, with these assignments; report back with `token`."""
+
+    token: int
+    assignments: dict[str, bytes]
+
+
+Effect: TypeAlias = AnswerJoin | AnswerSync | Persist
+Effects: TypeAlias = list[Effect]
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """A rebalance that ends when every member has joined, or at `until` without the absent."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lingering:
+    """The first rebalance of an empty group: wait a little for more newcomers, `left` seconds in all."""
+
+    until: float
+    left: float
+    grew: bool
+
+
+Rebalance: TypeAlias = Collecting | Lingering
+
+
+@dataclass(frozen=True, slots=True)
+class SavingAssignment:
+    """A write in flight: the leader's assignment of this generation."""
+
+    generation: int
+    assignments: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SavingReplacement:
+    """A write in flight: a static member came back under a new id while the group was stable."""
+
+    generation: int
+    instance_id: str
+    old_id: str
+    new_id: str
+    leader_before: str
+    may_skip_assignment: bool
+    protocols_before: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavingEmptiness:
+    """A write in flight: the last member went. Nobody waits for it."""
+
+    generation: int
+
+
+Saving: TypeAlias = SavingAssignment | SavingReplacement | SavingEmptiness

@@ -1,0 +1,236 @@
+"""DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1: settings are read here, changed by the
+controller.
+
+DescribeConfigs: v3 types and documentation · v4 flexible · AlterConfigs: v2 · IncrementalAlterConfigs: v1
+flexible
+Each setting comes with its sources, the one that counts first: the topic, this broker, all brokers, the file
+this broker was started with, the default. Names, types and help are read from the declarations.
+Left to others: which values are good (dynamic_options.py), writing them (controller/settings.py).
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...controller.alterations import Kind
+from ...protocol.apis import Api
+from ...protocol.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
+from ...protocol.messages.cluster import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from ...protocol.messages.config_changes import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlteredResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ...storage.config import TOPIC_OPTIONS, Option, text_of
+from ..config import OPTIONS, Place
+from ..dynamic_options import behind, type_of
+from ..exchange import Exchange, HandlerEntry
+from ..topic_names import check_topic_name
+
+if TYPE_CHECKING:
+    from ..context import Broker
+
+FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_FILE, FROM_DEFAULT = range(1, 6)
+
+Synonyms = list[DescribeConfigsSynonym]
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+def describe_configs(
+    broker: "Broker", exchange: Exchange, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """Each resource by itself; one that cannot be described does not spoil the others."""
+    return DescribeConfigsResponse(results=[_resource(broker, request, asked) for asked in request.resources])
+
+
+def refuse_describe_configs(request: DescribeConfigsRequest, error: ApiError) -> DescribeConfigsResponse:
+    """Each resource with the same error."""
+    return DescribeConfigsResponse(results=[_refused(asked, error) for asked in request.resources])
+
+
+def _refused(asked: DescribeConfigsResource, error: ApiError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+    )
+
+
+def _resource(
+    broker: "Broker", request: DescribeConfigsRequest, asked: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        if asked.resource_type == Kind.TOPIC:
+            found = list(_topic(broker, request, asked.resource_name))
+        elif asked.resource_type == Kind.BROKER and asked.resource_name == "":
+            found = list(_all_brokers(broker, request))
+        elif asked.resource_type == Kind.BROKER:
+            found = list(_broker(broker, request, asked.resource_name))
+        else:
+            raise InvalidRequest(
+                f"resources of type {asked.resource_type} have no settings here; 2 is a topic, 4 a broker"
+            )
+    except ApiError as error:
+        return _refused(asked, error)
+    if asked.configuration_keys is not None:
+        found = [setting for setting in found if setting.name in asked.configuration_keys]
+    return DescribeConfigsResult(
+        resource_type=asked.resource_type, resource_name=asked.resource_name, configs=found
+    )
+
+
+def _topic(
+    broker: "Broker", request: DescribeConfigsRequest, name: str
+) -> Iterator[DescribeConfigsResourceResult]:
+    if check_topic_name(name) not in broker.metadata.topics:
+        raise UnknownTopicOrPartition(f"there is no topic {name}")
+    settings = broker.replicas.settings
+    overrides, in_force = settings.understood(name), settings.config_of(name).to_names()
+    for setting, option in TOPIC_OPTIONS.items():
+        sources = _sources(broker, OPTIONS[behind(option).kafka or ""])
+        if setting in overrides:
+            own = DescribeConfigsSynonym(name=setting, value=in_force[setting], source=FROM_TOPIC)
+            sources.insert(0, own)
+        yield _setting(request, setting, in_force[setting], option, sources, read_only=False)
+
+
+def _broker(
+    broker: "Broker", request: DescribeConfigsRequest, name: str
+) -> Iterator[DescribeConfigsResourceResult]:
+    if name != str(broker.id):
+        raise InvalidRequest(f"this is broker {broker.id}, ask broker {name} about its settings")
+    for setting, place in OPTIONS.items():
+        value = place.value(broker.config)
+        sources = _sources(broker, place)
+        text = None if value is None else text_of(value)
+        yield _setting(request, setting, text, place.option, sources, read_only=place.option.restart)
+
+
+def _all_brokers(
+    broker: "Broker", request: DescribeConfigsRequest
+) -> Iterator[DescribeConfigsResourceResult]:
+    """Only what was set for all brokers; what each was started with is its own."""
+    for setting, text in sorted(broker.live.of_all.items()):
+        source = DescribeConfigsSynonym(name=setting, value=text, source=FROM_ALL_BROKERS)
+        yield _setting(request, setting, text, OPTIONS[setting].option, [source], read_only=False)
+
+
+def _sources(broker: "Broker", place: Place) -> Synonyms:
+    """Where a broker's option may come from, the source that counts first."""
+    option, live = place.option, broker.live
+    name = option.kafka or option.field
+    found: list[tuple[str | None, int]] = []
+    if name in live.of_this:
+        found.append((live.of_this[name], FROM_THIS_BROKER))
+    if name in live.of_all:
+        found.append((live.of_all[name], FROM_ALL_BROKERS))
+    if place.is_given(live.started_with):
+        found.append((_text(place.value(live.started_with)), FROM_FILE))
+    if option.default is not ... and "Undefined" not in str(option.default):
+        found.append((_text(option.default), FROM_DEFAULT))
+    return [DescribeConfigsSynonym(name=name, value=text, source=source) for text, source in found]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else text_of(value)
+
+
+def _setting(
+    request: DescribeConfigsRequest,
+    name: str,
+    value: str | None,
+    option: Option,
+    sources: Synonyms,
+    *,
+    read_only: bool,
+) -> DescribeConfigsResourceResult:
+    if option.secret:
+        value = None
+        sources = [DescribeConfigsSynonym(name=s.name, value=None, source=s.source) for s in sources]
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=read_only,
+        config_source=sources[0].source if sources else FROM_DEFAULT,
+        is_sensitive=option.secret,
+        synonyms=sources if request.include_synonyms else [],
+        config_type=type_of(name, option),
+        documentation=option.help if request.include_documentation else None,
+    )
+
+
+# --- changing --------------------------------------------------------------------------------------
+
+
+async def alter_configs(broker: "Broker", exchange: Exchange, request: AlterConfigsRequest) -> Any:
+    """Resources get exactly these settings."""
+    return await _change(broker, request, AlterConfigsRequest, AlterConfigsResponse)
+
+
+async def incremental_alter_configs(
+    broker: "Broker", exchange: Exchange, request: IncrementalAlterConfigsRequest
+) -> Any:
+    """Resources get these changes."""
+    return await _change(broker, request, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)
+
+
+async def _change(broker: "Broker", request: Any, asking: type[Any], answering: type[Any]) -> Any:
+    """Topics with names that none may have are refused here, the rest goes to the controller."""
+    answers: dict[int, AlteredResource] = {}
+    legal = []
+    for place, asked in enumerate(request.resources):
+        try:
+            if asked.resource_type == Kind.TOPIC:
+                check_topic_name(asked.resource_name)
+        except ApiError as error:
+            answers[place] = _not_altered(asked, error)
+        else:
+            legal.append((place, asked))
+    if legal:
+        forwarded = asking(resources=[asked for _, asked in legal], validate_only=request.validate_only)
+        told = await broker.forwarder.submit(forwarded, broker.config.request_timeout_ms)
+        answers.update(zip((place for place, _ in legal), told.responses, strict=True))
+        if any(asked.resource_type == Kind.BROKER for _, asked in legal) and not request.validate_only:
+            await broker.refresh()
+    return answering(responses=[answers[place] for place in sorted(answers)])
+
+
+def refuse_alter_configs(request: AlterConfigsRequest, error: ApiError) -> AlterConfigsResponse:
+    """Each resource with the same error."""
+    return AlterConfigsResponse(responses=[_not_altered(asked, error) for asked in request.resources])
+
+
+def refuse_incremental(
+    request: IncrementalAlterConfigsRequest, error: ApiError
+) -> IncrementalAlterConfigsResponse:
+    """Each resource with the same error."""
+    return IncrementalAlterConfigsResponse(
+        responses=[_not_altered(asked, error) for asked in request.resources]
+    )
+
+
+def _not_altered(asked: Any, error: ApiError) -> AlteredResource:
+    return AlteredResource(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+    )
+
+
+HANDLERS = {
+    Api.DESCRIBE_CONFIGS: HandlerEntry(describe_configs, refuse_describe_configs),
+    Api.ALTER_CONFIGS: HandlerEntry(alter_configs, refuse_alter_configs),
+    Api.INCREMENTAL_ALTER_CONFIGS: HandlerEntry(incremental_alter_configs, refuse_incremental),
+}

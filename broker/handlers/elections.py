@@ -1,0 +1,49 @@
+"""ElectLeaders 0-2: leaders of an operator's choice, preferred ones or any; handed to the controller.
+
+v1 kind of election · v2 flexible. Left to others: who may lead, and all the rest (controller/).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.apis import Api
+from ...protocol.errors import ApiError
+from ...protocol.messages.elections import (
+    ElectionPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReplicaElectionResult,
+)
+from ..exchange import Exchange, HandlerEntry
+
+if TYPE_CHECKING:
+    from ..context import Broker
+
+TIMEOUT_MS_MAX = 300_000
+
+
+async def elect(broker: "Broker", exchange: Exchange, request: ElectLeadersRequest) -> Any:
+    """The controller knows who may lead."""
+    timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
+    return await broker.forwarder.submit(request, timeout_ms)
+
+
+def refuse(request: ElectLeadersRequest, error: ApiError) -> ElectLeadersResponse:
+    """Every partition with the same error, which version 0 has no other place for."""
+    return ElectLeadersResponse(
+        error_code=error.code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=one.topic,
+                partition_result=[
+                    ElectionPartitionResult(
+                        partition_id=number, error_code=error.code, error_message=error.message
+                    )
+                    for number in one.partitions
+                ],
+            )
+            for one in request.topic_partitions or []
+        ],
+    )
+
+
+HANDLERS = {Api.ELECT_LEADERS: HandlerEntry(elect, refuse)}

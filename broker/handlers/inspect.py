@@ -1,0 +1,90 @@
+"""Inspect 0, our own: what this broker knows of a partition, of its replication, of what was cut.
+
+v0. Served on every listener, offered on none (ApiVersions does not name it). An answer is bounded: so many
+decisions, so many removals, so many bytes of one that is read. Nothing is changed by asking.
+Left to others: what is in the documents (inspection.py, replication_metrics.py, storage/aside.py).
+"""
+
+import asyncio
+import posixpath
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from ...protocol.apis import Api
+from ...protocol.errors import ApiError, InvalidRequest, KafkaStorageError
+from ...protocol.kinds import TopicPartition
+from ...protocol.messages.inspection import InspectRequest, InspectResponse
+from ...storage.aside import removal_rows, removed_bytes
+from ...storage.disk import Disk
+from ..exchange import Exchange, HandlerEntry
+from ..inspection import partition_document
+from ..replication_metrics import lags, replication_metrics
+
+if TYPE_CHECKING:
+    from ..context import Broker
+
+REMOVALS_MAX = 1_000
+REMOVED_BYTES_MAX = 1 << 20
+
+
+async def handle(broker: "Broker", exchange: Exchange, request: InspectRequest) -> InspectResponse:
+    """Whatever is asked about, as one document."""
+    document: dict[str, Any]
+    if request.about == "partition":
+        document = partition_document(broker, _partition(request))
+    elif request.about == "metrics":
+        document = {
+            "broker": broker.id,
+            "now_ms": broker.clock.wall_ms(),
+            "replication": replication_metrics(broker),
+            "max_lag_by_leader": lags(broker.replicas),
+            "requests": broker.metrics.snapshot(),
+        }
+    elif request.about == "removals":
+        partition = _partition(request) if request.topic else None
+        document = {"broker": broker.id, "removals": await _in_thread(broker, _removals, partition)}
+    elif request.about == "removed":
+        size = min(request.limit or REMOVED_BYTES_MAX, REMOVED_BYTES_MAX)
+        data = await _in_thread(broker, _removed, request.name, request.position, size)
+        document = {"broker": broker.id, "data": data}
+    else:
+        raise InvalidRequest(f"nothing is known about {request.about!r}")
+    return InspectResponse(document=msgpack.packb(document))
+
+
+def refuse(request: InspectRequest, error: ApiError) -> InspectResponse:
+    """Nothing but the error."""
+    return InspectResponse(error_code=error.code, error_message=error.message)
+
+
+def _partition(request: InspectRequest) -> TopicPartition:
+    if not request.topic or request.partition < 0:
+        raise InvalidRequest("a topic and the number of a partition are needed")
+    return TopicPartition(request.topic, request.partition)
+
+
+async def _in_thread(broker: "Broker", work: Any, *arguments: Any) -> Any:
+    logs = broker.replicas.logs
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.run_in_executor(None, work, logs.disk, logs.places.usable, *arguments)
+    except OSError as error:
+        raise KafkaStorageError(str(error)) from error
+
+
+def _removals(disk: Disk, dirs: list[str], partition: TopicPartition | None) -> list[dict[str, Any]]:
+    rows = [row for log_dir in dirs for row in removal_rows(disk, log_dir, partition)]
+    return sorted(rows, key=lambda row: (row["at_ms"], row["path"]))[-REMOVALS_MAX:]
+
+
+def _removed(disk: Disk, dirs: list[str], path: str, position: int, size: int) -> bytes:
+    """Bytes of a file that lies aside; of no other file."""
+    for log_dir in dirs:
+        data = removed_bytes(disk, log_dir, path, max(position, 0), max(size, 0))
+        if data is not None:
+            return data
+    raise InvalidRequest(f"{posixpath.basename(path)} does not lie aside here")
+
+
+HANDLERS = {Api.INSPECT: HandlerEntry(handle, refuse)}

@@ -1,0 +1,77 @@
+"""GetReplicaLogInfo 0, between brokers: how far logs here go, for a controller that looks for the longest.
+
+A replica answers whatever its role is. The leader epoch that it knows goes along: the controller believes the
+answer only if the replica has heard that there is no leader, for then its log does not move.
+Left to others: who leads then (controller/recovery.py).
+"""
+
+from typing import TYPE_CHECKING
+
+from ...protocol.apis import Api
+from ...protocol.errors import ApiError, ErrorCode
+from ...protocol.kinds import TopicPartition
+from ...protocol.messages.elections import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    LogInfoTopic,
+    PartitionLogInfo,
+    TopicLogInfo,
+)
+from ..exchange import Exchange, HandlerEntry
+
+if TYPE_CHECKING:
+    from ..context import Broker
+
+
+def handle(
+    broker: "Broker", exchange: Exchange, request: GetReplicaLogInfoRequest
+) -> GetReplicaLogInfoResponse:
+    """Every log that is asked about, in the order of the request."""
+    return GetReplicaLogInfoResponse(
+        broker_epoch=broker.incarnation,
+        topic_partition_log_info_list=[
+            TopicLogInfo(
+                topic_id=topic.topic_id,
+                partition_log_info=[_log_info(broker, topic, number) for number in topic.partitions],
+            )
+            for topic in request.topic_partitions or []
+        ],
+    )
+
+
+def _log_info(broker: "Broker", topic: LogInfoTopic, number: int) -> PartitionLogInfo:
+    replicas = broker.replicas
+    tp = TopicPartition(topic.topic or replicas.name_of(topic.topic_id) or "", number)
+    partition = replicas.find(tp)
+    if partition is None or (topic.topic_id.int and partition.log.topic_id != topic.topic_id):
+        return PartitionLogInfo(partition=number, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.offline is not None:
+        return PartitionLogInfo(partition=number, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    if partition.incomplete:
+        return PartitionLogInfo(partition=number, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    log = partition.log
+    last = max(log.end_offset - 1, log.start_offset)  # an empty log still knows the epoch it begins in
+    return PartitionLogInfo(
+        partition=number,
+        last_written_leader_epoch=log.epochs.epoch_at(last),
+        current_leader_epoch=partition.leader_epoch,
+        log_end_offset=log.end_offset,
+    )
+
+
+def refuse(request: GetReplicaLogInfoRequest, error: ApiError) -> GetReplicaLogInfoResponse:
+    """Every partition with the same error."""
+    return GetReplicaLogInfoResponse(
+        topic_partition_log_info_list=[
+            TopicLogInfo(
+                topic_id=topic.topic_id,
+                partition_log_info=[
+                    PartitionLogInfo(partition=number, error_code=error.code) for number in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or []
+        ]
+    )
+
+
+HANDLERS = {Api.GET_REPLICA_LOG_INFO: HandlerEntry(handle, refuse)}

@@ -1,0 +1,165 @@
+"""The flight recorder: notes decisions of this broker, and of the controller when it is here, for `why`.
+
+To note one is a few microseconds on the loop; the file is written by a thread, soon after. Many at once (a
+controller that moves ten thousand partitions) come as an iterator that is walked in small steps when others
+have had their turn. Without a file, as in the simulator, everything stays in memory.
+A file that cannot be written costs nothing but what it would have held; it is begun anew later.
+Left to others: rings and their file (storage/rings.py), what is noted (transitions.py, isr_writer.py,
+cutting.py, controller/chronicle.py), who reads it (handlers/inspect.py).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import structlog
+
+from ..client.tasks import FailureHook, Tasks
+from ..protocol.kinds import Clock
+from ..storage.disk import Disk
+from ..storage.rings import Decision, Note, RingFile, Rings
+
+log = structlog.get_logger(__name__)
+
+RING_BYTES_MAX = 16 << 10  # of one partition: some hundred decisions
+GATHER_S = 0.02  # what comes so soon after a write goes with the next one
+RETRY_S = 10.0  # after a write that failed
+STEP = 100  # decisions of a long series in one turn of the loop
+SERIES_MAX = 1_000
+
+
+class Recorder:
+    """Keeps decisions; with a file, for the next start, too."""
+
+    def __init__(self, clock: Clock, bytes_max: int, rings: Rings | None = None) -> None:
+        self.rings = rings or Rings(max(bytes_max, 1), RING_BYTES_MAX)
+        self._clock = clock
+        self._is_on = bytes_max > 0
+        self._file: RingFile | None = None
+        self._tasks: Tasks | None = None
+        self._frames: list[bytes] = []
+        self._series: deque[tuple[int, Iterator[Note]]] = deque()
+        self._due = asyncio.Event()
+        self._writing: asyncio.Future[None] | None = None
+        self._retry_at = 0.0
+        self._stopped = False
+
+    def note(self, ring: str, what: str, **values: Any) -> None:
+        """Keep one decision."""
+        if self._is_on:
+            self._keep(Note(ring, what, values))
+
+    def series(self, notes: Iterator[Note]) -> None:
+        """Keep what the iterator gives, by and by. It must read only what does not change."""
+        if not self._is_on:
+            return
+        if self._file is None:
+            for note in notes:
+                self._keep(note)
+        elif len(self._series) < SERIES_MAX:
+            self._series.append((self._clock.wall_ms(), notes))
+            self._due.set()
+
+    def of(self, ring: str) -> list[Decision]:
+        """What is known of a ring, the oldest first."""
+        return self.rings.of(ring)
+
+    def _keep(self, note: Note, at_ms: int | None = None) -> None:
+        frame = self.rings.add(note, self._clock.wall_ms() if at_ms is None else at_ms)
+        if frame is not None and self._file is not None:
+            self._frames.append(frame)
+            self._due.set()
+
+    # The file.
+
+    def open(self, file: RingFile, on_failure: FailureHook | None) -> None:
+        """Write to this file from now on."""
+        self._file = file
+        self._tasks = Tasks("recorder", on_failure)
+        self._tasks.spawn(self._write(file), "flight-recorder")
+
+    async def stop(self) -> None:
+        """Write what is not written yet."""
+        self._stopped = True
+        self._due.set()
+        file, tasks = self._file, self._tasks
+        if file is not None and tasks is not None:
+            await tasks.stop()
+            if self._writing is not None:  # a thread cannot be called back
+                await asyncio.wait([self._writing])
+                if self._writing.exception() is not None:
+                    file.failed()
+            while self._step():
+                continue
+            self._retry_at = 0.0
+            await self._write_frames(file)
+            self._file = None
+            file.close()
+
+    async def _write(self, file: RingFile) -> None:
+        while not self._stopped:
+            await self._due.wait()
+            self._due.clear()
+            more = self._step()
+            retry_s = await self._write_frames(file)
+            if more or self._frames:
+                self._due.set()
+            await asyncio.sleep(GATHER_S if more else max(retry_s, GATHER_S))
+
+    def _step(self) -> bool:
+        """Walk a little of the first series; whether there is more."""
+        if self._series:
+            at_ms, notes = self._series[0]
+            some = list(islice(notes, STEP))
+            for note in some:
+                self._keep(note, at_ms)
+            if len(some) < STEP:
+                self._series.popleft()
+        return bool(self._series)
+
+    async def _write_frames(self, file: RingFile) -> float:
+        """Write what is not written yet; the seconds after which a write that failed is tried again."""
+        loop = asyncio.get_running_loop()
+        if not self._frames or loop.time() < self._retry_at:
+            return self._retry_at - loop.time()
+        frames, self._frames = self._frames, []
+        anew = not file.size or file.size + sum(map(len, frames)) > 2 * self.rings.bytes_max
+        if anew:
+            frames = list(self.rings.frames())
+        try:
+            self._writing = loop.run_in_executor(None, file.begin if anew else file.append, frames)
+            await asyncio.shield(self._writing)
+        except OSError as error:
+            log.warning("flight_recorder_not_written", path=file.path, reason=str(error))
+            file.failed()
+            self._frames += frames[-1:]  # the next write begins anew, with all that is known
+            self._retry_at = loop.time() + RETRY_S
+            return RETRY_S
+        return 0.0
+
+
+MakeRecorder = Callable[[Disk, Clock, int, str, FailureHook | None], Awaitable[Recorder]]
+
+
+async def in_memory(
+    disk: Disk, clock: Clock, bytes_max: int, log_dir: str, on_failure: FailureHook | None
+) -> Recorder:
+    """A recorder that forgets with its process."""
+    return Recorder(clock, bytes_max)
+
+
+async def on_disk(
+    disk: Disk, clock: Clock, bytes_max: int, log_dir: str, on_failure: FailureHook | None
+) -> Recorder:
+    """A recorder that goes on with what the last process left in this log directory."""
+    recorder = Recorder(clock, bytes_max)
+    if bytes_max > 0:
+        file = RingFile(disk, log_dir)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, file.read, recorder.rings)
+        except OSError as error:
+            log.warning("flight_recorder_unreadable", path=file.path, reason=str(error))
+        recorder.open(file, on_failure)
+    return recorder

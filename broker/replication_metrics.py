@@ -1,0 +1,59 @@
+"""Replication and control in numbers, under Kafka's names: gauges as things are, counts since the start.
+
+Where Kafka has a rate (IsrShrinksPerSec) there is a count here: whoever reads it twice has the rate.
+Left to others: counts of requests (metrics.py), who asks (handlers/inspect.py).
+"""
+
+from typing import TYPE_CHECKING
+
+from ..controller.chronicle import gauges
+from ..protocol.kinds import NO_LEADER
+
+if TYPE_CHECKING:
+    from .context import Broker
+    from .replicas import Replicas
+
+
+def replication_metrics(broker: "Broker") -> dict[str, int]:
+    """All of them, by name. The controller's are there on the broker that is controller."""
+    controller = broker.controller
+    view, chronicle = controller.view, controller.chronicle
+    return {
+        **of_replicas(broker.replicas),
+        "ActiveControllerCount": int(controller.active),
+        "LeaderElections": chronicle.elections,
+        "UncleanLeaderElections": chronicle.unclean_elections,
+        "PotentialDataLoss": chronicle.potential_losses,
+        **({} if view is None else gauges(view)),
+    }
+
+
+def of_replicas(replicas: "Replicas") -> dict[str, int]:
+    """What this broker's own replicas come to."""
+    partitions = replicas.partitions.values()
+    leaders = [p.leading for p in partitions if p.leading is not None]
+    counts = replicas.counts()
+    return {
+        "PartitionCount": len(replicas.partitions),
+        "LeaderCount": len(leaders),
+        "UnderReplicatedPartitions": counts["under_replicated"],
+        "ReassigningPartitions": sum(leader.is_moving for leader in leaders),
+        "UnderMinIsrPartitionCount": counts["under_min_isr"],
+        "AtMinIsrPartitionCount": sum(len(leader.isr.members) == leader.min_isr for leader in leaders),
+        "OfflineReplicaCount": counts["offline"],
+        "IsrShrinks": counts["isr_shrinks"],
+        "IsrExpands": counts["isr_expands"],
+        "FailedIsrUpdates": counts["isr_failed"],
+        "MaxLag": max(lags(replicas).values(), default=0),
+        "TruncatedBelowHighWatermark": replicas.host.truncated_below_watermark,
+    }
+
+
+def lags(replicas: "Replicas") -> dict[int, int]:
+    """By leader: how many committed records the follower that lacks most has not got yet."""
+    found: dict[int, int] = {}
+    for partition in replicas.partitions.values():
+        follower = partition.following
+        if follower is not None and follower.leader != NO_LEADER:
+            found[follower.leader] = max(found.get(follower.leader, 0), partition.missing)
+    return found

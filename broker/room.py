@@ -1,0 +1,116 @@
+"""Full log directories: nothing is appended there, reads go on, and it passes by itself.
+
+An append that found no room was cut back, so nothing is wrong with the log. All replicas of the directory
+take no more records; leaders answer 56, and the controller is told, for a member with room should lead. A
+follower that found no room stops asking for more; by time it leaves its ISR. Once a second the directory
+is looked at: it has room again when the reserve is free and a file of some size can be written, for a quota
+or a lack of inodes does not show in the free bytes. The reserve is why it does not flap.
+Left to others: directories that fail (disk_failures.py), who is elected (controller/).
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from ..client.tasks import Tasks
+from ..storage.disk import DiskError, DiskFailed, DiskFull, disk_error
+from ..storage.logs import Logs
+from .host import Role
+from .partition import Partition
+from .replicas import Replicas
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 1.0
+PROBE = ".strandline-room"
+PROBE_BYTES_MAX = 1 << 20
+
+
+class Room:
+    """The directories without any."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        replicas: Callable[[], Replicas],
+        tasks: Tasks,
+        changed: Callable[[], None],
+        failed: Callable[[DiskError], None],
+    ) -> None:
+        """`changed`: leadership should perhaps move; `failed`: the probe has met a failed disk."""
+        self._logs = logs
+        self._replicas = replicas
+        self._tasks = tasks
+        self._changed = changed
+        self._failed = failed
+        self._looking = False
+
+    def ran_out(self, directory: str, error: DiskFull) -> None:
+        """Something could not be written for lack of room."""
+        places = self._logs.places
+        if directory in places.full or directory in places.offline:
+            return
+        places.full[directory] = str(error)
+        log.warning("log_dir_full", directory=directory, reason=str(error))
+        for partition in self._replicas().in_directory(directory):
+            partition.full = str(error)
+        self._changed()
+        if not self._looking:
+            self._looking = True
+            self._tasks.spawn(self._look(), "room")
+
+    def pause(self, partition: Partition) -> None:
+        """A follower that cannot write what it fetches need not fetch."""
+        if partition.following is not None:
+            self._replicas().fetchers.drop(partition)
+
+    async def _look(self) -> None:
+        loop, places = asyncio.get_running_loop(), self._logs.places
+        try:
+            while places.full:
+                await asyncio.sleep(LOOK_S)
+                for directory in sorted(places.full):
+                    trouble = await loop.run_in_executor(None, self._probe, directory)
+                    if trouble is None and directory in places.full:
+                        self._room_again(directory)
+                    elif isinstance(trouble, DiskFailed):
+                        self._failed(trouble)
+        finally:
+            self._looking = False
+
+    def _probe(self, directory: str) -> DiskError | None:
+        """Why there is no room, or None. Blocking."""
+        disk, reserve = self._logs.disk, self._logs.config.room_reserve_bytes
+        path = f"{directory}/{PROBE}"
+        try:
+            free = disk.free_bytes(directory)
+            if free < reserve:
+                return DiskFull(directory, OSError(f"{free} bytes are free, {reserve} are wanted"))
+            disk.replace(path, bytes(min(reserve, PROBE_BYTES_MAX)), sync=False)
+        except OSError as error:
+            return disk_error(path, error)
+        finally:
+            with suppress(OSError):
+                disk.unlink(path)
+        return None
+
+    def _room_again(self, directory: str) -> None:
+        """First what had to wait is written, for appends rest upon it; then they begin again."""
+        hosted = self._replicas().in_directory(directory)
+        try:
+            for partition in hosted:
+                partition.log.save_what_waits()
+        except DiskFull:
+            return
+        except DiskError as error:
+            self._failed(error)
+            return
+        del self._logs.places.full[directory]
+        log.info("log_dir_has_room", directory=directory)
+        for partition in hosted:
+            partition.full = None
+            if partition.role is Role.FOLLOWING:
+                self._replicas().fetchers.follow(partition)
+        self._changed()

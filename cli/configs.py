@@ -1,0 +1,142 @@
+"""`strandline configs`: the settings of a topic, of a broker, or of all brokers; shown and changed.
+
+Changes take effect without a restart, on every replica. What needs a restart is refused by the brokers.
+Left to others: the meaning of the settings (docs/configuration.md).
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from ..client.configs import ConfigChange, ConfigEntry, ConfigSource, changes_of
+from ..client.sync import Admin
+from .console import (
+    DEFAULT_BOOTSTRAP,
+    PATIENCE,
+    AsJson,
+    Bootstrap,
+    WrongUsage,
+    clear_errors,
+    counted,
+    pair,
+    show,
+    tell,
+)
+
+app = typer.Typer(no_args_is_help=True, help="Show and change the settings of topics and brokers.")
+
+SHOWN_SOURCES = {
+    ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
+    ConfigSource.DYNAMIC_BROKER_CONFIG: "this broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers",
+    ConfigSource.STATIC_BROKER_CONFIG: "configuration file",
+    ConfigSource.DEFAULT_CONFIG: "default",
+}
+EXAMPLE = "retention.ms=3600000"
+
+Topic = Annotated[str | None, typer.Option("--topic", help="the settings of this topic")]
+Broker = Annotated[int | None, typer.Option("--broker", min=0, help="the settings of this broker")]
+Everywhere = Annotated[bool, typer.Option("--default", help="what holds for all brokers")]
+
+
+@app.command()
+def describe(
+    topic: Topic = None,
+    broker: Broker = None,
+    default: Everywhere = False,
+    every: Annotated[bool, typer.Option("--all", help="those at their defaults, too")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was set, and where; with --all or --json every setting in force."""
+    with clear_errors():
+        resource = _resource(topic, broker, default)
+        with Admin(bootstrap, **PATIENCE) as admin:
+            found = admin.describe_configs(**resource, documentation=as_json)
+        if as_json:
+            show([_in_full(entry) for entry in found], True)
+            return
+        chosen = [entry for entry in found if every or entry.source != ConfigSource.DEFAULT_CONFIG]
+        show([_row(entry) for entry in sorted(chosen)], False, _title(topic, broker))
+
+
+@app.command()
+def alter(
+    topic: Topic = None,
+    broker: Broker = None,
+    default: Everywhere = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help=f"name=value, as in {EXAMPLE}; may be given often")
+    ] = None,
+    delete: Annotated[
+        list[str] | None,
+        typer.Option("--delete", help="name of a setting that falls back; may be given often"),
+    ] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="ask whether it could be done, and change nothing")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Set or delete settings; all others stay."""
+    with clear_errors():
+        resource, changes = _resource(topic, broker, default), changes_from(settings, delete)
+        if not changes:
+            raise WrongUsage("nothing to change: give --set name=value or --delete name")
+        with Admin(bootstrap, **PATIENCE) as admin:
+            admin.incremental_alter_configs(changes, **resource, validate_only=validate_only)
+        done = "could be changed" if validate_only else "changed"
+        told = {
+            **resource,
+            "set": {change.name: change.value for change in changes if change.value is not None},
+            "deleted": [change.name for change in changes if change.value is None],
+            "validate_only": validate_only,
+        }
+        tell(f"{_title(topic, broker)}: {counted(len(changes), 'setting')} {done}.", told, as_json)
+
+
+def changes_from(
+    settings: list[str] | None,
+    delete: list[str] | None,
+    option: str = "--set",
+    delete_option: str = "--delete",
+) -> list[ConfigChange]:
+    """What `--set name=value` and `--delete name` ask for."""
+    wanted = dict(pair(text, option, EXAMPLE) for text in settings or [])
+    names = list(dict.fromkeys(delete or []))
+    if both := sorted(wanted.keys() & set(names)):
+        raise WrongUsage(f"{both[0]} stands both at {option} and at {delete_option}: choose one")
+    return changes_of(wanted, names)
+
+
+def _resource(topic: str | None, broker: int | None, default: bool) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if topic is not None:
+        given["topic"] = topic
+    if broker is not None:
+        given["broker"] = broker
+    if default:
+        given["all_brokers"] = True
+    if len(given) != 1:
+        raise WrongUsage("whose settings? Give one of --topic T, --broker N, --default")
+    return given
+
+
+def _title(topic: str | None, broker: int | None) -> str:
+    return (
+        f"topic {topic}" if topic is not None else f"broker {broker}" if broker is not None else "all brokers"
+    )
+
+
+def _row(entry: ConfigEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": "(hidden)" if entry.is_sensitive else entry.value,
+        "set_for": SHOWN_SOURCES.get(entry.source, entry.source.name),
+        "needs_restart": "yes" if entry.is_read_only else "no",
+    }
+
+
+def _in_full(entry: ConfigEntry) -> dict[str, Any]:
+    synonyms = [{**one._asdict(), "source": one.source.name} for one in entry.synonyms]
+    return {**entry._asdict(), "source": entry.source.name, "type": entry.type.name, "synonyms": synonyms}

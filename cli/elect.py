@@ -1,0 +1,93 @@
+"""`strandline elect-leaders`: leadership goes to preferred replicas, or to whatever is left.
+
+Left to others: who may lead (the controller), what an unclean election costs (docs/operations.md).
+"""
+
+from typing import Annotated
+
+import typer
+
+from ..client.elections import Election
+from ..client.sync import Admin
+from ..protocol.errors import ApiError, ElectionNotNeeded
+from ..protocol.kinds import TopicPartition
+from .console import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    Failure,
+    WrongUsage,
+    clear_errors,
+    counted,
+    print_json,
+    show,
+)
+
+PATIENCE_MS = 30_000
+
+
+def elect_leaders(
+    preferred: Annotated[
+        bool, typer.Option("--preferred", help="the first replica of each assignment, if it is in sync")
+    ] = False,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean", help="where nobody leads: the longest log there is; acknowledged records may be lost"
+        ),
+    ] = False,
+    topic: Annotated[str | None, typer.Option("--topic", help="the partitions of this topic")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", min=0, help="only this one of them; may be given often")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="all partitions of all topics")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Give partitions other leaders: the preferred ones, or any at all."""
+    with clear_errors():
+        if preferred == unclean:
+            raise WrongUsage("which leaders? Give one of --preferred, --unclean")
+        if (topic is None) == (not every) or (partition and topic is None):
+            raise WrongUsage("of which partitions? Give --topic T, --topic T --partition N, or --all")
+        kind = Election.UNCLEAN if unclean else Election.PREFERRED
+        with Admin(bootstrap, default_api_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS) as admin:
+            wanted = None if topic is None else _partitions(admin, topic, partition)
+            outcomes = admin.elect_leaders(kind, wanted)
+            leaders = _leaders(admin, outcomes)
+        rows = [_row(one, error, leaders.get(one)) for one, error in sorted(outcomes.items())]
+        refused = [row for row in rows if row["outcome"] == "refused"]
+        if as_json:
+            print_json(rows)
+        else:
+            show(rows, False, f"{counted(sum(r['outcome'] == 'elected' for r in rows), 'leader')} elected")
+        if refused:
+            raise Failure(f"{counted(len(refused), 'partition')} could not be given such a leader")
+
+
+def _partitions(admin: Admin, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
+    if numbers:
+        return [TopicPartition(topic, number) for number in numbers]
+    (described,) = admin.describe_topics([topic])
+    return [TopicPartition(topic, one.partition) for one in described.partitions]
+
+
+def _leaders(admin: Admin, of: dict[TopicPartition, ApiError | None]) -> dict[TopicPartition, int]:
+    """Who leads now. A topic that is not there has no part in it."""
+    there = set(admin.list_topics(internal=True)) & {partition.topic for partition in of}
+    return {
+        TopicPartition(topic.name, one.partition): one.leader
+        for topic in (admin.describe_topics(sorted(there)) if there else [])
+        for one in topic.partitions
+    }
+
+
+def _row(partition: TopicPartition, error: ApiError | None, leader: int | None) -> dict[str, object]:
+    needless = isinstance(error, ElectionNotNeeded)
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "outcome": "elected" if error is None else "not needed" if needless else "refused",
+        "leader": leader,
+        "reason": None if error is None else error.message,
+    }

@@ -1,0 +1,201 @@
+"""`strandline reassign`: partitions move to other brokers, with plans in the form of Kafka's tool.
+
+One of --generate, --execute, --verify, --cancel, --list. A move goes on in the brokers when the command has
+ended, and whoever is controller.
+Left to others: what a good plan is (reassign_plan.py), moving (the controller).
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..client.reassignments import PartitionReassignment
+from ..client.sync import Admin
+from ..protocol.errors import NoReassignmentInProgress
+from ..protocol.kinds import TopicPartition
+from .console import (
+    DEFAULT_BOOTSTRAP,
+    PATIENCE,
+    AsJson,
+    Bootstrap,
+    Failure,
+    WrongUsage,
+    clear_errors,
+    counted,
+    err,
+    print_json,
+    show,
+    tell,
+)
+from .reassign_plan import Targets, proposed, read, written
+
+LOOK_EVERY_S = 0.5
+
+
+def reassign(
+    generate: Annotated[
+        bool, typer.Option("--generate", help="propose a plan for --topics on --brokers")
+    ] = False,
+    topics: Annotated[
+        str | None, typer.Option(help="topics, separated by commas, or a file as Kafka's tool takes it")
+    ] = None,
+    brokers: Annotated[str | None, typer.Option(help="ids of brokers, separated by commas")] = None,
+    execute: Annotated[
+        str | None, typer.Option(metavar="PLAN", help="begin what stands in this file (-: standard input)")
+    ] = None,
+    verify: Annotated[str | None, typer.Option(metavar="PLAN", help="say how far it is")] = None,
+    cancel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLAN",
+            help="let its partitions go back to where they were; `all` for everything that moves",
+        ),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="show what is moving")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="with --execute: stay until all has moved")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Move partitions to other brokers, without a pause for those who read and write."""
+    with clear_errors():
+        asked = [generate, execute is not None, verify is not None, cancel is not None, list_]
+        if sum(asked) != 1:
+            raise WrongUsage("give one of --generate, --execute PLAN, --verify PLAN, --cancel PLAN, --list")
+        with Admin(bootstrap, **PATIENCE) as admin:
+            if generate:
+                _generate(admin, topics, brokers, as_json)
+            elif execute is not None:
+                _execute(admin, _plan(execute), wait, as_json)
+            elif verify is not None:
+                _verify(admin, _plan(verify), as_json)
+            elif cancel is not None:
+                _cancel(admin, None if cancel == "all" else _plan(cancel), as_json)
+            else:
+                show(
+                    [_row(q, one) for q, one in sorted(admin.list_partition_reassignments().items())], as_json
+                )
+
+
+def _plan(name: str) -> Targets:
+    return read(sys.stdin.read() if name == "-" else Path(name).read_text(), name)
+
+
+def _generate(admin: Admin, topics: str | None, brokers: str | None, as_json: bool) -> None:
+    """The plan goes to standard output, so that it can be kept; what is now, to standard error."""
+    if not topics or not brokers:
+        raise WrongUsage("--generate needs --topics T,… and --brokers 1,2,…")
+    try:
+        chosen = [int(word) for word in brokers.split(",")]
+    except ValueError:
+        raise WrongUsage(f"--brokers {brokers}: expected ids, as in 1,2,3") from None
+    alive = {broker.node_id for broker in admin.describe_cluster().brokers}
+    if away := sorted(set(chosen) - alive):
+        raise Failure(f"brokers {', '.join(map(str, away))} are not alive")
+    described = admin.describe_topics([name.strip() for name in topics.split(",")])
+    current = {
+        TopicPartition(topic.name, one.partition): one.replicas
+        for topic in described
+        for one in topic.partitions
+    }
+    plan = proposed(current, chosen)
+    moves = sum(len(set(plan[q]) - set(current[q])) for q in plan)
+    if not as_json:
+        err.print(
+            f"{counted(len(plan), 'partition')}, {counted(moves, 'replica')} to be copied. "
+            f"To be able to go back, keep what is now:\n{written(current)}\nThe plan:",
+            markup=False,
+            soft_wrap=True,
+        )
+    sys.stdout.write(written(plan) + "\n")
+
+
+def _execute(admin: Admin, plan: Targets, wait: bool, as_json: bool) -> None:
+    before = _held(admin, plan)
+    admin.alter_partition_reassignments(plan)
+    value = {
+        "asked": [str(q) for q in sorted(plan)],
+        "before": written({q: before[q] for q in plan if q in before}),
+    }
+    if not wait:
+        tell(
+            f"{counted(len(plan), 'partition')} asked to move; see --verify, --list, --cancel.",
+            value,
+            as_json,
+        )
+        return
+    while moving := admin.list_partition_reassignments(plan):
+        if not as_json:
+            err.print(
+                f"{len(plan) - len(moving)} of {counted(len(plan), 'partition')} there", highlight=False
+            )
+        time.sleep(LOOK_EVERY_S)
+    _verify(admin, plan, as_json)
+
+
+def _verify(admin: Admin, plan: Targets, as_json: bool) -> None:
+    """Exit status 1 unless all have moved."""
+    held, moving = _held(admin, plan), admin.list_partition_reassignments(plan)
+    rows = [
+        {**_place(q), "wanted": list(plan[q]), "is": _standing(q, plan[q], held, moving)}
+        for q in sorted(plan)
+    ]
+    missing = sum(row["is"] != "moved" for row in rows)
+    if as_json:
+        print_json(rows)
+    else:
+        show(rows, False)
+    if missing:
+        raise Failure(f"{missing} of {counted(len(plan), 'partition')} have not moved (yet)")
+
+
+def _standing(
+    q: TopicPartition,
+    wanted: tuple[int, ...],
+    held: Targets,
+    moving: dict[TopicPartition, PartitionReassignment],
+) -> str:
+    if q not in held:
+        return "no such partition"
+    if q in moving:
+        return "on its way" if moving[q].target == wanted else f"on its way to {_listed(moving[q].target)}"
+    return "moved" if held[q] == wanted else f"held by {_listed(held[q])}"
+
+
+def _cancel(admin: Admin, plan: Targets | None, as_json: bool) -> None:
+    moving = admin.list_partition_reassignments(plan)
+    for q in sorted(moving):
+        try:
+            admin.alter_partition_reassignments({q: None})
+        except NoReassignmentInProgress:  # it has just ended
+            continue
+    left = admin.list_partition_reassignments(moving)
+    value = {"cancelled": [str(q) for q in sorted(moving)], "not_back_yet": [str(q) for q in sorted(left)]}
+    waiting = f"; {len(left)} wait until the old replicas are in sync" if left else ""
+    tell(f"{counted(len(moving), 'move')} cancelled{waiting}.", value, as_json)
+
+
+def _held(admin: Admin, plan: Targets) -> Targets:
+    names = {q.topic for q in plan}
+    there = names.intersection(admin.list_topics(internal=True))
+    described = admin.describe_topics(sorted(there)) if there else []
+    return {TopicPartition(t.name, one.partition): one.replicas for t in described for one in t.partitions}
+
+
+def _row(q: TopicPartition, one: PartitionReassignment) -> dict[str, Any]:
+    return {
+        **_place(q),
+        "replicas": list(one.replicas),
+        "adding": list(one.adding),
+        "removing": list(one.removing),
+    }
+
+
+def _place(q: TopicPartition) -> dict[str, Any]:
+    return {"topic": q.topic, "partition": q.partition}
+
+
+def _listed(replicas: tuple[int, ...]) -> str:
+    return ",".join(map(str, replicas))

@@ -1,0 +1,79 @@
+"""Where partitions shall live on other brokers: a plan with few moves, and the JSON file that holds it. Pure.
+
+Whoever holds a replica already and is among the brokers keeps it, up to its share; the rest goes to whoever
+has fewest. Then the preferred leaders are spread alike.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..protocol.kinds import TopicPartition
+from .console import WrongUsage
+
+Targets = dict[TopicPartition, tuple[int, ...]]
+
+
+def proposed(current: Mapping[TopicPartition, Sequence[int]], brokers: Iterable[int]) -> Targets:
+    """For each partition as many replicas as it has, all on these brokers."""
+    chosen = sorted(set(brokers))
+    most = max((len(replicas) for replicas in current.values()), default=0)
+    if most > len(chosen):
+        raise WrongUsage(
+            f"{most} replicas of a partition need as many brokers: --brokers names {len(chosen)}"
+        )
+    share = -(-sum(len(replicas) for replicas in current.values()) // max(1, len(chosen)))
+    held: Counter[int] = Counter()
+    kept: dict[TopicPartition, list[int]] = {}
+    for partition, replicas in sorted(current.items()):
+        kept[partition] = [r for r in replicas if r in chosen and held[r] < share]
+        held.update(kept[partition])
+    for partition, replicas in kept.items():
+        while len(replicas) < len(current[partition]):
+            fewest = min((b for b in chosen if b not in replicas), key=lambda b: (held[b], b))
+            replicas.append(fewest)
+            held[fewest] += 1
+    led: Counter[int] = Counter()
+    plan: Targets = {}
+    for partition, replicas in kept.items():
+        leader = min(replicas, key=lambda r: led[r])
+        led[leader] += 1
+        plan[partition] = (leader, *(r for r in replicas if r != leader))
+    return plan
+
+
+def written(targets: Mapping[TopicPartition, Sequence[int]]) -> str:
+    """As Kafka's tools write it."""
+    entries = [
+        {
+            "topic": q.topic,
+            "partition": q.partition,
+            "replicas": list(replicas),
+            "log_dirs": ["any"] * len(replicas),
+        }
+        for q, replicas in sorted(targets.items())
+    ]
+    return json.dumps({"version": 1, "partitions": entries}, separators=(",", ":"))
+
+
+def read(text: str, name: str) -> Targets:
+    """A plan out of a file, in Kafka's form. Raises WrongUsage."""
+    try:
+        document = json.loads(text)
+        targets = _targets(document)
+    except (ValueError, KeyError, TypeError) as error:
+        raise WrongUsage(f'{name}: expected {{"version":1,"partitions":[…]}}: {error!r}') from None
+    if not targets:
+        raise WrongUsage(f"{name}: it names no partition")
+    return targets
+
+
+def _targets(document: Any) -> Targets:
+    targets: Targets = {}
+    for entry in document["partitions"]:
+        partition = TopicPartition(str(entry["topic"]), int(entry["partition"]))
+        if partition in targets:
+            raise ValueError(f"{partition} stands there twice")
+        targets[partition] = tuple(int(replica) for replica in entry["replicas"])
+    return targets

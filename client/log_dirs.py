@@ -1,0 +1,74 @@
+"""What Admin tells of the brokers' log directories: sizes, and which are offline or full.
+
+Left to others: who is asked what else (admin.py).
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..protocol.errors import error_for
+from ..protocol.kinds import TopicPartition
+from ..protocol.messages.log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+from .cluster import Cluster
+
+
+class ReplicaSize(NamedTuple):
+    """A replica in a log directory."""
+
+    partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+
+
+class LogDirDescription(NamedTuple):
+    """A log directory of a broker. Bytes are -1 if the broker does not say."""
+
+    path: str
+    is_offline: bool
+    is_full: bool  # nothing is appended there for now; only a Strandline broker says so
+    total_bytes: int
+    usable_bytes: int
+    replicas: tuple[ReplicaSize, ...]
+
+
+async def describe_log_dirs(
+    cluster: Cluster, brokers: Iterable[int] | None, deadline: float
+) -> dict[int, list[LogDirDescription]]:
+    """Ask each of these brokers, or all that are known."""
+    request = DescribeLogDirsRequest(topics=None)
+
+    async def ask(node: int) -> list[LogDirDescription]:
+        async def attempt() -> list[LogDirDescription]:
+            told: DescribeLogDirsResponse = await cluster.request(node, request, deadline)
+            if told.error_code:
+                raise error_for(told.error_code)
+            return [_description(one) for one in told.results]
+
+        return await cluster.persist(attempt, deadline)
+
+    nodes = sorted(cluster.view.brokers if brokers is None else brokers)
+    return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
+
+
+def _description(one: DescribeLogDirsResult) -> LogDirDescription:
+    return LogDirDescription(
+        one.log_dir,
+        one.error_code != 0,
+        one.is_full,
+        one.total_bytes,
+        one.usable_bytes,
+        tuple(
+            ReplicaSize(
+                TopicPartition(topic.name, replica.partition_index),
+                replica.partition_size,
+                replica.offset_lag,
+            )
+            for topic in one.topics
+            for replica in topic.partitions
+        ),
+    )

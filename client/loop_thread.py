@@ -1,0 +1,97 @@
+"""An asyncio client behind blocking calls: a private event loop in one thread of its own.
+
+Left to others: what is called (sync.py), what is done (producer.py, consumer.py, admin.py).
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made."""
+        return self._thread.is_alive()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` on the loop and wait for it. An interrupt cancels it."""
+        if not self._thread.is_alive():
+            raise RuntimeError("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                future.cancel()
+            raise
+
+    def call(self, action: Callable[[], T]) -> T:
+        """Run a plain function on the loop and wait for it."""
+
+        async def work() -> T:
+            return action()
+
+        return self.run(work)
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()
+
+
+class Face:
+    """What the three faces share: the thread, start and close."""
+
+    _thread: LoopThread
+    _inner: Any
+
+    def _begin(self, name: str, build: Callable[[], Any]) -> None:
+        """Build and start the asyncio client inside its loop; on failure nothing is left behind."""
+        self._thread = LoopThread(name)
+
+        async def start() -> Any:
+            return await build().start()
+
+        try:
+            self._inner = self._thread.run(start)
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def close(self, **options: Any) -> None:
+        """Finish and end the thread. May be called twice."""
+        if not self._thread.is_open:
+            return
+        try:
+            self._thread.run(lambda: self._inner.close(**options))
+        finally:
+            self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self

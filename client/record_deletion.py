@@ -1,0 +1,45 @@
+"""Records deleted up to an offset, asked of partition leaders.
+
+To ask again does no harm: what has gone stays gone.
+Left to others: whom to ask, and how often (leaders.py).
+"""
+
+from collections.abc import Iterator, Mapping
+
+from ..protocol.kinds import TopicPartition
+from ..protocol.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from .cluster import Cluster
+from .leaders import Question, ask_leaders
+
+ALL_COMMITTED = -1  # as an offset
+PATIENCE_SHARE = 0.8  # of what this client waits for an answer: the broker's must come before
+
+
+async def delete_records(
+    cluster: Cluster, before: Mapping[TopicPartition, int], deadline: float
+) -> dict[TopicPartition, int]:
+    """Delete what lies before an offset (-1: all that is committed); where each partition begins now."""
+
+    def request(wanted: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
+        topics: dict[str, list[DeleteRecordsPartition]] = {}
+        for partition, offset in wanted.items():
+            asked = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
+            topics.setdefault(partition.topic, []).append(asked)
+        patience_ms = min((deadline - cluster.now()) * 1000, cluster.config.request_timeout_ms)
+        return DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=name, partitions=asked) for name, asked in topics.items()],
+            timeout_ms=max(int(patience_ms * PATIENCE_SHARE), 0),
+        )
+
+    return await ask_leaders(cluster, before, Question(request, _low_watermarks), deadline)
+
+
+def _low_watermarks(answer: DeleteRecordsResponse) -> Iterator[tuple[TopicPartition, int, int]]:
+    for topic in answer.topics:
+        for one in topic.partitions:
+            yield TopicPartition(topic.name, one.partition_index), one.error_code, one.low_watermark

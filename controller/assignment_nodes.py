@@ -1,0 +1,78 @@
+"""Assignments in ZooKeeper: read from a topic's node, and written there under the fence.
+
+The node is Kafka's; beside it stands, in a key that Kafka leaves alone, the order in which replicas were
+assigned before they began to move, so that a cancellation restores it.
+Left to others: when an assignment changes (reassignment.py), who asks for it (reassigning.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from . import documents as d
+from .assignment import Assignment
+from .registry import MultiFailed, NoNode, Registry, SetData, Stat
+from .znodes import Reign, fenced
+
+Change = Callable[[d.TopicDocument], Mapping[int, Assignment]]  # what shall be different; empty: nothing
+
+
+def assignment_of(document: d.TopicDocument, number: int) -> Assignment:
+    """One partition of a topic. Of what another tool has written, the order before is not known."""
+    replicas = tuple(document.partitions[number])
+    held = set(replicas)
+    adding = tuple(r for r in document.adding_replicas.get(number, ()) if r in held)
+    removing = tuple(r for r in document.removing_replicas.get(number, ()) if r in held)
+    if not adding and not removing:
+        return Assignment(replicas)
+    origin = tuple((document.origin_replicas or {}).get(number, ()))
+    if not origin or not set(origin) <= held or set(origin) & set(adding):
+        origin = tuple(r for r in replicas if r not in adding)
+    return Assignment(replicas, adding, removing, origin)
+
+
+def with_assignments(document: d.TopicDocument, changes: Mapping[int, Assignment]) -> d.TopicDocument:
+    """The same topic with other assignments."""
+    partitions, adding = dict(document.partitions), dict(document.adding_replicas)
+    removing, origins = dict(document.removing_replicas), dict(document.origin_replicas or {})
+    for number, assignment in changes.items():
+        partitions[number] = list(assignment.replicas)
+        for kept, told in ((adding, assignment.adding), (removing, assignment.removing)):
+            kept.pop(number, None)
+            if told:
+                kept[number] = list(told)
+        origins.pop(number, None)
+        if assignment.is_moving:
+            origins[number] = list(assignment.origin)
+    return document.model_copy(
+        update={
+            "partitions": partitions,
+            "adding_replicas": adding,
+            "removing_replicas": removing,
+            "origin_replicas": origins or None,
+        }
+    )
+
+
+async def change_assignments(registry: Registry, reign: Reign, topic: str, change: Change) -> int | None:
+    """Change a topic's node; its version, or None if there is none. May raise Unknown: then again.
+
+    `change` is asked anew for whatever stands there at each attempt, and must want nothing once it is done.
+    """
+    path = d.topic_path(topic)
+    while True:
+        try:
+            data, stat = await registry.get(path)
+        except NoNode:
+            return None
+        document = d.parse(d.TopicDocument, data)
+        wanted = change(document)
+        if not wanted:
+            return stat.version
+        write = SetData(path, with_assignments(document, wanted).data(), stat.version)
+        try:
+            (written,) = await fenced(registry, reign, [write])
+        except MultiFailed:
+            continue
+        assert isinstance(written, Stat)
+        return written.version

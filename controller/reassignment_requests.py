@@ -1,0 +1,104 @@
+"""`/admin/reassign_partitions`: partitions to be moved, as tools before Kafka 2.4 ask for it.
+
+The controller alone watches the node. What stands there is asked of the mover as a client would; an entry is
+taken out when its partition has moved, when somebody has asked for something else, or when it cannot be
+done; with the last one goes the node. Nothing is remembered: a new controller asks again, which changes
+nothing where the move is under way.
+Left to others: moving (reassigning.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from ..protocol.errors import RequestTimedOut, UnknownServerError
+from ..protocol.kinds import TopicPartition
+from . import documents as d
+from . import plans as p
+from .reassigning import Mover
+from .registry import Delete, MultiFailed, NoNode, Op, Registry, SetData
+from .state import ClusterState
+from .watching import Watches
+from .znodes import Reign, fenced
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 1.0
+
+
+class ReassignmentRequests:
+    """Reads the node, has its wishes carried out, and clears it."""
+
+    def __init__(
+        self, registry: Registry, reign: Reign, mover: Mover, state: Callable[[], ClusterState]
+    ) -> None:
+        self.due = asyncio.Event()
+        self._registry = registry
+        self._reign = reign
+        self._mover = mover
+        self._state = state
+        self._watches = Watches(lambda _: self.due.set())
+        self._waiting: dict[TopicPartition, tuple[int, ...]] = {}
+        self._asked: dict[TopicPartition, tuple[int, ...]] = {}
+
+    def reconnected(self) -> None:
+        """Look again, with a new watch."""
+        self._watches.forget()
+        self.due.set()
+
+    def follow(self, state: ClusterState) -> None:
+        """The controller knows more: is anything done that stands in the node?"""
+        if any(self._is_over(state, q, target) for q, target in self._waiting.items()):
+            self.due.set()
+
+    async def look(self) -> list[p.Event]:
+        """Ask for what is new, and take out what is over."""
+        path = d.REASSIGN_PARTITIONS
+        if await self._registry.exists(path, self._watches(path)) is None:
+            self._waiting, self._asked = {}, {}
+            return []
+        try:
+            data, stat = await self._registry.get(path)
+        except NoNode:
+            self.due.set()
+            return []
+        try:
+            document = d.parse(d.ReassignmentDocument, data)
+        except d.BadDocument as bad:
+            log.error("bad_document", path=path, reason=str(bad))
+            await self._write([], stat.version)
+            return []
+        targets = {entry.place: tuple(entry.replicas) for entry in document.partitions}
+        new = {q: target for q, target in targets.items() if self._asked.get(q) != target}
+        refused = await self._mover.move(new)
+        for partition, error in sorted(refused.items()):
+            log.warning("reassignment_refused", partition=str(partition), reason=error.message)
+        again = {q for q, error in refused.items() if isinstance(error, RequestTimedOut | UnknownServerError)}
+        self._asked = {q: target for q, target in targets.items() if q not in refused}
+        state = self._state()
+        self._waiting = {q: t for q, t in self._asked.items() if not self._is_over(state, q, t)}
+        left = [e for e in document.partitions if e.place in self._waiting or e.place in again]
+        if len(left) < len(document.partitions):
+            await self._write(left, stat.version)
+        if again:
+            await asyncio.sleep(RETRY_S)
+            self.due.set()
+        return []
+
+    def _is_over(self, state: ClusterState, partition: TopicPartition, target: tuple[int, ...]) -> bool:
+        """It has moved, or shall go elsewhere, or is no more."""
+        known = state.assignment(partition)
+        return not known.is_moving or known.target != target
+
+    async def _write(self, left: list[d.ReassignmentEntry], version: int) -> None:
+        path = d.REASSIGN_PARTITIONS
+        op: Op = Delete(path, version)
+        if left:
+            op = SetData(path, d.ReassignmentDocument(partitions=left).data(), version)
+        try:
+            await fenced(self._registry, self._reign, [op])
+        except MultiFailed:  # somebody has asked for more just now
+            self.due.set()

@@ -1,0 +1,55 @@
+"""Families of seeds: in what kind of world they happen, and which faults they draw.
+
+A seed of a family that swarms draws a few kinds of it and leaves the others out: what hides behind frequent
+faults is found by seeds without them. Left to others: what each kind does (`faults.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .loop import EXECUTOR_DELAY_S
+
+FIRST_KINDS = ("crash", "bounce", "bounce", "cut", "isolate", "heal")
+SECOND_KINDS = (*FIRST_KINDS, "pause", "power_loss", "behead", "exile")
+KINDS = (
+    *SECOND_KINDS, "vanish", "reset", "refuse", "slow_disk", "torn_tail", "clock", "lose_zookeeper",
+    "late_writes", "early_expiry", "late_expiry", "stale_reads", "interrupt_plan",
+)  # fmt: skip
+FAILOVER_KINDS = (
+    "behead", "behead", "behead", "exile", "bounce", "cut", "heal", "heal", "interrupt_plan", "late_writes",
+    "power_loss", "slow_disk",
+)  # fmt: skip
+FLUSHED = ("log.flush.before.ack=true",)
+SLOW_DISK_S = (0.001, 0.06)
+"""With a sync before each acknowledgement: slow enough that faults happen while one is under way."""
+DARK = ("unclean.recovery.timeout.ms=600000", "strict.min.isr=true")
+"""Nobody is left out for being away long, and nothing is read that stands on one machine alone."""
+TWO_DIRS = ("log.dirs=/data,/more", "strandline.log.dir.room.reserve.bytes=0")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Seeds of one kind of world."""
+
+    name: str
+    kinds: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+    thread_s: tuple[float, float] = EXECUTOR_DELAY_S
+    swarms: bool = False
+    always: tuple[str, ...] = ()  # drawn by every seed, several times as likely
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("first", FIRST_KINDS),
+        Family("second", SECOND_KINDS),
+        Family("failover", FAILOVER_KINDS),
+        Family("plain", KINDS, swarms=True),
+        Family("flushed", KINDS, FLUSHED, SLOW_DISK_S, swarms=True, always=("blackout",) * 3),
+        Family("dark", KINDS, DARK, swarms=True, always=("blackout", *("last_power_loss",) * 2)),
+        Family("moving", KINDS, swarms=True, always=("move",) * 4),
+        Family("disks", KINDS, TWO_DIRS, swarms=True, always=("fill", "fill", "break_dir", "break_dir")),
+    )
+}

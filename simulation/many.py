@@ -1,0 +1,76 @@
+"""Many seeds, spread over processes; and what they came to, in figures.
+
+Left to others: one seed (`world.py`), where it is told (`cli/simulate.py`, the tests).
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from .world import Outcome, run_seed
+
+GARBAGE = (100_000, 20, 20)
+"""A world is young and dies whole: to look for garbage in it takes a tenth of its time."""
+Job = tuple[str, int]
+
+
+def command(family: str, seed: int) -> str:
+    """How to see one seed again."""
+    return f"strandline simulate --family {family} --seed {seed} --trace"
+
+
+@dataclass
+class Figures:
+    """What a number of seeds came to."""
+
+    seeds: int = 0
+    acknowledged: int = 0
+    virtual_s: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    bad: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """One more."""
+        self.seeds += 1
+        self.acknowledged += outcome.acknowledged
+        self.virtual_s += outcome.virtual_s
+        self.faults.update(outcome.faults)
+        if outcome.violation is not None:
+            self.bad.append(outcome)
+
+    def told(self, took_s: float) -> str:
+        """In one paragraph."""
+        faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
+        return (
+            f"{self.seeds:,} seeds, {len(self.bad)} bad; {self.acknowledged:,} acknowledged, "
+            f"{self.virtual_s / 3600:.2f} simulated hours ({self.virtual_s / took_s:.0f} times real time); "
+            f"{self.faults.total():,} faults: {faults}"
+        )
+
+
+def spare_garbage() -> None:
+    """In a process that runs worlds and little else."""
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
+
+
+def run_job(job: Job) -> Outcome:
+    """One seed; the trace of a good one is not sent back."""
+    family, seed = job
+    outcome = run_seed(seed, family)
+    if outcome.violation is None:
+        outcome.trace = []
+    return outcome
+
+
+def run_many(jobs: Iterable[Job], processes: int | None = None) -> Iterator[Outcome]:
+    """All of them, in their order."""
+    fresh = multiprocessing.get_context("spawn")  # a fork would share what threads hold
+    with ProcessPoolExecutor(processes or os.cpu_count(), fresh, spare_garbage) as pool:
+        yield from pool.map(run_job, jobs, chunksize=1)

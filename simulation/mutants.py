@@ -1,0 +1,349 @@
+"""Rules taken away, one at a time, to see whether the tests notice: the tester is tested.
+
+A mutant is a patch that whoever tests applies and takes back. No switch for it exists in the code that it
+breaks, so none can be left on. Left to others: transcripts and kept seeds that catch them (tests/simulation).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+from ..broker.isr_writer import IsrWriter
+from ..broker.partition import Partition
+from ..controller import documents, elections, recovery, znodes
+from ..controller.registry import MultiFailed, SetData
+from ..protocol.batches import read_header
+from ..protocol.kinds import Offset
+from ..replication import isr
+from ..replication.effects import Truncate
+from ..replication.follower import AskRecords, Follower
+from ..replication.leader import Leader
+from ..replication.profiles import TODAY, Truncation
+from ..storage import incarnation
+from ..storage import recovery as log_recovery
+from ..storage.lasting import Flush
+from .many import spare_garbage
+from .world import run_seed
+
+MISSING = object()
+
+
+class Patches:
+    """Replaces attributes, and puts them back."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Replace one; what is frozen, too."""
+        before = owner.__dict__.get(name, MISSING) if isinstance(owner, type) else getattr(owner, name)
+        self._before.append((owner, name, before))
+        self._set(owner, name, value)
+
+    def undo(self) -> None:
+        """Put all back, the last first."""
+        while self._before:
+            owner, name, before = self._before.pop()
+            if before is MISSING:
+                delattr(owner, name)
+            else:
+                self._set(owner, name, before)
+
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        (setattr if isinstance(owner, type) else object.__setattr__)(owner, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One rule, and how to break it."""
+
+    rule: str
+    apply: Callable[[Patches], None]
+    families: tuple[str, ...] = ("failover", "plain")  # in whose worlds its absence may show
+    survives: bool = False  # another rule stands behind it
+
+
+def _today(**rules: object) -> Callable[[Patches], None]:
+    def apply(patches: Patches) -> None:
+        for name, value in rules.items():
+            patches.put(TODAY, name, value)
+
+    return apply
+
+
+def _trunc_hw(patches: Patches) -> None:
+    def part(follower: Follower, *answer: int) -> tuple[Truncate, ...]:
+        return (Truncate(follower.high_watermark, settled=True),)
+
+    patches.put(Follower, "_part", part)
+
+
+def _no_maximal(patches: Patches) -> None:
+    patches.put(isr.Growing, "must_ack", property(lambda change: change.members))
+    patches.put(isr.Shrinking, "must_ack", property(lambda change: change.members - change.leaving))
+
+
+def _no_zkver(patches: Patches) -> None:
+    attempt = IsrWriter._attempt
+
+    async def careless(writer: IsrWriter, tp: Any, leader: Any, ask: Any) -> Any:
+        _, version = await znodes.read_state(writer._registry, tp)
+        return await attempt(writer, tp, leader, dataclasses.replace(ask, expected_version=version))
+
+    patches.put(IsrWriter, "_attempt", careless)
+
+
+def _no_hold(patches: Patches) -> None:
+    unknown = Leader.isr_unknown
+
+    def forgotten(leader: Leader, now: float) -> Any:
+        effects = unknown(leader, now)
+        if not isinstance(leader.isr, isr.Settled):
+            leader._settle(isr.Settled(leader.isr.members))
+        return effects
+
+    patches.put(Leader, "isr_unknown", forgotten)
+
+
+def _no_isr_epoch(patches: Patches) -> None:
+    def trusted(state: Any, broker: int, partition: Any, known: Any) -> bool:
+        return broker in state.brokers and broker in known.isr
+
+    patches.put(elections, "is_intact", trusted)
+
+
+def _no_reset(patches: Patches) -> None:
+    pause, lead = Partition.pause, Partition.lead
+    before: dict[int, tuple[Partition, Any]] = {}  # by id, each held, so that no id is used twice
+
+    def paused(partition: Partition) -> None:
+        if partition.leading is not None:
+            before[id(partition)] = partition, partition.leading._followers
+        pause(partition)
+
+    def led(partition: Partition, mandate: Any) -> None:
+        lead(partition, mandate)
+        leader = partition.leading
+        known: dict[Any, Any] = before[id(partition)][1] if id(partition) in before else {}
+        for broker, progress in leader._followers.items() if leader is not None else ():
+            if broker in known:
+                progress.end_offset = min(known[broker].end_offset, partition.log.end_offset)
+
+    patches.put(Partition, "pause", paused)
+    patches.put(Partition, "lead", led)
+
+
+def _no_inc(patches: Patches) -> None:
+    checks = znodes.member_checks
+
+    def without(joining: int, joined_as: int, *rest: Any, **more: Any) -> Any:
+        path = documents.incarnation_path(joining)
+        return [check for check in checks(joining, joined_as, *rest, **more) if check.path != path]
+
+    patches.put(znodes, "member_checks", without)
+
+
+def _late_expand(patches: Patches) -> None:
+    async def brokers_first(
+        registry: Any, partition: Any, document: Any, version: int, checks: Any = ()
+    ) -> int:
+        write = SetData(documents.state_path(partition), document.data(), version)
+        try:
+            results = await registry.multi([*checks, write])
+        except MultiFailed as failed:
+            if failed.culprit < len(checks):
+                raise znodes.CheckFailed(checks[failed.culprit].path) from failed
+            raise znodes.StateMoved(str(partition)) from failed
+        return int(results[-1].version)
+
+    patches.put(znodes, "write_state", brokers_first)
+
+
+def _prune_leaderless(patches: Patches) -> None:
+    leaderless = elections._leaderless
+
+    def pruned(state: Any, known: Any) -> Any:
+        after = leaderless(state, known) or known
+        live = tuple(member for member in known.isr if state.is_live(member)) or known.isr[-1:]
+        if after is known and live == known.isr:
+            return None
+        epochs = {member: k for member, k in known.isr_epochs.items() if member in live}
+        return dataclasses.replace(after, isr=live, isr_epochs=epochs)
+
+    patches.put(elections, "_leaderless", pruned)
+
+
+def _balanced_isr_only(patches: Patches) -> None:
+    def longest(state: Any, partition: Any, known: Any) -> int | None:
+        search = state.recoveries.get(partition)
+        if (
+            search is None
+            or search.epoch != known.leader_epoch
+            or not recovery._is_due(state, partition, known)
+        ):
+            return None
+        ends = {member: search.ends.get(state.start_of(member)) for member in known.isr}
+        return None if None in ends.values() else max(ends, key=lambda member: ends[member])
+
+    patches.put(recovery, "longest", longest)
+
+
+def _dup_ack_early(patches: Patches) -> None:
+    append = Partition.append
+
+    def hasty(partition: Partition, records: memoryview, *more: Any) -> tuple[int, int, int]:
+        before = partition.log.end_offset
+        base, end, at = append(partition, records, *more)
+        return base, 0 if read_header(records).producer_id >= 0 and end <= before else end, at
+
+    patches.put(Partition, "append", hasty)
+
+
+def _fetch_before_write(patches: Patches) -> None:
+    question = Follower.question
+    asked: dict[int, tuple[Follower, AskRecords]] = {}
+
+    def hopeful(follower: Follower) -> Any:
+        now = question(follower)
+        if not isinstance(now, AskRecords):
+            return now
+        known = asked.get(id(follower))
+        asked[id(follower)] = follower, now
+        if known is None or known[0] is not follower or known[1] != now:
+            return now
+        return dataclasses.replace(now, offset=Offset(now.offset + 1))
+
+    patches.put(Follower, "question", hopeful)
+
+
+def _flush_fetch_leo(patches: Patches) -> None:
+    patches.put(Follower, "must_flush", property(lambda follower: False))
+
+
+def _flush_own_leo(patches: Patches) -> None:
+    patches.put(Partition, "safe_end", property(lambda partition: partition.log.end_offset))
+
+
+def _flush_believed(patches: Patches) -> None:
+    patches.put(Flush, "run", lambda flush: None)
+
+
+def _note_after_cut(patches: Patches) -> None:
+    run = log_recovery.Recovery.run
+    around = dataclasses.replace
+
+    def cut_first(recovered: Any, *more: Any) -> Any:
+        noted: list[tuple[Any, ...]] = []
+        whole = recovered.around
+        recovered.around = around(whole, before_loss=lambda *doubt: noted.append(doubt))
+        result = run(recovered, *more)
+        for doubt in noted:
+            whole.before_loss(*doubt)
+        return result
+
+    patches.put(log_recovery.Recovery, "run", cut_first)
+
+
+def _flush_cfg_now(patches: Patches) -> None:
+    judge = incarnation.judge
+
+    def by_today(before: Any, **more: Any) -> Any:
+        return judge(dataclasses.replace(before, flush_mode=True), **more)
+
+    patches.put(incarnation, "judge", by_today)
+
+
+MUTANTS = {
+    "trunc_hw": Mutant("a follower cuts where its leader says, not to its watermark (KIP-101)", _trunc_hw),
+    "trunc_101": Mutant(
+        "it asks on until both know an epoch (KIP-279)", _today(truncation=Truncation.ONE_QUESTION)
+    ),
+    "no_fence": Mutant("who speaks in another epoch is refused (KIP-320)", _today(fences=False)),
+    "no_maximal": Mutant("a record is committed by both sets while a change is asked for", _no_maximal),
+    "no_zkver": Mutant("a leader writes the state only over the version that it knows", _no_zkver),
+    "no_hold": Mutant("what is unknown stays pending", _no_hold),
+    "no_isr_epoch": Mutant("who has lost its data since it joined does not lead", _no_isr_epoch),
+    "no_leso": Mutant("the ISR is joined past the epoch's start", _today(joins_past_epoch_start=False)),
+    "no_reset": Mutant("what followers said in an earlier epoch proves nothing", _no_reset),
+    "no_epoch_on_become": Mutant(
+        "a leader notes its epoch before its first record", _today(begins_when_elected=False)
+    ),
+    "no_inc": Mutant("who joins is the one that fetched, not its next life", _no_inc, survives=True),
+    "late_expand": Mutant("the state stands before the checks in a write", _late_expand),
+    "prune_leaderless": Mutant("an ISR without a leader stays as it is", _prune_leaderless),
+    "balanced_isr_only": Mutant("every assigned replica is asked", _balanced_isr_only, families=()),
+    "dup_ack_early": Mutant("a repeated batch waits like the first", _dup_ack_early),
+    "fetch_before_write": Mutant("a fetch says what is written, not what was sent", _fetch_before_write),
+    "flush_fetch_leo": Mutant("a fetch says what is flushed", _flush_fetch_leo, ("flushed",)),
+    "flush_own_leo": Mutant("a leader counts what it has flushed", _flush_own_leo, ("flushed",)),
+    "flush_believed": Mutant("a flush counts when it has ended", _flush_believed, ("flushed",)),
+    "note_after_cut": Mutant("a loss is noted before it is made", _note_after_cut, families=()),
+    "flush_cfg_now": Mutant("the mode of the run before counts", _flush_cfg_now, families=()),
+}
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    """Without one rule, as long as this lasts."""
+    patches = Patches()
+    MUTANTS[name].apply(patches)
+    try:
+        yield
+    finally:
+        patches.undo()
+
+
+def shows(name: str, family: str, seed: int) -> str | None:
+    """What this seed says about the absence of a rule."""
+    with broken(name):
+        return run_seed(seed, family).violation
+
+
+@dataclass
+class Search:
+    """What a search for one mutant found."""
+
+    mutant: str
+    tried: int
+    seeds: list[tuple[str, int]]
+    until_found: list[int]
+
+    @property
+    def median(self) -> float | None:
+        """How many seeds it takes; None if no search found it."""
+        return statistics.median(self.until_found) if self.until_found else None
+
+
+def search(job: tuple[str, int, int]) -> Search:
+    """Try seeds of all its families in turn, and note after how many the mutant shows."""
+    name, first, count = job
+    families = MUTANTS[name].families
+    found: list[tuple[str, int]] = []
+    until: list[int] = []
+    since = 0
+    for number in range(first, first + count):
+        family = families[number % len(families)]
+        since += 1
+        try:
+            violation = shows(name, family, number)
+        except (KeyError, IndexError, struct.error) as error:
+            violation = repr(error)
+        if violation is not None:
+            found.append((family, number))
+            until.append(since)
+            since = 0
+    return Search(name, count, found, until)
+
+
+def search_many(jobs: Iterable[tuple[str, int, int]], processes: int | None) -> Iterator[Search]:
+    """Several mutants at once, each in one process."""
+    with ProcessPoolExecutor(processes, get_context("spawn"), spare_garbage) as pool:
+        yield from pool.map(search, jobs, chunksize=1)

@@ -1,0 +1,192 @@
+"""The cleaning of one log: which keys the dirty part knows, then old segments into new ones.
+
+Two passes. The first reads the dirty part and notes of each key its last offset, as far as there is room;
+the second reads everything up to there and writes what stays. Runs in a helper process, or wherever somebody
+asks for the next report; reads closed segments only and writes `.cleaned` files only, so that whoever gives
+up has nothing to undo but them.
+Left to others: what is due (plan.py), the swap (swaps.py), abandoning (broker/cleaning.py).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...protocol.batches import BatchHeader
+from ...protocol.columns import joined
+from ...protocol.primitives import Malformed
+from ..disk import Disk, File
+from ..swaps import INDEX, LOG, TIME_INDEX, file_name
+from .job import Cleaned, Damaged, Done, Failed, Job, Report
+from .keys import hash_keys
+from .offset_map import OffsetMap
+from .plan import Source, groups
+from .reading import NEVER, Piece, Throttle, blocks, pieces
+from .rewrite import Rules, rewrite
+from .segment import CleanedSegment
+from .transactions import Fates, Open
+
+
+def clean(disk: Disk, job: Job, throttle: Throttle) -> Iterator[Report]:
+    """One report for each new segment, as soon as it stands, and at last `Done` or `Failed`."""
+    try:
+        yield from Cleaning(disk, job, throttle).run()
+    except Damaged as error:
+        yield Failed(str(error), damaged=True)
+    except OSError as error:
+        yield Failed(str(error), damaged=False)
+
+
+class Cleaning:
+    """One job on its way."""
+
+    def __init__(self, disk: Disk, job: Job, throttle: Throttle) -> None:
+        self._disk = disk
+        self._job = job
+        self._throttle_writes = throttle
+        self._secret = bytes.fromhex(job.secret)
+        self._map = OffsetMap(job.map_bytes, job.load_factor)
+        self._fates: Fates | None = None
+        self._bytes_read = 0
+        self._bytes_written = 0
+
+    def _throttle(self, nbytes: int) -> None:
+        self._bytes_read += nbytes
+        self._throttle_writes(nbytes)
+
+    def run(self) -> Iterator[Report]:
+        job = self._job
+        end_offset = self._fill_map()
+        rules = Rules(
+            map=self._map,
+            secret=self._secret,
+            now_ms=job.now_ms,
+            delete_retention_ms=job.delete_retention_ms,
+            upper=job.upper,
+            last_of_producers={producer: (offset, epoch) for producer, offset, epoch in job.producers},
+            fates=self._fates,
+            open=Open(),
+        )
+        sources = [self._source(base, size) for base, size in job.sources if base < end_offset]
+        for group in groups(sources, self._after(sources), job.segment_bytes, job.index_bytes_max):
+            report = self._clean_group(group, rules)
+            if report is not None:
+                yield report
+        yield Done(end_offset, self._map.count, self._bytes_read, self._bytes_written)
+
+    # -- the first pass
+
+    def _fill_map(self) -> int:
+        """Returns the offset before which every key is known."""
+        job = self._job
+        for base, size in self._dirty():
+            file = self._open(base)
+            try:
+                for piece in pieces(file, size, self._throttle, self._is_mapped):
+                    if not self._put(piece):
+                        return self._map.latest + 1
+            finally:
+                file.close()
+        self._map.latest = max(self._map.latest, job.upper - 1)
+        return job.upper
+
+    def _dirty(self) -> list[tuple[int, int]]:
+        """The segments that reach over `first_dirty`."""
+        sources, first = self._job.sources, self._job.first_dirty
+        after = [*(base for base, _ in sources[1:]), self._job.upper]
+        return [source for source, end in zip(sources, after, strict=True) if end > first]
+
+    def _is_mapped(self, header: BatchHeader) -> bool:
+        if header.is_control or header.last_offset < self._job.first_dirty:
+            return False
+        if not header.is_transactional:
+            return True
+        if self._fates is None:
+            self._fates = self._learn_fates()
+        return not self._fates.aborted(header)  # what was taken back shadows nothing
+
+    def _learn_fates(self) -> Fates:
+        fates = Fates(self._job.first_dirty)
+        for base, size in self._dirty():
+            file = self._open(base)
+            try:
+                fates.learn(blocks(file, size, self._throttle))
+            finally:
+                file.close()
+        return fates
+
+    def _put(self, piece: Piece) -> bool:
+        """Whether there was room for all keys of the piece."""
+        if not piece.opened:
+            return True
+        try:
+            columns = joined(piece.data, piece.opened, 0)
+        except Malformed as error:
+            raise Damaged(f"offset {piece.opened[0][1].base_offset}: {error}") from error
+        if bool((np.diff(columns.offset) <= 0).any()):
+            raise Damaged(f"offsets from {piece.opened[0][1].base_offset} on do not rise")
+        columns = columns.between(self._job.first_dirty, self._job.upper)
+        keyed = np.flatnonzero(columns.key_length >= 0)
+        if not keyed.size:
+            return True
+        keys = hash_keys(columns.array, columns.key_start[keyed], columns.key_length[keyed], self._secret)
+        offset = columns.offset[keyed]
+        fits = self._map.put(keys, offset)
+        if fits:
+            self._map.latest = int(offset[fits - 1])
+        return fits == len(offset)
+
+    # -- the second pass
+
+    def _source(self, base: int, size: int) -> Source:
+        sizes = []
+        for suffix in (INDEX, TIME_INDEX):
+            path = f"{self._job.directory}/{file_name(base, suffix)}"
+            sizes.append(self._size_of(path))
+        return Source(base, size, *sizes)
+
+    def _size_of(self, path: str) -> int:
+        if not self._disk.exists(path):
+            return 0
+        file = self._disk.open(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _after(self, sources: list[Source]) -> int:
+        """The offset behind the last of the segments that are rewritten."""
+        bases = [base for base, _ in self._job.sources]
+        return [*bases, self._job.upper][len(sources)]
+
+    def _clean_group(self, group: list[Source], rules: Rules) -> Cleaned | None:
+        """None if there was nothing to take away."""
+        job = self._job
+        out = CleanedSegment(
+            self._disk,
+            job.directory,
+            group[0].base_offset,
+            job.index_interval_bytes,
+            job.index_bytes_max,
+            self._throttle_writes,
+        )
+        read_all = self._map.latest + 1 == job.upper
+        verified, written = job.first_dirty if read_all else NEVER, False
+        try:
+            for source in group:
+                file = self._open(source.base_offset)
+                try:
+                    for piece in pieces(file, source.size, self._throttle, rules.opens, verified):
+                        rewrite(piece, rules, out)
+                finally:
+                    file.close()
+            if len(group) > 1 or out.copied_bytes < group[0].size:
+                out.finish()
+                written = True
+        finally:
+            if not written:
+                out.abandon()
+        self._bytes_written += out.size if written else 0
+        return Cleaned([source.base_offset for source in group], out.size) if written else None
+
+    def _open(self, base: int) -> File:
+        return self._disk.open(f"{self._job.directory}/{file_name(base, LOG)}")

@@ -1,0 +1,94 @@
+"""What a cleaner is told and what it tells, as plain data that goes through a pipe.
+
+Left to others: the work (clean.py), the pipe (process.py, broker/cleaners.py).
+"""
+
+import json
+from dataclasses import asdict, dataclass
+
+
+class Damaged(Exception):
+    """A segment does not hold what was written; the log cannot be cleaned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One log to be cleaned, up to `upper`. All limits are in bytes or milliseconds."""
+
+    directory: str
+    sources: list[tuple[int, int]]  # base offset and size of each closed segment below `upper`
+    first_dirty: int
+    upper: int
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    index_bytes_max: int
+    index_interval_bytes: int
+    map_bytes: int
+    load_factor: float
+    bytes_per_second: float
+    producers: list[tuple[int, int, int]]  # producer id, last offset of its last batch or -1, its epoch
+    secret: str  # sixteen bytes in hexadecimal
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """The segments with these base offsets have become one, which stands in `.cleaned` files, synced."""
+
+    bases: list[int]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Everything before `end_offset` is clean now."""
+
+    end_offset: int
+    keys: int
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job came to nothing. `damaged`: it will not go better next time."""
+
+    reason: str
+    damaged: bool
+
+
+Report = Cleaned | Done | Failed
+KINDS: dict[str, type[Cleaned] | type[Done] | type[Failed]] = {
+    "cleaned": Cleaned,
+    "done": Done,
+    "failed": Failed,
+}
+
+
+def dump_job(job: Job) -> bytes:
+    """One line."""
+    return json.dumps(asdict(job)).encode() + b"\n"
+
+
+def load_job(line: bytes) -> Job:
+    """The inverse of `dump_job`."""
+    told = json.loads(line)
+    for name in ("sources", "producers"):
+        told[name] = [tuple(entry) for entry in told[name]]
+    return Job(**told)
+
+
+def is_last(report: Report) -> bool:
+    """Whether nothing follows it."""
+    return not isinstance(report, Cleaned)
+
+
+def dump_report(report: Report) -> bytes:
+    """One line."""
+    return json.dumps({"kind": type(report).__name__.lower(), **asdict(report)}).encode() + b"\n"
+
+
+def load_report(line: bytes) -> Report:
+    """The inverse of `dump_report`."""
+    told = json.loads(line)
+    return KINDS[told.pop("kind")](**told)

@@ -1,0 +1,114 @@
+"""OffsetMap: of each key, by its hash, the last offset. Twenty-four bytes a slot, no more than given.
+
+An open-addressed table as three numpy arrays; a whole run of keys is put or looked up at once, those that
+met a foreign key going on together to their next slot.
+Left to others: what a key's hash is (keys.py), how far a map gets (clean.py).
+"""
+
+import numpy as np
+
+from ...protocol.column_fields import Ints
+from .keys import Hashes, Words
+
+SLOT_BYTES = 24
+SLOTS_MIN = 5
+ABSENT = -1
+
+
+class OffsetMap:
+    """Room for so many keys. `latest`: the last offset of every key up to this one is known here."""
+
+    def __init__(self, bytes_max: int, load_factor: float) -> None:
+        slots = _prime_up_to(max(bytes_max // SLOT_BYTES, SLOTS_MIN))
+        self.room = min(max(int(slots * load_factor), 1), slots - 1)  # a search ends at an empty slot
+        self.count = 0
+        self.latest = ABSENT
+        self._slots = np.uint64(slots)
+        self._low = np.zeros(slots, np.uint64)
+        self._high = np.zeros(slots, np.uint64)
+        self._offset = np.full(slots, ABSENT, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """What the table takes."""
+        return self._low.nbytes + self._high.nbytes + self._offset.nbytes
+
+    def put(self, keys: Hashes, offset: Ints) -> int:
+        """Note the offsets, which rise and are above all earlier ones; returns how many got in.
+
+        The first key for which there is no room stays out, and so does all behind it.
+        """
+        fits, left = len(offset), self.room - self.count
+        first, last = _occurrences(keys)
+        if len(first) > left:
+            unknown = np.sort(first[self.get(_at(keys, first)) == ABSENT])
+            if len(unknown) > left:
+                fits = int(unknown[left])
+                keys, offset = Hashes(keys.low[:fits], keys.high[:fits]), offset[:fits]
+                _, last = _occurrences(keys)
+        self._store(_at(keys, last), offset[last])
+        return fits
+
+    def get(self, keys: Hashes) -> Ints:
+        """The last offset of each key, ABSENT if it is not here."""
+        found = np.full(len(keys.low), ABSENT, np.int64)
+        at, step = self._path(keys)
+        left = np.arange(len(found))
+        while left.size:
+            slot = at[left]
+            offset = self._offset[slot]
+            same = (self._low[slot] == keys.low[left]) & (self._high[slot] == keys.high[left])
+            taken = offset != ABSENT
+            hit = same & taken
+            found[left[hit]] = offset[hit]
+            left = left[~same & taken]
+            at[left] = (at[left] + step[left]) % self._slots
+        return found
+
+    def _store(self, keys: Hashes, offset: Ints) -> None:
+        """Keys that differ, with offsets that differ, and for which there is room."""
+        at, step = self._path(keys)
+        left = np.arange(len(offset))
+        while left.size:
+            slot, mine = at[left], offset[left]
+            empty = self._offset[slot] == ABSENT
+            same = ~empty & (self._low[slot] == keys.low[left]) & (self._high[slot] == keys.high[left])
+            self._offset[slot[same]] = mine[same]
+            self._offset[slot[empty]] = mine[empty]  # several may want the slot: whose offset stays has won
+            won = empty & (self._offset[slot] == mine)
+            self._low[slot[won]] = keys.low[left[won]]
+            self._high[slot[won]] = keys.high[left[won]]
+            self.count += int(won.sum())
+            left = left[~won & ~same]
+            at[left] = (at[left] + step[left]) % self._slots
+
+    def _path(self, keys: Hashes) -> tuple[Words, Words]:
+        """Where each key's search begins and by how much it goes on; slots are prime, so it visits all."""
+        one = np.uint64(1)
+        return keys.low % self._slots, keys.high % (self._slots - one) + one
+
+
+def _at(keys: Hashes, places: Ints) -> Hashes:
+    return Hashes(keys.low[places], keys.high[places])
+
+
+def _occurrences(keys: Hashes) -> tuple[Ints, Ints]:
+    """The places of the first and of the last occurrence of each key."""
+    order = np.argsort(keys.low, kind="stable")
+    low, high = keys.low[order], keys.high[order]
+    differs = low[1:] != low[:-1]
+    if bool((~differs & (high[1:] != high[:-1])).any()):
+        order = np.lexsort((keys.high, keys.low))
+        low, high = keys.low[order], keys.high[order]
+        differs = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    edge = np.ones(len(order) + 1, bool)
+    edge[1:-1] = differs
+    if not len(order):
+        return order, order
+    return order[edge[:-1]], order[edge[1:]]
+
+
+def _prime_up_to(number: int) -> int:
+    while any(number % divisor == 0 for divisor in range(2, int(number**0.5) + 1)):
+        number -= 1
+    return number

@@ -1,0 +1,137 @@
+"""Which log to clean next, and from where to where: pure rules over what is known of the segments.
+
+The filthiest log goes first: the one with the largest share of bytes that no cleaning has seen yet. Never
+cleaned are the segment that grows, what is not committed, and what is younger than the topic wants.
+Left to others: the cleaning (clean.py), what is in progress or cannot be cleaned (broker/cleaning.py).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..index import RELATIVE_MAX
+
+if TYPE_CHECKING:
+    from ..config import TopicConfig
+
+
+class Soiled(Protocol):
+    """What planning asks of a segment. Times may have to be read from a file: they are asked for last."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def age_from_ms(self) -> int:
+        """The newest timestamp in it."""
+        ...
+
+    def first_ms(self) -> int:
+        """The timestamp of its first batch; -1 if it has none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What planning asks of a log."""
+
+    segments: Sequence[Soiled]
+    start_offset: int
+    end_offset: int
+    committed: int  # the high watermark
+    cleaned_to: int | None  # as it was written down; None before the first cleaning
+    config: "TopicConfig"
+
+
+@dataclass(frozen=True, slots=True)
+class Dirt:
+    """A log's share of dirt: [first_dirty, upper) may be cleaned; `upper` is a segment's base offset."""
+
+    first_dirty: int
+    upper: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool  # max.compaction.lag.ms has passed
+
+    @property
+    def ratio(self) -> float:
+        """Of all bytes that a cleaning would go through, those that none has seen."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def first_dirty(facts: LogFacts) -> int:
+    """Where the last cleaning ended; the log's start if that cannot be true any more."""
+    known = facts.cleaned_to
+    if known is None or not facts.start_offset <= known <= facts.end_offset:
+        return facts.start_offset
+    return known
+
+
+def dirt(facts: LogFacts, now_ms: int) -> Dirt:
+    """How dirty a log is."""
+    begin = first_dirty(facts)
+    sealed = facts.segments[:-1]
+    end = min(facts.committed, facts.segments[-1].base_offset)
+    lag_ms = facts.config.min_compaction_lag_ms
+    reach = [*(segment.base_offset for segment in facts.segments[1:]), facts.end_offset]
+    dirty = [segment for segment, after in zip(sealed, reach, strict=False) if after > begin]
+    if lag_ms > 0:
+        young = (s.base_offset for s in dirty if s.age_from_ms > now_ms - lag_ms)
+        end = min(end, next(young, end))
+    # whole segments only: the one that holds `end` stays as it is
+    uppers = [after for after in reach[:-1] if after <= end]
+    upper = max([begin, *uppers])
+    ready = [segment for segment in dirty if segment.base_offset < upper and begin < upper]
+    return Dirt(
+        begin,
+        upper,
+        sum(s.size for s, after in zip(sealed, reach, strict=False) if after <= begin),
+        sum(segment.size for segment in ready),
+        _overdue(dirty, facts.config.max_compaction_lag_ms, now_ms),
+    )
+
+
+def _overdue(dirty: Iterable[Soiled], lag_ms_max: int, now_ms: int) -> bool:
+    if now_ms <= lag_ms_max:
+        return False
+    return any(0 < segment.first_ms() < now_ms - lag_ms_max for segment in dirty)
+
+
+def is_due(found: Dirt, config: "TopicConfig") -> bool:
+    """Whether a log is dirty enough, or has waited long enough."""
+    if found.dirty_bytes == 0:
+        return False
+    return found.overdue or found.ratio > config.min_cleanable_dirty_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A closed segment to be cleaned: where it begins and how large its files are."""
+
+    base_offset: int
+    size: int
+    index_bytes: int
+    time_index_bytes: int
+
+
+def groups(
+    sources: Sequence[Source], upper: int, segment_bytes: int, index_bytes_max: int
+) -> list[list[Source]]:
+    """Neighbours that fit into one segment together, by bytes, indexes and range of offsets."""
+    after = [*(source.base_offset for source in sources[1:]), upper]
+    found: list[list[Source]] = []
+    for source, next_offset in zip(sources, after, strict=True):
+        group = found[-1] if found else None
+        if (
+            group is not None
+            and sum(s.size for s in group) + source.size <= segment_bytes
+            and sum(s.index_bytes for s in group) + source.index_bytes <= index_bytes_max
+            and sum(s.time_index_bytes for s in group) + source.time_index_bytes <= index_bytes_max
+            and next_offset - 1 - group[0].base_offset <= RELATIVE_MAX
+        ):
+            group.append(source)
+        else:
+            found.append([source])
+    return found

@@ -1,0 +1,58 @@
+"""A cleaner in a process of its own: jobs come in by lines, reports go out by lines.
+
+A process and no thread, for the work would hold the broker's interpreter; and it imports no more of the
+broker than it needs. It ends with the pipe, whatever it is doing: the broker is gone then, and the next one
+removes what was left.
+Left to others: starting and ending it (broker/cleaners.py).
+"""
+
+import gc
+import os
+import sys
+import time
+from queue import SimpleQueue
+from threading import Thread
+
+from ..disk import RealDisk
+from .clean import clean
+from .job import Job, dump_report, load_job
+
+NICE = 10  # the broker's requests come first
+REST_S_MAX = 1.0
+
+
+class Rate:
+    """Holds reads and writes to so many bytes a second, over the time of one job."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate = bytes_per_second
+        self._free_at = time.monotonic()
+
+    def __call__(self, nbytes: int) -> None:
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now - REST_S_MAX) + nbytes / self._rate
+        while (rest := self._free_at - time.monotonic()) > 0:
+            time.sleep(min(rest, REST_S_MAX))
+
+
+def main() -> None:
+    """Work until the pipe is closed."""
+    os.nice(NICE)
+    gc.disable()  # headers by the hundred thousand and no cycles: looking for them is half of the time
+    jobs: SimpleQueue[Job] = SimpleQueue()
+    Thread(target=_listen, args=(jobs,), daemon=True).start()
+    while True:
+        job = jobs.get()
+        for report in clean(RealDisk(), job, Rate(job.bytes_per_second)):
+            sys.stdout.buffer.write(dump_report(report))
+            sys.stdout.buffer.flush()
+
+
+def _listen(jobs: "SimpleQueue[Job]") -> None:
+    for line in sys.stdin.buffer:
+        jobs.put(load_job(line))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

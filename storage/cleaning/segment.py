@@ -1,0 +1,115 @@
+"""The segment that a cleaning writes: `.cleaned` files beside the old ones, synced before they count.
+
+Left to others: what goes into it (rewrite.py), its putting in place (swaps.py).
+"""
+
+from ...protocol.batches import BatchHeader
+from ..disk import Disk
+from ..index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY, OffsetIndex, TimeIndex
+from ..swaps import CLEANED, INDEX, LOG, TIME_INDEX, file_name
+from .job import Damaged
+from .reading import Throttle
+
+FLUSH_BYTES = 1 << 20
+
+
+class CleanedSegment:
+    """Batches with rising offsets from `base_offset` on."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        interval: int,
+        index_bytes_max: int,
+        throttle: Throttle,
+    ) -> None:
+        self.base_offset = base_offset
+        self.size = 0
+        self.copied_bytes = 0  # of batches taken over as they were
+        self._disk = disk
+        self._directory = directory
+        self._throttle = throttle
+        self._interval = interval
+        self._entries_max = min(index_bytes_max // OFFSET_ENTRY, index_bytes_max // TIME_ENTRY.size - 1)
+        self._index, self._times = OffsetIndex(), TimeIndex()
+        self._unindexed = 0
+        self._newest = (-1, base_offset)
+        self._parts: list[bytes | memoryview] = []
+        self._waiting = 0
+        self._run: tuple[memoryview, int, int] | None = None  # neighbours to be copied in one go
+        disk.unlink(self._path(LOG))
+        self._file = disk.open(self._path(LOG), create=True)
+
+    def _path(self, suffix: str) -> str:
+        return f"{self._directory}/{file_name(self.base_offset, suffix)}{CLEANED}"
+
+    def copy(self, data: memoryview, at: int, header: BatchHeader) -> None:
+        """A batch as it stands in `data`."""
+        if self._run is not None and self._run[0] is data and self._run[2] == at:
+            self._run = (data, self._run[1], at + header.size)
+        else:
+            self._end_run()
+            self._run = (data, at, at + header.size)
+        self.copied_bytes += header.size
+        self._account(header, header.size, header.max_timestamp)
+
+    def add(self, batch: bytes, header: BatchHeader, max_time: int) -> None:
+        """A batch in place of the one that `header` is of."""
+        self._end_run()
+        self._parts.append(batch)
+        self._waiting += len(batch)
+        self._account(header, len(batch), max_time)
+
+    def _account(self, header: BatchHeader, size: int, max_time: int) -> None:
+        """As `Segment.placed`: entries stand where a broker's own would."""
+        relative = header.last_offset - self.base_offset
+        if max_time > self._newest[0]:
+            self._newest = (max_time, header.last_offset)
+        if self._unindexed > self._interval and len(self._index) < self._entries_max:
+            self._index.append(relative, self.size)
+            self._times.append(self._newest[0], self._newest[1] - self.base_offset)
+            self._unindexed = 0
+        self._unindexed += size
+        self.size += size
+        if self.size > RELATIVE_MAX or relative > RELATIVE_MAX:
+            raise Damaged(f"segment {self.base_offset} grows past what an index can say")
+
+    def _end_run(self) -> None:
+        if self._run is not None:
+            data, start, end = self._run
+            self._parts.append(data[start:end])
+            self._waiting += end - start
+            self._run = None
+
+    def flush(self) -> None:
+        """Write what has come together, if it is worth a call."""
+        self._end_run()
+        if self._waiting >= FLUSH_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if self._parts:
+            self._file.append(self._parts)
+            self._throttle(self._waiting)
+            self._parts, self._waiting = [], 0
+
+    def finish(self) -> None:
+        """Write the rest and the indexes, and bring all of it to the medium."""
+        self._end_run()
+        self._write()
+        self._file.sync()
+        self._file.close()
+        newest, offset = self._newest
+        if newest > -1:
+            self._times.append(newest, offset - self.base_offset)
+        self._disk.replace(self._path(INDEX), self._index.dump())
+        self._disk.replace(self._path(TIME_INDEX), self._times.dump())
+        self._disk.sync_dir(self._directory)
+
+    def abandon(self) -> None:
+        """Take it away again."""
+        self._file.close()
+        for suffix in (LOG, INDEX, TIME_INDEX):
+            self._disk.unlink(self._path(suffix))

@@ -1,0 +1,221 @@
+"""LogState: what a log is made of, and what of it lasts: settings, epochs, flushes, its end.
+
+Left to others: records that come, are read or go (storage/log.py).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from uuid import UUID
+
+from ..protocol.kinds import TopicPartition
+from . import beside, checkpoints, snapshots
+from .chain import Chain
+from .config import TopicConfig
+from .disk import Disk, DiskFull
+from .epochs import EpochHistory
+from .handles import OpenSegments
+from .lasting import Flush, Lasting
+from .producers import ProducerStates
+from .rolling import limits_of
+from .segment import Segment
+from .tail import Tail
+from .walk import CorruptBatch
+
+UNSAVED = -2  # no epoch
+
+
+class LogState:
+    """The state of a log. Offsets in [start_offset, end_offset) are here."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        *,
+        segments: Sequence[Segment],
+        start_offset: int,
+        end_offset: int,
+        epochs: EpochHistory,
+        producers: ProducerStates,
+        open_segments: OpenSegments,
+        topic_id: UUID | None = None,
+        flushed_offset: int = 0,
+        gaps_allowed: bool = False,
+        tail_bytes_max: int = 1 << 20,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.partition = partition
+        self.topic_id = topic_id
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.epochs = epochs
+        self.producers = producers
+        self._chain = Chain(disk, directory, segments, open_segments, limits_of(config))
+        self.before_cut: Callable[[int], None] = _nothing  # told the new end before records go
+        self.start_moved: Callable[[int], None] = _nothing  # told the new start
+        self.gone: Callable[[list[str]], None] = self._delete  # told which files are out of use
+        self._tail = Tail(tail_bytes_max)
+        self.keep_tail = False
+        self._lasting = Lasting(self._chain, flushed_offset)
+        self.gaps_allowed = gaps_allowed  # once compacted, a log keeps its gaps
+        self._epoch_saved = epochs.latest  # of the file, while the file says what `epochs` says; else UNSAVED
+        self._config_saved = True
+        self._adopt(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take a topic's new settings, and keep them for the next start."""
+        if config != self.config:
+            self._adopt(config)
+            self.save_config()
+
+    def save_config(self, sync: bool = False) -> None:
+        """Write the settings beside the segments."""
+        self._config_saved = False
+        beside.save_config(self._chain, self.config, self.gaps_allowed, sync)
+        self._config_saved = True
+        if not sync:
+            self._lasting.written(checkpoints.TOPIC_CONFIG)
+
+    def save_what_waits(self) -> None:
+        """Write what a full disk has kept from being written. Raises DiskError."""
+        if not self._config_saved:
+            self.save_config()
+        if self._epoch_saved != self.epochs.latest:
+            self.save_epochs(sync=False)
+
+    def adopt_topic_id(self, topic_id: UUID) -> None:
+        """Take and keep the id of a log whose partition.metadata was missing or damaged."""
+        self.topic_id = topic_id
+        beside.save_topic_id(self._chain, topic_id)
+
+    def _adopt(self, config: TopicConfig) -> None:
+        self.config = config
+        self.gaps_allowed = self.gaps_allowed or config.compacted
+        self._chain.limits = self._limits = limits_of(config)
+        self._append_time = config.append_time
+        self._interval = config.index_interval_bytes
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever records are taken away, so that whoever waited can tell."""
+        return self._chain.generation
+
+    @property
+    def segments(self) -> list[Segment]:
+        return self._chain.segments
+
+    @property
+    def damaged(self) -> bool:
+        """What it holds, and not its disk, closed this log for appends: the next start will look at it."""
+        return self._chain.damaged
+
+    @property
+    def failed(self) -> bool:
+        """A disk error that does not heal closed this log for appends."""
+        return self._chain.failed
+
+    @property
+    def closed(self) -> bool:
+        return self._chain.closed
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    # -- epochs
+
+    def assign_epoch(self, epoch: int) -> bool:
+        """As new leader: this epoch begins at the end of the log. In memory; `save_epochs` makes it last."""
+        changed = self.epochs.assign(epoch, self.end_offset)
+        if changed:
+            self._epoch_saved = UNSAVED
+        return changed
+
+    def save_epochs(self, sync: bool = True) -> None:
+        """Write the epoch file. May run in a thread; then nobody else may call it meanwhile."""
+        self._epoch_saved = UNSAVED
+        beside.save_epochs(self._chain, self.epochs.entries, sync)
+        self._epoch_saved = self.epochs.latest
+        if not sync:
+            self._lasting.written(checkpoints.EPOCHS)
+
+    def _open_epoch(self, epoch: int, base_offset: int) -> None:
+        """Note an epoch before its first batch is written. `flush` syncs the file before it counts."""
+        if epoch < self.epochs.latest:
+            raise CorruptBatch(f"{self.partition}: epoch {epoch} after {self.epochs.latest}")
+        self.epochs.assign(epoch, base_offset)
+        self.save_epochs(sync=False)
+
+    def save_epochs_if_room(self, sync: bool = True) -> None:
+        """On a full disk the file waits, and so does the next append."""
+        with suppress(DiskFull):
+            self.save_epochs(sync)
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        """Where `epoch`, or the last one before it, ends in this log; (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    # -- lasting
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is on the medium."""
+        return self._lasting.offset
+
+    @property
+    def sealed_is_flushed(self) -> bool:
+        """Whether closed segments are on the medium, as they should be soon after they are closed."""
+        return self._lasting.sealed_is_flushed
+
+    def begin_flush(self, sealed_only: bool = False) -> Flush:
+        """What is to be synced now; its `run` may run in a thread. Raises DiskError."""
+        with self._chain.guarded():
+            return self._lasting.begin(self.end_offset, sealed_only)
+
+    def end_flush(self, flush: Flush) -> None:
+        """Count what a flush has brought to the medium. Raises DiskFailed if a sync has failed."""
+        self._lasting.finish(flush)
+
+    def flush(self) -> None:
+        """Bring everything up to the present end to the medium, and wait for it. Blocking."""
+        flush = self.begin_flush()
+        flush.run()
+        self.end_flush(flush)
+
+    def close(self) -> None:
+        """Write what makes the next start fast, bring all to the medium, close the files."""
+        if self.closed:
+            return
+        try:
+            if not self.failed:
+                with self._chain.guarded():
+                    self._chain.active.write_indexes()
+                    snapshots.take(self.disk, self.directory, self.producers, self.end_offset)
+                self.flush()
+        finally:
+            self.abandon()
+
+    def fail(self) -> None:
+        """The disk is gone: nothing is appended or synced any more."""
+        self._chain.failed = True
+        with suppress(OSError):
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files and write nothing: the log is being deleted, or its disk is gone."""
+        self._tail.clear()
+        self._chain.close()
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        """Nobody else does. On a broker a thread deletes them, a little at a time."""
+        for path in paths:
+            with suppress(OSError):  # the next start does
+                self.disk.unlink(path)
+
+
+def _nothing(_end: int) -> None:
+    """Nobody keeps checkpoints for this log."""

@@ -1,0 +1,97 @@
+"""A log before it is opened: its segments, and which of them must be read to know what they hold.
+
+Segments below the recovery point, and all of them after a clean stop, are believed if their files fit each
+other. Leftovers of what was under way go first.
+Left to others: the reading (storage/scan.py), what follows from it (storage/recovery.py).
+"""
+
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from .disk import Disk
+from .sealed import End, sealed_end
+from .segment import INDEX, LOG, TIME_INDEX, Segment
+from .swaps import finish_swaps
+
+UNFINISHED = ".tmp"  # a file that was to be replaced, and was not
+OFFSET_MAX = (1 << 63) - 1
+TRANSACTION_INDEX = ".txnindex"  # Kafka's, of aborted transactions: left beside its segment, not read
+
+
+class Obstructed(Exception):
+    """Something stands where a log or a file of one is to be, and it is not ours to take away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a log that is about to be opened."""
+
+    clean: bool
+    recovery_point: int = 0
+    start_offset: int | None = 0  # None if that could not be read
+    high_watermark: int = 0
+    same_boot: bool = True  # whatever was written is still there
+    doubted: bool = False  # something was wrong with it before this stop: look at all of it
+    compacted: bool = False  # offsets may be missing, whatever else is known
+
+
+@dataclass(slots=True)
+class Survey:
+    """A log's segments, and the ends of those that need not be scanned, by base offset."""
+
+    segments: list[Segment] = field(default_factory=list)
+    ends: dict[int, End] = field(default_factory=dict)
+
+    @property
+    def to_scan(self) -> list[Segment]:
+        return [segment for segment in self.segments if segment.base_offset not in self.ends]
+
+    @property
+    def scan_bytes(self) -> int:
+        return sum(segment.size for segment in self.to_scan)
+
+    def trust(self, known: Known, gaps: bool) -> list[str]:
+        """Take the ends of those that were on the medium; tells of those that do not fit.
+
+        A clean stop has also written down where the log ends: that is its recovery point.
+        """
+        wrong = []
+        # flushed up to its end is not closed and flushed: its indexes may have been lost with the memory
+        flushed = known.recovery_point if known.same_boot else known.recovery_point - 1
+        for segment, following in zip_longest(self.segments, self.segments[1:]):
+            upper = None if following is None else following.base_offset
+            if not known.clean and (upper is None or upper > flushed):
+                continue
+            end = sealed_end(segment, upper, gaps)
+            if end is None or (upper is None and 0 < known.recovery_point != end.offset):
+                wrong.append(f"segment {segment.base_offset} and its indexes do not fit")
+            else:
+                self.ends[segment.base_offset] = end
+        return wrong
+
+
+def find_segments(disk: Disk, directory: str, now_ms: int) -> list[Segment]:
+    """The segments in the order of their offsets, closed, after whatever is none of them has gone."""
+    finish_swaps(disk, directory)
+    names = disk.listdir(directory)
+    bases = sorted(int(name[:20]) for name in names if is_segment_file(name, LOG))
+    for name in names:
+        path = f"{directory}/{name}"
+        if is_segment_file(name, LOG) and disk.is_link(path):
+            raise Obstructed(f"{path} is a symbolic link where a file should be")
+        is_index = any(is_segment_file(name, suffix) for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX))
+        if name.endswith(UNFINISHED) or (is_index and int(name[:20]) not in bases):
+            disk.unlink(path)
+    segments = []
+    for base in bases:
+        segment = Segment(disk, directory, base, now_ms, create=False)
+        segment.release()
+        segments.append(segment)
+    return segments
+
+
+def is_segment_file(name: str, suffix: str) -> bool:
+    """Twenty digits that an offset can have, and the suffix."""
+    return (
+        name[20:] == suffix and name[:20].isascii() and name[:20].isdigit() and int(name[:20]) <= OFFSET_MAX
+    )

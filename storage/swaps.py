@@ -1,0 +1,118 @@
+"""Cleaned segments take the place of old ones, and what a crash left of that is finished or undone.
+
+The order is all there is to it. A cleaned segment's files are renamed to `.swap`, the indexes first, the
+log last: with `.log.swap` in place the swap counts. Then the old files become `.deleted`, then the `.swap`
+files get their names, again the log last. Whatever stood before the crash is found by its names.
+Left to others: the segments in memory (chain.py), the deletion of `.deleted` files (condemned.py).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ..protocol.batches import HEADER_SIZE, MAGIC, read_header
+from .disk import Disk
+from .names import INDEX, LOG, TIME_INDEX, file_name
+
+__all__ = [
+    "CLEANED", "INDEX", "LOG", "SWAP", "TIME_INDEX", "discard", "file_name", "finish_swaps", "make_room",
+    "swap",
+]  # fmt: skip
+
+CLEANED = ".cleaned"
+SWAP = ".swap"
+DELETED = ".deleted"
+LOG_LAST = (INDEX, TIME_INDEX, LOG)
+BLOCK_BYTES = 1 << 16
+
+
+def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
+    """Put the cleaned segment at `bases[0]` in place of the old ones at `bases`; the `.deleted` files.
+
+    No step waits for the disk: renames reach it in their order.
+    """
+    names = [file_name(bases[0], suffix) for suffix in LOG_LAST]
+    for name in names:
+        disk.rename(f"{directory}/{name}{CLEANED}", f"{directory}/{name}{SWAP}")
+    gone = []
+    for base in bases:
+        for suffix in LOG_LAST:
+            path = f"{directory}/{file_name(base, suffix)}"
+            if disk.exists(path):
+                disk.rename(path, f"{path}{DELETED}")
+                gone.append(f"{path}{DELETED}")
+    for name in names:
+        disk.rename(f"{directory}/{name}{SWAP}", f"{directory}/{name}")
+    return gone
+
+
+def make_room(disk: Disk, directory: str, bases: Sequence[int]) -> None:
+    """Delete what an earlier swap has left under the names that the next one needs. Blocking.
+
+    Else its renames would delete it, and a large file takes its time.
+    """
+    _unlink(disk, directory, (f"{file_name(base, suffix)}{DELETED}" for base in bases for suffix in LOG_LAST))
+
+
+def discard(disk: Disk, directory: str) -> None:
+    """Delete what a cleaning has written that came to nothing. Blocking."""
+    try:
+        names = disk.listdir(directory)
+    except FileNotFoundError:
+        return  # the log has been deleted meanwhile
+    _unlink(disk, directory, (name for name in names if name.endswith(CLEANED)))
+
+
+def finish_swaps(disk: Disk, directory: str) -> None:
+    """Bring a log's directory to the state before or after each swap that was under way. Blocking.
+
+    May itself be cut short at any step and run again.
+    """
+    names = disk.listdir(directory)
+    unfinished = {name[:20] for name in names if name.endswith(CLEANED)}
+    swapped = {name for name in names if name.endswith(SWAP)}
+    for name in sorted(swapped):
+        if name.endswith(f"{LOG}{SWAP}") and name[:20] not in unfinished:
+            _complete(disk, directory, int(name[:20]), names)
+            swapped -= {f"{name[:20]}{suffix}{SWAP}" for suffix in LOG_LAST}
+    # without its log a swap did not count yet, or a broker that renames indexes last has left one
+    _unlink(disk, directory, swapped)
+    _unlink(disk, directory, (name for name in names if name.endswith((CLEANED, DELETED))))
+    if unfinished or any(name.endswith((SWAP, DELETED)) for name in names):
+        disk.sync_dir(directory)
+
+
+def _complete(disk: Disk, directory: str, base: int, names: Iterable[str]) -> None:
+    """What `swap` does after its first step."""
+    end = _end_offset(disk, f"{directory}/{file_name(base, LOG)}{SWAP}", base)
+    replaced = [
+        name
+        for name in names
+        if name.endswith((LOG, INDEX, TIME_INDEX)) and name[:20].isdigit() and base < int(name[:20]) < end
+    ]
+    _unlink(disk, directory, replaced)
+    for suffix in LOG_LAST:
+        path = f"{directory}/{file_name(base, suffix)}"
+        if disk.exists(f"{path}{SWAP}"):
+            disk.rename(f"{path}{SWAP}", path)
+
+
+def _end_offset(disk: Disk, path: str, base: int) -> int:
+    """The offset behind the last batch of a segment's file."""
+    file = disk.open(path)
+    try:
+        end, position, size = base, 0, file.size()
+        while position + HEADER_SIZE <= size:
+            block, skip = file.pread(position, BLOCK_BYTES), 0
+            while len(block) - skip >= HEADER_SIZE:
+                header = read_header(block, skip)
+                if header.magic != MAGIC or header.size < HEADER_SIZE:
+                    return end  # recovery will look at it
+                end, skip = header.next_offset, skip + header.size
+            position += skip
+        return end
+    finally:
+        file.close()
+
+
+def _unlink(disk: Disk, directory: str, names: Iterable[str]) -> None:
+    for name in names:
+        disk.unlink(f"{directory}/{name}")

@@ -1,0 +1,141 @@
+"""A broker's storage without the broker: real replicas and files in two directories of a disk that fails."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from strandline.broker.config import BrokerConfig
+from strandline.broker.disk_failures import DiskFailures
+from strandline.broker.replicas import Replicas
+from strandline.client.clock import SystemClock
+from strandline.controller import documents
+from strandline.controller.registry import Create
+from strandline.protocol.kinds import BrokerId, Incarnation, TopicPartition
+from strandline.protocol.messages.control import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.storage.incarnation import INCARNATION, Incarnations, Verdict
+from strandline.storage.logs import Logs
+
+from ..storage.faulty_disk import FaultyDisk
+from .replica_stage import TOPIC, TOPIC_ID, DirectRegistry, batch
+
+ME = 1
+RESERVE = 4096
+
+
+def tp(number: int) -> TopicPartition:
+    return TopicPartition(TOPIC, number)
+
+
+class Box:
+    """A broker's storage with two directories: partitions 0 and 2 lie in the first, 1 and 3 in the second."""
+
+    def __init__(self, root: Path, disk: FaultyDisk, names: str = "xy") -> None:
+        self.disk = disk
+        self.dirs = [str(root / name) for name in names]
+        self.config = BrokerConfig.model_validate(
+            {
+                "broker_id": ME,
+                "log_dirs": ",".join(self.dirs),
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "zookeeper": {"connect": "127.0.0.1:1"},
+                "storage": {"room_reserve_bytes": RESERVE},
+            }
+        )
+        self.failures: list[BaseException] = []
+        self.zookeeper = SimZooKeeper()
+        self.registry = cast(Any, DirectRegistry(self.zookeeper))
+        self.epoch = 0
+        self.incarnations = Incarnations.load(cast(Any, disk), self.dirs, "boot")
+
+    async def start(self) -> None:
+        clock = SystemClock()
+        self.logs = Logs.open(
+            self.dirs, cast(Any, self.disk), self.config.storage, clock, clean=False,
+            before_loss=lambda *_: None, offline=self.incarnations.offline,
+        )  # fmt: skip
+        ids = iter(f"{n:032x}" for n in range(1, 9))
+        self.incarnations.identify(ME, "cluster", lambda: UUID(next(ids)))
+        self.incarnations.write(Verdict(1, 1), flush_mode=False)
+        for path in (*documents.PERSISTENT_PATHS, documents.incarnation_path(ME)):
+            await self.create(path)
+        self.failing = DiskFailures(
+            BrokerId(ME), self.incarnations, self.logs, self.registry, self.failures.append
+        )
+        self.replicas = self.failing.replicas = Replicas(
+            self.config, Incarnation(1), self.logs, self.registry, clock, lambda: None,
+            is_known=lambda _: True, on_failure=self.failures.append,
+            on_disk_failed=self.failing.happened,
+        )  # fmt: skip
+
+    async def create(self, path: str) -> None:
+        if self.zookeeper.exists(path, self.registry.session_id, None) is None:
+            await self.registry.multi([Create(path, b"{}")])
+
+    async def lead(
+        self, *numbers: int, leader: int = ME, is_new: bool = True
+    ) -> list[LeaderAndIsrPartitionError]:
+        """A new epoch of these partitions; what the broker answered."""
+        self.epoch += 1
+        states = [
+            LeaderAndIsrPartitionState(
+                partition_index=number, controller_epoch=1, leader=leader, leader_epoch=self.epoch,
+                isr=[leader], partition_epoch=1, replicas=[ME, 2], is_new=is_new,
+            )
+            for number in numbers
+        ]  # fmt: skip
+        topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=states)
+        answer = await self.replicas.obey_leader_and_isr(
+            LeaderAndIsrRequest(
+                controller_id=9, controller_epoch=1, broker_epoch=1, topic_states=[topic], live_leaders=[]
+            )
+        )
+        return list(answer.topics[0].partition_errors)
+
+    def append(self, number: int, *values: bytes) -> int:
+        base_offset: int = self.replicas.get(tp(number)).append(memoryview(bytearray(batch(*values))), 1)[0]
+        return base_offset
+
+    def events(self) -> list[Any]:
+        nodes = self.zookeeper.nodes
+        return [json.loads(n.data) for path, n in nodes.items() if documents.LOG_DIR_EVENT_PREFIX in path]
+
+    def failed_dirs(self) -> list[str]:
+        parent = documents.failed_dirs_path(ME) + "/"
+        return [path.removeprefix(parent) for path in self.zookeeper.nodes if path.startswith(parent)]
+
+    def names(self, part: str) -> list[str]:
+        return [name for directory in self.dirs for name in self.disk.listdir(directory) if part in name]
+
+    def remembered(self, place: int) -> Any:
+        return json.loads(Path(self.dirs[place], INCARNATION).read_text())
+
+    async def stop(self) -> None:
+        await self.replicas.stop()
+        await self.failing.stop()
+        self.logs.close(clean=False)
+        self.incarnations.release()
+
+
+@asynccontextmanager
+async def box(root: Path, names: str = "xy") -> AsyncIterator[Box]:
+    made = Box(root, FaultyDisk(), names)
+    await made.start()
+    try:
+        yield made
+    finally:
+        made.disk.heal()
+        await made.stop()
+
+
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), 20))

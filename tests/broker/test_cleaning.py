@@ -1,0 +1,249 @@
+"""Compaction in a running broker: what is swapped in, what is given up, what is remembered."""
+
+import asyncio
+import errno
+import sys
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from strandline.broker.cleaners import ThreadCleaners
+from strandline.protocol.kinds import TopicPartition
+from strandline.storage.cleaning.job import Cleaned, Job, Report
+from strandline.storage.config import TopicConfig
+from strandline.storage.disk import DiskFailed, NoDescriptor, RealDisk
+from strandline.storage.log import Log
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
+from cleaning_stage import START_MS, T0, Stage, cleaning, in_loop
+from faulty_disk import FaultyDisk
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+@in_loop
+async def test_a_dirty_log_is_cleaned_and_that_is_remembered(stage: Stage) -> None:
+    stage.put(100, keys=5)
+    active = stage.log.segments[-1].base_offset
+    before = stage.records()
+    async with cleaning(stage) as part:
+        assert await part.clean_filthiest()
+        assert not await part.clean_filthiest(), "what is clean is left alone"
+        assert part.counts().cleanings == 1
+    after = stage.records()
+    assert set(after) < set(before)
+    assert [offset for offset, _, _ in after if offset < active] == list(range(active - 5, active))
+    assert [r for r in after if r[0] >= active] == [r for r in before if r[0] >= active]
+    assert [segment.size > 0 for segment in stage.log.segments] == [False, True, True]
+    assert stage.checkpoint() == {T0: active}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@in_loop
+async def test_a_cleaned_log_is_the_same_after_a_start(stage: Stage, clean: bool) -> None:
+    stage.put(60, keys=5)
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+    kept = stage.records()
+    stage.logs.disk.replace(f"{stage.root}/t-0/topic-config.json", b"")  # as a power loss may leave it
+    stage.start_again(clean)
+    assert stage.records() == kept
+    assert not stage.logs.recovered[0].losses
+    assert not [repair for repair in stage.logs.recovered[0].repairs if "index" in repair]
+    stage.log.configure(TopicConfig.of(stage.config))
+    async with cleaning(stage) as part:
+        assert not await part.clean_filthiest()
+        stage.put(200, keys=5)
+        assert await part.clean_filthiest()
+
+
+@in_loop
+async def test_only_what_is_committed_is_cleaned(stage: Stage) -> None:
+    stage.put(100, keys=5)
+    segments = [segment.base_offset for segment in stage.log.segments]
+    stage.logs.high_watermarks[T0] = segments[2] + 1
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+    assert stage.checkpoint() == {T0: segments[2]}
+    assert [offset for offset, _, _ in stage.records()] == list(range(segments[2] - 5, 100))
+
+
+class Interrupted:
+    """Cleaners that let something happen before the first report comes."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        self._happens = happens
+        self._inner = ThreadCleaners(RealDisk())
+
+    async def clean(self, job: Job) -> AsyncGenerator[Report, None]:
+        async for report in self._inner.clean(job):
+            if isinstance(report, Cleaned):
+                self._happens()
+                await asyncio.sleep(0)
+            yield report
+
+    async def stop(self) -> None:
+        pass
+
+
+@in_loop
+async def test_a_cut_gives_the_cleaning_up(stage: Stage) -> None:
+    stage.put(100, keys=5)
+    expected = [record for record in stage.records() if record[0] < 40]
+    async with cleaning(stage, Interrupted(lambda: stage.log.truncate_to(40))) as part:
+        await part.clean_filthiest()
+        assert part.counts().given_up == 1
+    assert stage.records() == expected
+    assert stage.checkpoint() == {T0: 0}
+    assert not [name for name in stage.names() if "cleaned" in name or "swap" in name]
+
+
+@in_loop
+async def test_a_cut_after_a_cleaning_makes_what_comes_there_dirty(stage: Stage) -> None:
+    stage.put(100, keys=5)
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+    stage.log.truncate_to(50)
+    assert stage.checkpoint() == {T0: 50}
+    assert stage.logs.cleaned.get(T0) == 50
+
+
+@in_loop
+async def test_a_cut_while_the_end_is_written_down_wins(stage: Stage) -> None:
+    stage.put(10, keys=5)
+    cuts = stage.logs.cleaned.cuts(T0)
+    stage.log.truncate_to(4)
+    assert not stage.logs.cleaned.note(T0, 9, cuts)
+    assert stage.logs.cleaned.get(T0) is None
+
+
+@in_loop
+async def test_a_deletion_gives_the_cleaning_up(stage: Stage) -> None:
+    stage.put(100, keys=5)
+    async with cleaning(stage, Interrupted(lambda: delete(stage))) as part:
+        await part.clean_filthiest()
+        assert part.counts().given_up == 1
+        assert not part.uncleanable
+    assert T0 not in stage.logs.logs
+    assert stage.logs.cleaned.get(T0) is None
+
+
+def delete(stage: Stage) -> None:
+    stage.logs.remove(T0, UUID(int=1))
+
+
+@in_loop
+async def test_a_new_log_start_gives_the_cleaning_up(stage: Stage) -> None:
+    stage.put(100, keys=5)
+    count = len(stage.log.segments)
+    async with cleaning(stage, Interrupted(lambda: move_start(stage.log))) as part:
+        await part.clean_filthiest()
+    assert len(stage.log.segments) == count
+    assert not [name for name in stage.names() if "cleaned" in name]
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def move_start(log: Log) -> None:
+    log.move_start(30)
+
+
+@in_loop
+async def test_a_damaged_log_is_not_tried_again_and_stays_as_it_is(stage: Stage) -> None:
+    stage.put(100, keys=5)
+    flip(Path(stage.root, "t-0", "00000000000000000000.log"), 80)
+    names = stage.names()
+    async with cleaning(stage) as part:
+        assert await part.clean_filthiest()
+        assert "CRC" in part.uncleanable[T0]
+        assert part.counts().uncleanable == 1
+        assert not await part.clean_filthiest()
+        assert stage.names() == names
+        stage.log.truncate_to(0)  # its leader will send it again
+        assert not part.uncleanable
+
+
+@in_loop
+async def test_the_filthiest_log_comes_first(stage: Stage) -> None:
+    other = stage.logs.create(TopicPartition("u", 0), None, TopicConfig.of(stage.config))
+    stage.put(60, keys=5)
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+        stage.put(60, keys=5)
+        stage.log, other = other, stage.log
+        stage.put(60, keys=5)
+        stage.logs.high_watermarks[other.partition] = other.end_offset
+        stage.logs.high_watermarks[stage.log.partition] = stage.log.end_offset
+        await part.clean_filthiest()
+        assert stage.logs.cleaned.get(stage.log.partition) is not None
+
+
+@in_loop
+async def test_tombstones_go_after_their_retention(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, delete_retention_ms=1000)
+    stage.put(5, keys=5)
+    stage.put(5, keys=5, value=None)
+    stage.log.roll(START_MS)
+    stage.put(1, keys=1)
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+        assert [(offset, value) for offset, _, value in stage.records()][:-1] == [
+            (o, b"") for o in range(5, 10)
+        ]
+        for passed in (999, 1000):
+            stage.clock.now = START_MS + passed
+            stage.put(60, keys=7, name=b"others")
+            stage.log.roll(stage.clock.now)
+            stage.put(1, keys=1)
+            assert await part.clean_filthiest()
+            deleted = [offset for offset, _, value in stage.records() if not value]
+            assert bool(deleted) == (passed == 999)
+
+
+@in_loop
+async def test_segments_that_retention_takes_meanwhile_give_the_cleaning_up(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, cleanup_policy="compact,delete", retention_ms=1 << 40)
+    stage.put(100, keys=5)
+    third = stage.log.segments[2].base_offset
+    stage.log.move_start(third)  # what a client had deleted is still there, for no pass has come by since
+    expected = stage.records()
+
+    def retire() -> None:
+        stage.logs.retire(stage.log, stage.log.end_offset, 8)
+
+    async with cleaning(stage, Interrupted(retire)) as part:
+        await part.clean_filthiest()
+        assert stage.log.start_offset == third, "which did not move"
+        assert part.counts().failures == 0
+    assert stage.log.segments[0].base_offset == third
+    assert set(stage.records()) < set(expected)
+    assert not [name for name in stage.names() if "cleaned" in name or "swap" in name]
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+@in_loop
+async def test_a_log_whose_times_cannot_be_read_spares_the_others(tmp_path: Path, error: int) -> None:
+    stage, disk = Stage(tmp_path, min_compaction_lag_ms=1000), FaultyDisk()
+    other = stage.logs.create(TopicPartition("u", 0), None, TopicConfig.of(stage.config))
+    stage.put(60, keys=5)
+    stage.start_again(clean=True, disk=disk)  # so that times are in files only
+    stage.log = stage.logs.logs[other.partition]
+    stage.put(60, keys=5)
+    stage.logs.high_watermarks[other.partition] = stage.log.end_offset
+    stage.clock.now += 2000
+    disk.fail("open", "*/t-0/*.timeindex", error)
+    async with cleaning(stage) as part:
+        assert await part.clean_filthiest()
+        assert stage.logs.cleaned.get(other.partition) is not None
+    (told,) = stage.replicas.disk_errors
+    assert isinstance(told, NoDescriptor if error == errno.EMFILE else DiskFailed)

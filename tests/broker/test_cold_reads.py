@@ -1,0 +1,154 @@
+"""Fetches of records that are not in memory: the loop goes on, the fetch waits, every check is made again."""
+
+import asyncio
+import errno
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from strandline.broker.cold_reads import QUEUE_MAX, THREADS, ColdReads
+from strandline.client.connection import Connection
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.fetch import FetchResponse
+from strandline.storage import cold
+from strandline.storage.disk import Disk, NotResident, RealFile
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+
+Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
+
+
+class Medium:
+    """A slow one: nothing is in memory until a thread has been let through, or has failed."""
+
+    def __init__(self) -> None:
+        self.asked = Event()
+        self.may_answer = Event()
+        self.fault = 0
+        self.is_warm = False
+        self.times = 0
+
+    def warm(self, disk: Disk, path: str, position: int, size: int) -> None:
+        self.times += 1
+        self.asked.set()
+        assert self.may_answer.wait(20)
+        if self.fault:
+            raise OSError(self.fault, "injected")
+        self.is_warm = True
+
+
+@pytest.fixture
+def medium(monkeypatch: pytest.MonkeyPatch) -> Iterator[Medium]:
+    slow = Medium()
+
+    def pread_now(file: RealFile, position: int, size: int) -> bytes:
+        if not slow.is_warm:
+            raise NotResident(position, size)
+        return file.pread(position, size)
+
+    monkeypatch.setattr(RealFile, "pread_now", pread_now)
+    monkeypatch.setattr(cold, "warm", slow.warm)
+    yield slow
+    slow.may_answer.set()
+
+
+async def begun(
+    stage: Cluster, client: Connection, medium: Medium, max_wait_ms: int
+) -> asyncio.Future[FetchResponse]:
+    """A fetch that waits for the medium."""
+    for value in (b"a", b"b"):
+        assert outcome(await ask(client, produce(batch(value))))[0] == 0
+    log = stage.members[1].partition.log
+    log._tail.clear()
+    log.keep_tail = False
+    reader = await stage.members[1].connect()
+    asking = asyncio.ensure_future(ask(reader, fetch(0, max_wait_ms=max_wait_ms)))
+    assert await asyncio.to_thread(medium.asked.wait, 20)
+    return asking
+
+
+def play(directory: Path, story: Story) -> None:
+    async def run() -> None:
+        async with cluster(directory, 1) as stage:
+            await stage.elect(1, (1,))
+            client = await stage.members[1].connect()
+            await story(stage, client)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 100])
+def test_a_cold_fetch_waits_and_nobody_waits_for_it(tmp_path: Path, medium: Medium, max_wait_ms: int) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        asking = await begun(stage, client, medium, max_wait_ms)
+        assert outcome(await ask(client, produce(batch(b"c"))))[0] == 0, "the loop goes on"
+        over = asyncio.get_running_loop().time() + max_wait_ms / 1000 + 0.05
+        await until(lambda: asyncio.get_running_loop().time() > over)
+        assert not asking.done(), "news it would not wait for, but what it asks for is there"
+        medium.may_answer.set()
+        only = fetched(await asking)
+        assert only.error_code == 0 and bytes(only.records or b"").startswith(bytes(8))
+        assert medium.times == 1
+
+    play(tmp_path, story)
+
+
+def test_who_wants_the_same_shares_one_read(tmp_path: Path, medium: Medium) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        asking = [await begun(stage, client, medium, 1000)]
+        for _ in range(3):
+            other = await stage.members[1].connect()
+            asking.append(asyncio.ensure_future(ask(other, fetch(0, max_wait_ms=1000))))
+        await until(lambda: len(stage.members[1].partition.parked) == 4)
+        medium.may_answer.set()
+        answers = [fetched(each) for each in await asyncio.gather(*asking)]
+        assert len({bytes(only.records or b"") for only in answers}) == 1
+        assert medium.times == 1
+
+    play(tmp_path, story)
+
+
+def test_leadership_is_asked_again_when_the_thread_has_read(tmp_path: Path, medium: Medium) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        asking = await begun(stage, client, medium, 1000)
+        stage.members[1].partition.resign()
+        medium.may_answer.set()
+        assert fetched(await asking).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    play(tmp_path, story)
+
+
+def test_a_medium_that_fails_takes_the_replica_offline(tmp_path: Path, medium: Medium) -> None:
+    async def story(stage: Cluster, client: Connection) -> None:
+        medium.fault = errno.EIO
+        asking = await begun(stage, client, medium, 1000)
+        medium.may_answer.set()
+        assert fetched(await asking).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert stage.members[1].partition.offline is not None
+
+    play(tmp_path, story)
+
+
+def test_few_read_at_once_and_a_bounded_number_waits() -> None:
+    async def story() -> None:
+        let_go = Event()
+        done: list[int] = []
+        reads = ColdReads(asyncio.get_running_loop(), lambda: None, None)
+
+        def blocked() -> None:
+            assert let_go.wait(20)
+
+        for place in range(THREADS + QUEUE_MAX):
+            assert reads.run(place, blocked, partial(done.append, place))
+        assert not reads.run("one more", lambda: None, lambda: None)
+        let_go.set()
+        await until(lambda: len(done) == THREADS + QUEUE_MAX)
+        await reads.stop()
+
+    asyncio.run(story())

@@ -1,0 +1,208 @@
+"""Notifications of changed settings: whoever writes them, they are heard once, and removed in the end."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stage import config
+
+from strandline.broker import config_watch
+from strandline.broker.config_watch import ConfigWatch
+from strandline.broker.live_config import LiveConfig
+from strandline.controller import documents as d
+from strandline.controller.overrides import NOTHING, Overrides
+from strandline.controller.registry import (
+    Create,
+    Delete,
+    Op,
+    SessionEvent,
+    SessionState,
+    SetData,
+    Unknown,
+)
+from strandline.simulation.zookeeper import SimZooKeeper
+
+
+class Session:
+    """A session with the ZooKeeper in memory, which can be lost and fail."""
+
+    def __init__(self) -> None:
+        self.server = SimZooKeeper()
+        self.generation = 1
+        self.failures = 0
+        self.reads: list[str] = []
+        self.tell: Callable[[SessionEvent], None] = lambda event: None
+        for path in ("/config", "/config/topics", "/config/brokers", "/config/changes"):
+            self.do(Create(path, b""))
+
+    def do(self, *ops: Op) -> None:
+        self.server.multi(ops, 1)
+
+    def put(self, path: str, **settings: str) -> None:
+        data = d.ConfigDocument(config={n.replace("_", "."): v for n, v in settings.items()}).data()
+        stat = self.server.exists(path, 1, None)
+        self.do(Create(path, data) if stat is None else SetData(path, data, stat.version))
+
+    def notify(self, document: Any) -> None:
+        data = document if isinstance(document, bytes) else json.dumps(document).encode()
+        self.do(Create(d.CONFIG_CHANGE_PREFIX, data, sequential=True))
+
+    def changes(self) -> list[str]:
+        return self.server.children(d.CONFIG_CHANGES, 1, None)
+
+    def listen(self, listener: Callable[[SessionEvent], None]) -> Callable[[], None]:
+        self.tell = listener
+        return lambda: None
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(0)
+        if self.failures:
+            self.failures -= 1
+            raise Unknown("lost")
+
+    async def get(self, path: str, watch: Any = None) -> Any:
+        await self._answer()
+        self.reads.append(path)
+        return self.server.get(path, 1, watch and (lambda p: watch(p)))
+
+    async def children(self, path: str, watch: Any = None) -> Any:
+        await self._answer()
+        return self.server.children(path, 1, watch and (lambda p: watch(p)))
+
+    async def multi(self, ops: Any) -> Any:
+        await self._answer()
+        return self.server.multi(ops, 1)
+
+
+class Topics:
+    """What a broker knows of topics' settings."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Overrides] = {}
+
+    def of(self, topic: str) -> Overrides:
+        return self.known.get(topic, NOTHING)
+
+    def learn(self, topic: str, told: Overrides) -> None:
+        self.known[topic] = told
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def play(story: Callable[[Session, ConfigWatch, LiveConfig, Topics], Any]) -> None:
+    async def run() -> None:
+        session, live, topics = Session(), LiveConfig(config()), Topics()
+        registry: Any = session
+        watch = ConfigWatch(registry, live)
+        kept: Any = topics
+        session.put("/config/brokers/1", log_segment_bytes="77")
+        await watch.read_own()
+        assert live.current.storage.segment_bytes == 77, "known before anything is served"
+        watch.start(kept)
+        try:
+            await story(session, watch, live, topics)
+        finally:
+            await watch.stop()
+
+    asyncio.run(run())
+
+
+def test_whoever_writes_is_heard() -> None:
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        heard: list[str] = []
+        watch.on_topic = heard.append
+        session.put("/config/topics/t", retention_ms="5")
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        await until(lambda: topics.of("t").names == {"retention.ms": "5"})
+        session.put("/config/topics/t", retention_ms="6")
+        session.notify({"version": 1, "entity_type": "topics", "entity_name": "t"})
+        await until(lambda: topics.of("t").names == {"retention.ms": "6"})
+        assert topics.of("t").version == 1 and heard == ["t", "t"]
+        session.put("/config/brokers/<default>", log_roll_ms="9")
+        session.notify({"version": 2, "entity_path": "brokers/<default>"})
+        await until(lambda: live.current.storage.segment_ms == 9)
+
+    play(story)
+
+
+def test_what_does_not_concern_us_and_what_is_broken_is_passed_over() -> None:
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        session.notify(b"no json")
+        session.notify({"version": 2, "entity_path": "users/alice"})
+        session.notify({"version": 2, "entity_path": "brokers/2"})
+        session.do(Create("/config/topics/u", b"no json"))
+        session.notify({"version": 2, "entity_path": "topics/u"})
+        session.put("/config/topics/t", retention_ms="5")
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        await until(lambda: topics.of("t").exists)
+        assert topics.of("u") == NOTHING
+        assert len(session.changes()) == 5
+
+    play(story)
+
+
+@pytest.mark.parametrize("failures", [0, 3])
+def test_nothing_is_missed_when_zookeeper_is_away(failures: int) -> None:
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        await until(lambda: session.server.watches.get(("children", d.CONFIG_CHANGES)))
+        session.server.forget_watches(1)  # the connection drops, and every watch with it
+        session.put("/config/topics/t", retention_ms="5")
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        session.failures = failures
+        session.tell(SessionEvent(SessionState.SUSPENDED, 1))
+        session.tell(SessionEvent(SessionState.CONNECTED, 1))
+        await until(lambda: topics.of("t").exists)
+        await until(lambda: session.server.watches.get(("children", d.CONFIG_CHANGES)))
+        session.put("/config/topics/u", retention_ms="5")
+        session.notify({"version": 2, "entity_path": "topics/u"})
+        await until(lambda: topics.of("u").exists)
+        session.reads.clear()
+        session.put("/config/brokers/1", log_segment_bytes="88")  # and its notification is long gone
+        session.tell(SessionEvent(SessionState.CONNECTED, 2))
+        await until(lambda: live.current.storage.segment_bytes == 88)
+        assert "/config/topics/t" not in session.reads, "known notifications are not read again"
+
+    play(story)
+
+
+def test_a_node_that_somebody_removed_is_believed_gone_only_when_it_is() -> None:
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        session.put("/config/topics/t", retention_ms="5")
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        await until(lambda: topics.of("t").exists)
+        before = topics.of("t")
+        session.do(Delete("/config/topics/t", 0))
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        await until(lambda: topics.of("t").names == {})
+        assert before.edition < topics.of("t").edition
+        session.put("/config/topics/t", retention_ms="7")
+        assert topics.of("t").edition < (session.server.nodes["/config/topics/t"].czxid, 0)
+
+    play(story)
+
+
+def test_notifications_go_when_they_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_watch, "KEPT_S", 0.1)
+
+    async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
+        session.put("/config/topics/t", retention_ms="5")
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        session.notify({"version": 2, "entity_path": "users/alice"})
+        await until(lambda: topics.of("t").exists)
+        assert len(session.changes()) == 2, "other brokers may not have read them"
+        await until(lambda: session.changes() == [])
+        session.put("/config/topics/t", retention_ms="6")
+        session.notify({"version": 2, "entity_path": "topics/t"})
+        await until(lambda: topics.of("t").names == {"retention.ms": "6"})
+
+    play(story)

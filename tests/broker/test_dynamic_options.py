@@ -1,0 +1,185 @@
+"""Options that change while a broker runs: which they are, what is refused and how, whose word counts."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stage import config
+
+from strandline.broker.config import OPTIONS
+from strandline.broker.dynamic_options import (
+    INTS,
+    KnownOptions,
+    check_broker_setting,
+    check_topic_setting,
+    overlaid,
+    type_of,
+)
+from strandline.broker.live_config import LiveConfig
+from strandline.controller.alterations import Kind
+from strandline.controller.documents import (
+    ALL_BROKERS,
+    CONFIG_CHANGE_PREFIX,
+    ConfigChangeDocument,
+    ConfigDocument,
+    parse,
+)
+from strandline.controller.overrides import Overrides
+from strandline.protocol.errors import InvalidConfig
+from strandline.storage.config import DEFAULT_FROM, TOPIC_OPTIONS, StorageConfig, TopicConfig, text_of
+from strandline.storage.config import InvalidConfig as BadValue
+
+INHERITED = {name for name, place in OPTIONS.items() if place.option.field in DEFAULT_FROM.values()}
+READ_WHERE_USED = {  # each time it is needed: from Logs.config, Broker.config, or the controller's defaults
+    "log.cleaner.threads", "log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor",
+    "log.cleaner.io.max.bytes.per.second", "log.cleaner.backoff.ms", "producer.id.expiration.ms",
+    "strandline.log.producer.ids.max", "log.validate.records", "num.partitions", "default.replication.factor",
+    "auto.leader.rebalance.enable", "leader.imbalance.check.interval.seconds",
+    "leader.imbalance.per.broker.percentage", "unclean.recovery.timeout.ms",
+}  # fmt: skip
+
+
+def test_every_dynamic_option_has_a_way_to_take_effect() -> None:
+    """Who declares `restart=False` says how: topics inherit it, or it is read where it counts."""
+    dynamic = {name for name, place in OPTIONS.items() if not place.option.restart}
+    assert dynamic == INHERITED | READ_WHERE_USED
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("log.dirs", "/x", "needs a restart"),
+        ("broker.id", "7", "needs a restart"),
+        ("log.retention.hours", "1", "cannot be changed while a broker runs; log.retention.ms can"),
+        ("num.io.threads", "8", "no effect here"),
+        ("log.retention.mss", "1", "did you mean log.retention.ms?"),
+        ("log.segment.bytes", "13", "must be a whole number from 14 to 2147483647"),
+        ("log.segment.bytes", "1_000", "must be a whole number"),
+        ("log.cleaner.min.cleanable.ratio", "1.5", "must be a number, at least 0, at most 1"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "must be a number"),
+        ("log.cleaner.io.buffer.load.factor", "0", "more than 0"),
+        ("compression.type", "brotli", "must be one of producer, uncompressed"),
+        ("log.cleanup.policy", "compost", "must be a list of delete, compact"),
+        ("unclean.leader.election.enable", "yes", "must be true or false"),
+    ],
+)
+def test_what_a_running_broker_refuses(name: str, text: str, why: str) -> None:
+    with pytest.raises(BadValue) as refused:
+        check_broker_setting(name, text)
+    assert why in refused.value.reason and refused.value.name == name
+    with pytest.raises(InvalidConfig) as answered:
+        KnownOptions().check(Kind.BROKER, "3", {name: text}, [name])
+    assert answered.value.message and answered.value.message.startswith(f"broker 3: {name} = {text!r}: ")
+
+
+@pytest.mark.parametrize("name", sorted(TOPIC_OPTIONS))
+def test_the_default_of_every_setting_may_be_set(name: str) -> None:
+    option = TOPIC_OPTIONS[name]
+    text = str(option.default).lower() if option.type is bool else str(option.default)
+    check_topic_setting(name, text)
+
+
+def test_what_others_left_there_is_not_held_against_a_client() -> None:
+    settings = {"remote.storage.enable": "*", "retention.ms": "5"}
+    KnownOptions().check(Kind.TOPIC, "t", settings, ["retention.ms"])
+    with pytest.raises(InvalidConfig, match=r"topic t: remote\.storage"):
+        KnownOptions().check(Kind.TOPIC, "t", settings, settings)
+
+
+def test_throttles_of_tools_that_move_partitions_are_taken_and_do_nothing() -> None:
+    replicas = {
+        "leader.replication.throttled.replicas": "0:1",
+        "follower.replication.throttled.replicas": "*",
+    }
+    KnownOptions().check(Kind.TOPIC, "t", replicas, replicas)
+    assert TopicConfig.from_names(replicas, StorageConfig()) == TopicConfig.of(StorageConfig())
+    rates = {"leader.replication.throttled.rate": "1000", "follower.replication.throttled.rate": "1000"}
+    KnownOptions().check(Kind.BROKER, "3", rates, rates)
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    settings = {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}
+    with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms = 9: must not be more than"):
+        KnownOptions().check(Kind.TOPIC, "t", settings, ["max.compaction.lag.ms"])
+    KnownOptions().check(Kind.TOPIC, "t", {**settings, "segment.ms": "5"}, ["segment.ms"])
+
+
+def test_types_are_kafkas() -> None:
+    assert set(OPTIONS) >= INTS
+    of = {name: type_of(name, place.option) for name, place in OPTIONS.items()}
+    assert (of["log.segment.bytes"], of["log.retention.ms"], of["min.insync.replicas"]) == (3, 5, 3)
+    assert (of["offsets.topic.replication.factor"], of["log.cleaner.min.cleanable.ratio"]) == (4, 6)
+    assert (of["log.cleanup.policy"], of["log.dirs"], of["log.cleaner.enable"]) == (7, 2, 1)
+
+
+def test_what_cannot_be_understood_is_left_out() -> None:
+    started = config()
+    changed, refused = overlaid(
+        started, {"log.segment.bytes": "77", "log.dirs": "/x", "log.roll.ms": "soon", "made.up": "1"}
+    )
+    assert [error.name for error in refused] == ["log.dirs", "log.roll.ms", "made.up"]
+    assert changed.storage == started.storage.model_copy(update={"segment_bytes": 77})
+    assert started.storage.segment_bytes != 77
+
+
+def test_this_broker_goes_before_all_brokers_and_both_before_the_file() -> None:
+    live = LiveConfig(config(storage={"segment_bytes": 50}))
+    told: list[int] = []
+    live.on_change.append(lambda: told.append(live.current.storage.segment_bytes))
+    live.learn("1", Overrides({"log.segment.bytes": "100", "log.dirs": "/x"}, 5, 0))
+    live.learn(ALL_BROKERS, Overrides({"log.segment.bytes": "200", "log.roll.ms": "9"}, 6, 0))
+    assert (live.current.storage.segment_bytes, live.current.storage.segment_ms) == (100, 9)
+    assert live.of_this == {"log.segment.bytes": "100"} and "log.roll.ms" in live.of_all
+    live.learn("1", Overrides({}, 5, 1))
+    assert live.current.storage.segment_bytes == 200
+    live.learn(ALL_BROKERS, Overrides({"made.up": "1"}, 6, 1))
+    assert live.current == live.started_with
+    assert told == [100, 100, 200, 50], "the same configuration is no news"
+    assert live.concerns("1") and live.concerns(ALL_BROKERS) and not live.concerns("2")
+
+
+def test_settings_are_described_as_kafka_does() -> None:
+    """Types and defaults are Kafka's; so is what needs a restart, but for what is said here."""
+    kafkas = json.loads((Path(__file__).parents[1] / "fixtures/kafka/settings.json").read_text())
+    for name, known in kafkas["topic"].items():
+        option = TOPIC_OPTIONS[name]
+        assert (type_of(name, option), text_of(option.default)) == (known["type"], known["default"]), name
+        assert not known["read_only"]
+    other = set()
+    for name, known in kafkas["broker"].items():
+        option = OPTIONS[name].option
+        assert type_of(name, option) == known["type"], name
+        if option.restart != known["read_only"]:
+            other.add(name)
+    assert other == {
+        # Kafka's need a restart
+        "num.partitions", "default.replication.factor", "auto.leader.rebalance.enable",
+        "leader.imbalance.check.interval.seconds", "leader.imbalance.per.broker.percentage",
+        # and ours
+        "listeners", "advertised.listeners", "listener.security.protocol.map", "max.connections",
+        "num.recovery.threads.per.data.dir",
+    }  # fmt: skip
+
+
+def test_znodes_are_written_as_kafka_writes_them() -> None:
+    kafkas = json.loads((Path(__file__).parents[1] / "fixtures/kafka/settings.json").read_text())["znodes"]
+    changed = {
+        "topics/t": "retention.ms",
+        "brokers/1": "log.segment.bytes",
+        "brokers/<default>": "log.roll.ms",
+    }
+    for node, name in changed.items():
+        data = kafkas[f"/config/{node}"].encode()
+        assert json.loads(
+            ConfigDocument(config={name: parse(ConfigDocument, data).config[name]}).data()
+        ) == json.loads(data)
+    notices = [
+        data.encode() for path, data in sorted(kafkas.items()) if path.startswith(CONFIG_CHANGE_PREFIX)
+    ]
+    assert [parse(ConfigChangeDocument, data).path for data in notices] == [*changed]
+    assert [json.loads(ConfigChangeDocument(entity_path=node).data()) for node in changed] == [
+        json.loads(data) for data in notices
+    ]

@@ -1,0 +1,159 @@
+"""Settings as clients read them: values, sources, types; and how changes go to the controller."""
+
+import asyncio
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stage import config
+
+from strandline.broker.config import OPTIONS
+from strandline.broker.handlers import configs
+from strandline.broker.live_config import LiveConfig
+from strandline.broker.topic_settings import TopicSettings
+from strandline.controller.documents import ALL_BROKERS
+from strandline.controller.overrides import Overrides
+from strandline.protocol.errors import RequestTimedOut
+from strandline.protocol.messages.cluster import DescribeConfigsRequest, DescribeConfigsResource
+from strandline.protocol.messages.config_changes import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlteredResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    IncrementalResource,
+)
+from strandline.protocol.schema import encode
+
+NO_EXCHANGE: Any = None
+
+
+class FakeBroker:
+    """As much of a broker as these handlers look at."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.live = LiveConfig(config(**changes))
+        self.id = 1
+        self.metadata = SimpleNamespace(topics={"t": None})
+        logs: Any = SimpleNamespace(config=self.live.current.storage)
+        self.settings = TopicSettings(logs, {})
+        self.replicas = SimpleNamespace(settings=self.settings)
+        self.forwarder = self
+        self.forwarded: list[Any] = []
+        self.refreshed = 0
+        self.live.on_change.append(lambda: setattr(logs, "config", self.live.current.storage))
+        self.live.on_change.append(self.settings._resolved.clear)
+
+    @property
+    def config(self) -> Any:
+        return self.live.current
+
+    async def submit(self, request: Any, timeout_ms: int) -> Any:
+        self.forwarded.append(request)
+        rows = [
+            AlteredResource(resource_type=r.resource_type, resource_name=r.resource_name)
+            for r in request.resources
+        ]
+        return IncrementalAlterConfigsResponse(responses=rows)
+
+    async def refresh(self) -> None:
+        self.refreshed += 1
+
+    def describe(self, type: int, name: str, *keys: str) -> Any:
+        asked = DescribeConfigsResource(
+            resource_type=type, resource_name=name, configuration_keys=list(keys) or None
+        )
+        request = DescribeConfigsRequest(resources=[asked], include_synonyms=True, include_documentation=True)
+        response = configs.describe_configs(self, NO_EXCHANGE, request)  # type: ignore[arg-type]
+        for version in (1, 3, 4):
+            encode(response, version)
+        return response.results[0]
+
+    def one(self, type: int, name: str, key: str) -> Any:
+        (setting,) = self.describe(type, name, key).configs
+        return setting
+
+
+def sources(setting: Any) -> list[tuple[str, str | None, int]]:
+    return [(s.name, s.value, s.source) for s in setting.synonyms]
+
+
+def test_every_source_is_told_and_the_first_counts() -> None:
+    broker = FakeBroker(storage={"retention_ms": 4000})
+    broker.settings.learn("t", Overrides({"retention.ms": "1000"}, 1, 0))
+    broker.live.learn("1", Overrides({"log.retention.ms": "2000"}, 1, 0))
+    broker.live.learn(ALL_BROKERS, Overrides({"log.retention.ms": "3000"}, 1, 0))
+    setting = broker.one(2, "t", "retention.ms")
+    assert (setting.value, setting.config_source, setting.config_type) == ("1000", 1, 5)
+    assert (setting.read_only, setting.is_sensitive) == (False, False) and setting.documentation
+    assert sources(setting) == [
+        ("retention.ms", "1000", 1),
+        ("log.retention.ms", "2000", 2),
+        ("log.retention.ms", "3000", 3),
+        ("log.retention.ms", "4000", 4),
+        ("log.retention.ms", "604800000", 5),
+    ]
+    broker.settings.learn("t", Overrides({}, 1, 1))
+    assert broker.one(2, "t", "retention.ms").value == "2000"
+    setting = broker.one(4, "1", "log.retention.ms")
+    assert (setting.value, setting.config_source, setting.read_only) == ("2000", 2, False)
+    broker.live.learn("1", Overrides({}, 1, 1))
+    assert broker.one(4, "1", "log.retention.ms").config_source == 3
+    broker.live.learn(ALL_BROKERS, Overrides({}, 1, 1))
+    assert broker.one(4, "1", "log.retention.ms").config_source == 4
+
+
+def test_all_settings_of_a_broker_and_what_was_set_for_all() -> None:
+    broker = FakeBroker()
+    of_broker = {c.name: c for c in broker.describe(4, "1").configs}
+    assert set(of_broker) == set(OPTIONS)
+    assert of_broker["broker.id"].value == "1" and of_broker["broker.id"].read_only
+    assert not of_broker["log.retention.ms"].read_only
+    assert (of_broker["num.partitions"].config_source, of_broker["log.dirs"].config_source) == (5, 4)
+    assert sources(of_broker["broker.id"]) == [("broker.id", "1", 4)], "what must be given has no default"
+    assert broker.describe(4, "").configs == []
+    broker.live.learn(ALL_BROKERS, Overrides({"log.roll.ms": "9", "made.up": "1"}, 1, 0))
+    assert [(c.name, c.value, c.config_source) for c in broker.describe(4, "").configs] == [
+        ("log.roll.ms", "9", 3)
+    ]
+
+
+def test_what_there_is_not_cannot_be_described() -> None:
+    broker = FakeBroker()
+    codes = [
+        broker.describe(*asked).error_code
+        for asked in ((4, "2"), (2, "none"), (2, "a/b"), (8, "1"), (2, "t"))
+    ]
+    assert codes == [42, 3, 17, 42, 0]
+
+
+def test_a_setting_that_cannot_be_understood_is_not_in_force() -> None:
+    broker = FakeBroker()
+    broker.settings.learn("t", Overrides({"retention.ms": "soon", "preallocate": "true"}, 1, 0))
+    setting = broker.one(2, "t", "retention.ms")
+    assert (setting.value, setting.config_source) == ("604800000", 5)
+
+
+def test_changes_go_to_the_controller_but_for_names_that_no_topic_has() -> None:
+    broker = FakeBroker()
+    named = [(2, "a/b"), (2, "t"), (4, "1")]
+    resources = [IncrementalResource(resource_type=t, resource_name=n, configs=[]) for t, n in named]
+    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
+    asked: Any = broker
+    answer = asyncio.run(configs.incremental_alter_configs(asked, NO_EXCHANGE, request))
+    assert [(r.resource_name, r.error_code) for r in answer.responses] == [("a/b", 17), ("t", 0), ("1", 0)]
+    (forwarded,) = broker.forwarded
+    assert forwarded.validate_only and [r.resource_name for r in forwarded.resources] == ["t", "1"]
+    assert broker.refreshed == 0
+    request = IncrementalAlterConfigsRequest(resources=resources[1:])
+    asyncio.run(configs.incremental_alter_configs(asked, NO_EXCHANGE, request))
+    assert broker.refreshed == 1, "a client finds what it has just changed"
+    only = AlterConfigsRequest(
+        resources=[AlterConfigsResource(resource_type=2, resource_name="..", configs=[])]
+    )
+    answer = asyncio.run(configs.alter_configs(asked, NO_EXCHANGE, only))
+    assert [r.error_code for r in answer.responses] == [17] and len(broker.forwarded) == 2
+    refused = configs.refuse_alter_configs(only, RequestTimedOut("late"))
+    assert [(r.error_code, r.error_message) for r in refused.responses] == [(7, "late")]

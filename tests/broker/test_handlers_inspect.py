@@ -1,0 +1,73 @@
+"""Inspect: served on every listener, offered on none, bounded, and never a way to other files."""
+
+import asyncio
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgpack
+
+from strandline.broker.handlers.api_versions import OFFERED
+from strandline.broker.routes import route_key, routes
+from strandline.controller.chronicle import Chronicle
+from strandline.protocol.apis import APIS, Api
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.inspection import InspectRequest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import ask, batch, cluster, produce
+
+NOBODY = SimpleNamespace(view=None, is_informed=True, active=False, chronicle=Chronicle(lambda _: None))
+
+
+async def inspected(stage: Any, **of: Any) -> Any:
+    member = stage.members[1]
+    member.broker.controller = cast(Any, NOBODY)
+    client = await member.connect("CLIENT")
+    answer = await ask(client, InspectRequest(**of), 0)
+    await client.close()
+    if answer.error_code:
+        return answer.error_code
+    return msgpack.unpackb(answer.document, strict_map_key=False)
+
+
+def test_no_client_is_offered_it_and_every_listener_serves_it() -> None:
+    assert all(row.api_key != Api.INSPECT for row in OFFERED)
+    assert APIS[Api.INSPECT].advertised is None
+    from strandline.broker.dispatch import HANDLERS
+
+    for internal in (False, True):
+        assert route_key(Api.INSPECT, 0) in routes(internal, HANDLERS)
+
+
+def test_a_leader_tells_of_itself_and_its_followers(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            client = await stage.members[1].connect()
+            await ask(client, produce(batch(b"a")))
+            await client.close()
+            told = await inspected(stage, about="partition", topic="t", partition=0)
+            assert told["replica"]["role"] == "leading" and told["replica"]["watermark"] == 1
+            (follower,) = told["replica"]["leading"]["followers"]
+            assert follower["broker"] == 2 and follower["holds"] and follower["end"] == 1
+            assert [each["what"] for each in told["decisions"]] == ["became_leading"]
+            nowhere = await inspected(stage, about="partition", topic="elsewhere", partition=3)
+            assert nowhere["replica"] is None and nowhere["decisions"] == []
+            metrics = await inspected(stage, about="metrics")
+            assert metrics["replication"]["LeaderCount"] == 1
+            assert (await inspected(stage, about="removals"))["removals"] == []
+
+    asyncio.run(story())
+
+
+def test_what_may_not_be_asked_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 1) as stage:
+            assert await inspected(stage, about="passwords") == ErrorCode.INVALID_REQUEST
+            assert await inspected(stage, about="partition") == ErrorCode.INVALID_REQUEST
+            for path in ("/etc/passwd", f"{tmp_path}/1/meta.properties", f"{tmp_path}/1.aside/../1/.lock"):
+                assert await inspected(stage, about="removed", name=path) == ErrorCode.INVALID_REQUEST
+
+    asyncio.run(story())

@@ -1,0 +1,168 @@
+"""A log directory without room: what is refused, what goes on, and how it passes by itself."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from strandline.protocol.errors import ErrorCode, KafkaStorageError
+from strandline.protocol.kinds import BrokerId
+from strandline.storage.checkpoints import EPOCHS, read_epochs
+from strandline.storage.disk import DiskFull
+
+from .replica_stage import until
+from .storage_box import ME, RESERVE, box, run, tp
+
+
+@pytest.fixture(autouse=True)
+def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.broker.room.LOOK_S", 0.01)
+
+
+def test_a_full_directory_refuses_records_serves_what_it_has_and_recovers(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0, 1, 2, 3)
+            b.append(0, b"kept")
+            b.disk.fill(b.dirs[0])
+            for _ in range(2):
+                with pytest.raises(KafkaStorageError):
+                    b.append(0, b"no room")
+            with pytest.raises(KafkaStorageError):
+                b.append(2, b"another log of that directory")
+            assert b.append(1, b"the other directory") == 0
+            assert b.replicas.get(tp(0)).log.end_offset == 1
+            assert b.replicas.get(tp(0)).read(0, 1000, True, True, True).nbytes > 0
+            await until(lambda: b.events() == [{"version": 1, "broker": ME, "event": 1}])
+            b.disk.make_room(b.dirs[0])
+            await until(lambda: b.replicas.get(tp(2)).full is None)
+            assert (b.append(0, b"again"), b.append(2, b"again")) == (1, 0)
+            await until(lambda: len(b.events()) == 2)
+            assert b.failed_dirs() == [] and not b.remembered(0)["lost_note"] and not b.failures
+            assert b.names(".strandline-room") == []
+
+    run(story)
+
+
+def test_no_room_for_one_log_is_no_room_for_any_of_that_directory(tmp_path: Path) -> None:
+    """Also for one that comes later: who leads there should lead elsewhere, before it finds out itself."""
+
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0, 1, 2)
+            b.disk.fail("append", "*/t-0/*.log", errno.ENOSPC)
+            b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
+            with pytest.raises(KafkaStorageError):
+                b.append(0, b"no room")
+            with pytest.raises(KafkaStorageError):
+                b.append(2, b"x")
+            assert b.append(1, b"x") == 0
+        async with box(tmp_path / "single", "x") as b:
+            await b.lead(0)
+            b.disk.fail("append", "*/t-0/*.log", errno.ENOSPC)
+            b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
+            with pytest.raises(KafkaStorageError):
+                b.append(0, b"no room")
+            (answer,) = await b.lead(1)
+            assert answer.is_full
+            with pytest.raises(KafkaStorageError):
+                b.append(1, b"x")
+
+    run(story)
+
+
+def test_room_counts_when_the_reserve_is_free_and_a_file_can_be_written(tmp_path: Path) -> None:
+    """A quota, or a lack of inodes, does not show in the free bytes."""
+
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0)
+            full = b.disk.fail("append replace", f"{b.dirs[0]}/*", errno.EDQUOT)
+            with pytest.raises(KafkaStorageError):
+                b.append(0, b"no room")
+            await until(lambda: b.disk.asked("replace", "*/.strandline-room") > 2)
+            assert b.replicas.get(tp(0)).full is not None
+            few = b.disk.fail("free_bytes", error=errno.EIO, times=0)
+            b.disk.free_bytes = lambda path: RESERVE - 1  # type: ignore[method-assign]
+            b.disk.heal(full, few)
+            looks = b.disk.asked("unlink", "*/.strandline-room")
+            await until(lambda: b.disk.asked("unlink", "*/.strandline-room") > looks + 3)
+            assert b.replicas.get(tp(0)).full is not None
+            b.disk.free_bytes = lambda path: RESERVE  # type: ignore[method-assign]
+            await until(lambda: b.replicas.get(tp(0)).full is None)
+
+    run(story)
+
+
+def test_the_controller_is_told_which_replicas_are_full(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0, 1)
+            b.disk.fill(b.dirs[0])
+            with pytest.raises(KafkaStorageError):
+                b.append(0, b"no room")
+            answers = await b.lead(0, 1)
+            assert [(a.error_code, a.is_full) for a in answers] == [(0, True), (0, False)]
+
+    run(story)
+
+
+def test_a_new_leader_whose_epoch_finds_no_room_serves_reads_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0)
+            b.append(0, b"kept")
+            b.disk.fill(b.dirs[0])
+            assert [(a.error_code, a.is_full) for a in await b.lead(0)] == [(0, True)]
+            leader = b.replicas.get(tp(0))
+            assert leader.read(0, 1000, True, True, True).nbytes > 0
+            with pytest.raises(KafkaStorageError):
+                b.append(0, b"before its epoch is written")
+            b.disk.make_room(b.dirs[0])
+            await until(lambda: leader.full is None)
+            written = read_epochs(b.disk, f"{leader.log.directory}/{EPOCHS}")  # type: ignore[arg-type]
+            assert written == [(1, 0), (2, 1)]
+
+    run(story)
+
+
+def test_a_follower_without_room_stops_asking_and_begins_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0, leader=2)
+            follower, fetcher = b.replicas.get(tp(0)), b.replicas.fetchers._by_leader[BrokerId(2)]
+            b.disk.fill(b.dirs[0])
+            follower.disk_failed(DiskFull(b.dirs[0], OSError(errno.ENOSPC, "no room")))
+            assert follower not in fetcher.partitions and follower.offline is None
+            b.disk.make_room(b.dirs[0])
+            fetchers = b.replicas.fetchers._by_leader
+            await until(lambda: BrokerId(2) in fetchers and follower in fetchers[BrokerId(2)].partitions)
+
+    run(story)
+
+
+def test_a_replica_that_finds_no_room_to_begin_is_made_later(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path, "x") as b:
+            b.disk.fill(b.dirs[0])
+            (answer,) = await b.lead(0)
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            await until(lambda: len(b.events()) == 1)
+            b.disk.make_room(b.dirs[0])
+            await until(lambda: len(b.events()) == 2)
+            (answer,) = await b.lead(0, is_new=False)
+            assert (answer.error_code, b.append(0, b"x")) == (0, 0)
+
+    run(story)
+
+
+def test_checkpoints_that_find_no_room_are_no_harm(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0)
+            b.append(0, b"x")
+            b.disk.fail("replace", "*-checkpoint", errno.ENOSPC)
+            await b.replicas.checkpoint_watermarks()
+            assert not b.logs.places.full and not b.logs.places.offline and not b.failures
+
+    run(story)

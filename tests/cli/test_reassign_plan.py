@@ -1,0 +1,61 @@
+"""Plans for moves: few copies, fair shares, Kafka's file."""
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.cli.console import WrongUsage
+from strandline.cli.reassign_plan import proposed, read, written
+from strandline.protocol.kinds import TopicPartition
+
+REPLICAS = st.integers(1, 3).flatmap(
+    lambda factor: st.lists(
+        st.lists(st.integers(1, 5), min_size=factor, max_size=factor, unique=True), min_size=1, max_size=12
+    )
+)
+
+
+@given(REPLICAS, st.sets(st.integers(1, 8), min_size=3))
+def test_a_plan_keeps_the_number_of_replicas_and_is_fair(current: list[list[int]], brokers: set[int]) -> None:
+    before = {TopicPartition("t", number): replicas for number, replicas in enumerate(current)}
+    plan = proposed(before, brokers)
+    assert plan.keys() == before.keys()
+    for partition, replicas in plan.items():
+        assert len(set(replicas)) == len(before[partition]) and set(replicas) <= brokers
+    held = Counter(replica for replicas in plan.values() for replica in replicas)
+    assert max(held.values()) <= -(-sum(held.values()) // len(brokers)) + len(current[0])
+
+
+def test_whoever_may_stay_stays_and_leaders_are_spread() -> None:
+    before = {TopicPartition("t", number): [1, 2] for number in range(4)}
+    plan = proposed(before, [1, 2])
+    assert Counter(replicas[0] for replicas in plan.values()) == {1: 2, 2: 2}
+    assert all(set(replicas) == {1, 2} for replicas in plan.values())
+    moved = proposed(before, [1, 2, 3, 4])
+    assert sum(len(set(moved[q]) - {1, 2}) for q in moved) == 4, "half of them, not more"
+    with pytest.raises(WrongUsage, match="2 replicas of a partition need as many brokers"):
+        proposed(before, [3])
+
+
+def test_the_file_is_kafkas() -> None:
+    plan = {TopicPartition("t", 0): (3, 1)}
+    assert json.loads(written(plan)) == {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": 0, "replicas": [3, 1], "log_dirs": ["any", "any"]}],
+    }
+    assert read(written(plan), "plan.json") == plan
+    for text in (
+        "",
+        "[]",
+        "{}",
+        '{"version":1,"partitions":[{"topic":"t"}]}',
+        '{"version":1,"partitions":[]}',
+    ):
+        with pytest.raises(WrongUsage, match=r"plan\.json"):
+            read(text, "plan.json")
+    twice = json.dumps({"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}] * 2})
+    with pytest.raises(WrongUsage, match="twice"):
+        read(twice, "plan.json")

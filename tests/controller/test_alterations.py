@@ -1,0 +1,86 @@
+"""What an alteration makes of settings, and what contradicts itself."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.controller.alterations import Alteration, Change, Operation, alteration_of, repeated_resources
+from strandline.protocol.errors import InvalidConfig, InvalidRequest
+from strandline.protocol.messages.config_changes import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalConfig,
+    IncrementalResource,
+)
+
+LISTS = {"cleanup.policy": "delete"}
+KNOWN = {"retention.ms": "5", "cleanup.policy": "compact"}
+
+
+def applied(settings: Mapping[str, str], *changes: Change, anew: bool = False) -> dict[str, str]:
+    return Alteration(2, "t", changes, anew).applied_to(settings, LISTS.get)
+
+
+def test_changes_concern_what_they_name() -> None:
+    set_one = Change("segment.ms", Operation.SET, "7")
+    gone = Change("retention.ms", Operation.DELETE)
+    assert applied(KNOWN, set_one, gone) == {"cleanup.policy": "compact", "segment.ms": "7"}
+    assert applied(KNOWN, set_one, anew=True) == {"segment.ms": "7"}
+    assert applied(KNOWN, Change("never.set", Operation.DELETE)) == KNOWN
+
+
+def test_lists_grow_and_shrink() -> None:
+    append = Change("cleanup.policy", Operation.APPEND, "delete")
+    assert applied(KNOWN, append)["cleanup.policy"] == "compact,delete"
+    assert applied({}, Change("cleanup.policy", Operation.APPEND, "compact")) == {
+        "cleanup.policy": "delete,compact"  # appended to what is the default
+    }
+    assert applied(
+        {"cleanup.policy": "compact, delete"}, Change("cleanup.policy", Operation.SUBTRACT, "compact")
+    ) == {"cleanup.policy": "delete"}
+    with pytest.raises(InvalidConfig, match=r"retention\.ms: append is for options that are lists"):
+        applied(KNOWN, Change("retention.ms", Operation.APPEND, "5"))
+
+
+names = st.sampled_from(("retention.ms", "segment.ms", "cleanup.policy"))
+values = st.lists(st.sampled_from(("delete", "compact", "x")), min_size=1, max_size=3).map(",".join)
+
+
+@given(
+    st.dictionaries(names, values),
+    st.lists(st.builds(Change, names, st.sampled_from(Operation), values), unique_by=lambda each: each.name),
+    st.booleans(),
+)
+def test_twice_is_once(settings: dict[str, str], changes: list[Change], anew: bool) -> None:
+    """A request whose answer was lost is sent again, and its first write may land in between."""
+    lists = dict.fromkeys(("retention.ms", "segment.ms", "cleanup.policy"), "delete")
+    wanted = Alteration(2, "t", [c for c in changes if not anew or c.operation is Operation.SET], anew)
+    once = wanted.applied_to(settings, lists.get)
+    assert wanted.applied_to(once, lists.get) == once
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    twice = [IncrementalConfig(name="a", config_operation=0, value=v) for v in "12"]
+    with pytest.raises(InvalidRequest, match="more than once in the request: a"):
+        alteration_of(IncrementalResource(resource_type=2, resource_name="t", configs=twice))
+    unknown = [IncrementalConfig(name="a", config_operation=4, value="1")]
+    with pytest.raises(InvalidRequest, match="operation 4 is unknown"):
+        alteration_of(IncrementalResource(resource_type=2, resource_name="t", configs=unknown))
+    for operation in (0, 2, 3):
+        missing = [IncrementalConfig(name="a", config_operation=operation)]
+        with pytest.raises(InvalidRequest, match="a: a value is missing"):
+            alteration_of(IncrementalResource(resource_type=2, resource_name="t", configs=missing))
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[AlterableConfig(name="a")])
+    with pytest.raises(InvalidRequest, match="a value is missing"):
+        alteration_of(resource)
+    assert repeated_resources(AlterConfigsRequest(resources=[resource, resource])) == {(2, "t")}
+
+
+def test_where_settings_stand() -> None:
+    assert Alteration(2, "t", []).path == "/config/topics/t"
+    assert Alteration(4, "7", []).path == "/config/brokers/7"
+    assert Alteration(4, "", []).path == "/config/brokers/<default>"
+    assert Alteration(4, "", []).entity == "brokers/<default>"

@@ -1,0 +1,124 @@
+"""What the controller decided is told with what it knew: each candidate, and why it may lead or may not."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+from hypothesis import given
+
+from strandline.controller import plans as p
+from strandline.controller.chronicle import ELECTABLE, Chronicle, candidates, gauges, view_of
+from strandline.controller.elections import is_electable
+from strandline.controller.planner import plan
+from strandline.controller.state import Broker, ClusterState, PartitionState, Topic
+from strandline.protocol.kinds import TopicPartition
+from strandline.storage.rings import CONTROLLER, Note, controllers_ring
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_elections import worlds
+
+TP = TopicPartition("t", 0)
+RING = controllers_ring("t-0")
+
+
+def cluster(isr: tuple[int, ...] = (1, 2, 3), leader: int = 1, **configs: str) -> ClusterState:
+    known = PartitionState(leader, 4, isr, dict.fromkeys(isr, 7), controller_epoch=1)
+    return ClusterState(
+        controller_epoch=2,
+        brokers={b: Broker(b, 7, 7) for b in (1, 2, 3)},
+        topics={"t": Topic("t", UUID(int=1), {0: (1, 2, 3)}, configs)},
+        partitions={TP: known},
+    )
+
+
+def told(state: ClusterState, event: p.Event) -> tuple[ClusterState, list[Note], Chronicle]:
+    notes: list[Note] = []
+    chronicle = Chronicle(lambda some: notes.extend(some))
+    after, commands = plan(state, event)
+    chronicle.told(state, after, event, commands)
+    return after, notes, chronicle
+
+
+def without(state: ClusterState, *gone: int) -> p.BrokersRead:
+    return p.BrokersRead({b: broker for b, broker in state.brokers.items() if b not in gone})
+
+
+def one(notes: list[Note], ring: str, what: str) -> Note:
+    (found,) = [note for note in notes if note.ring == ring and note.what == what]
+    return found
+
+
+def test_an_election_names_its_cause_and_every_candidate() -> None:
+    state = cluster()
+    _, notes, _ = told(state, p.BrokerSuspected(1, 7))
+    election = one(notes, RING, "elected").values
+    assert election["leader"] == 2 and election["leader_before"] == 1
+    assert election["epoch"] == 5 and election["isr"] == [2, 3] and not election["unclean"]
+    assert "broker 1 is suspected" in election["cause"]
+    assert election["candidates"][1].startswith("suspected")
+    assert election["candidates"][2] == election["candidates"][3] == ELECTABLE
+    assert one(notes, CONTROLLER, "broker_suspected").values["broker"] == 1
+
+
+def test_offline_says_why_nobody_may_lead() -> None:
+    state = cluster(isr=(1, 2))
+    state = replace(state, brokers={**state.brokers, 2: Broker(2, 9, 9)})
+    _, notes, _ = told(state, without(state, 1))
+    ended = one(notes, RING, "went_offline").values
+    assert ended["leader"] == -1 and ended["isr"] == [1, 2]
+    assert ended["candidates"] == {
+        1: "not registered",
+        2: "not intact: in the ISR since its start 7, its data is whole since start 9",
+        3: "not in the ISR",
+    }
+    assert ended["cause"] == "broker 1 went"
+
+
+def test_an_unclean_election_is_called_so_and_counted() -> None:
+    state = cluster(isr=(1,), **{"unclean.leader.election.enable": "true"})
+    after, notes, _ = told(state, without(state, 1))
+    election = one(notes, RING, "elected").values
+    assert election["unclean"] and election["leader"] == 2
+    _, _, chronicle = told(after, p.StatesWritten({TP: replace(after.in_flight[TP], version=1)}))
+    assert (chronicle.elections, chronicle.unclean_elections) == (1, 1)
+
+
+def test_a_write_that_was_overtaken_is_told_one_that_stands_is_not() -> None:
+    state, _, _ = told(cluster(), p.BrokerSuspected(1, 7))
+    _, overtaken, _ = told(state, p.StatesWritten({}, frozenset({TP})))
+    assert one(overtaken, RING, "write_overtaken")
+    _, stands, chronicle = told(state, p.StatesWritten({TP: replace(state.in_flight[TP], version=1)}))
+    assert not [note for note in stands if note.ring == RING]
+    assert (chronicle.elections, chronicle.unclean_elections) == (1, 0)
+
+
+def test_the_telling_waits_until_somebody_listens() -> None:
+    kept: list[Iterator[Note]] = []
+    state = cluster()
+    event = p.BrokerSuspected(1, 7)
+    after, commands = plan(state, event)
+    Chronicle(kept.append).told(state, after, event, commands)
+    (series,) = kept
+    assert not isinstance(series, list) and next(series).what == "broker_suspected"
+
+
+def test_the_view_is_how_it_is_now() -> None:
+    view = view_of(cluster(isr=(1, 2)), TP)
+    assert view is not None
+    assert view["candidates"] == {1: ELECTABLE, 2: ELECTABLE, 3: "not in the ISR"}
+    assert view_of(cluster(), TopicPartition("t", 9)) is None
+
+
+def test_the_gauges_count_offline_and_imbalanced_partitions() -> None:
+    assert gauges(cluster())["OfflinePartitionsCount"] == 0
+    assert gauges(cluster(leader=2))["PreferredReplicaImbalanceCount"] == 1
+    assert gauges(cluster(leader=-1))["OfflinePartitionsCount"] == 1
+
+
+@given(worlds())
+def test_who_is_called_electable_is(world: ClusterState) -> None:
+    known = world.partitions[TP]
+    for broker, standing in candidates(world, TP, known).items():
+        assert standing.startswith(ELECTABLE) == is_electable(world, broker, TP, known), standing

@@ -1,0 +1,101 @@
+"""The fault matrix: clusters whose brokers live in namespaces of their own, and what they showed.
+
+make faults                                   # all of them, about a quarter of an hour
+pytest -m faults tests/faults -k f8           # one of them
+FAULTS_JSON=faults.json make faults           # the table as a file, too
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "integration")]
+
+from drill import Drill, Table, assert_tidy  # noqa: E402
+from places import Field, leave_the_network  # noqa: E402
+
+from strandline.cli.cluster import LocalCluster  # noqa: E402
+
+SETTINGS = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "zookeeper.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "2000",
+    "unclean.leader.election.enable": "false",
+    "auto.leader.rebalance.enable": "false",
+}
+TABLE = Table()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.faults)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if TABLE.rows:
+        terminalreporter.section("fault matrix")
+        terminalreporter.write_line(TABLE.text())
+        if path := os.environ.get("FAULTS_JSON"):
+            TABLE.save(Path(path))
+
+
+@pytest.fixture(scope="session")
+def table() -> Table:
+    return TABLE
+
+
+@pytest.fixture(scope="session")
+def no_network() -> str | None:
+    """Why links cannot be cut here, or None. The whole run moves to a network of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        return leave_the_network()
+
+
+@pytest.fixture(scope="session")
+def field(tmp_path_factory: pytest.TempPathFactory, no_network: str | None) -> Iterator[Field]:
+    places = Field(tmp_path_factory.mktemp("field"), apart=no_network is None)
+    yield places
+    places.close()
+
+
+@pytest.fixture
+def links(field: Field, no_network: str | None) -> Field:
+    """For those that cut links."""
+    if no_network is not None:
+        pytest.skip(no_network)
+    return field
+
+
+@pytest.fixture(scope="module")
+def start(field: Field, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalCluster]]:
+    """Start a cluster; when the module ends it is stopped in order, and what it leaves is looked at."""
+    started: list[LocalCluster] = []
+
+    def start(brokers: int, **settings: str) -> LocalCluster:
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        cluster = field.cluster(tmp_path_factory.mktemp("cluster"), brokers, SETTINGS | given)
+        started.append(cluster)
+        cluster.start()
+        return cluster
+
+    yield start
+    for cluster in started:
+        try:
+            cluster.stop()
+            assert_tidy(cluster)
+        finally:
+            cluster.kill()
+
+
+@pytest.fixture
+def drill(cluster: LocalCluster, table: Table, field: Field) -> Callable[..., Drill]:
+    def begin(fault: str, what: str, leaders: Iterable[int]) -> Drill:
+        return Drill(cluster, table, fault, what, leaders, field.heal)
+
+    return begin

@@ -1,0 +1,145 @@
+"""F8-F10, F16, F42: brokers that stand still, sessions that end, a loop that hangs."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from drill import zookeeper
+from kazoo.client import KazooClient
+from pydantic import BaseModel
+from support import Wire, incarnation, produce_request, produced, until
+
+from strandline.cli.cluster import LocalCluster
+from strandline.protocol.errors import ErrorCode
+
+SESSION_S = 3.0
+HANGS = """import signal
+def hang(*_):
+    while True:
+        pass
+signal.signal(signal.SIGUSR2, hang)
+"""
+
+
+class Session(BaseModel):
+    """What a broker keeps of its session on disk."""
+
+    session_id: int
+    password: str
+
+
+@pytest.fixture(scope="module")
+def cluster(start) -> LocalCluster:
+    return start(3)
+
+
+def bystander(cluster: LocalCluster) -> int:
+    controller = cluster.controller()
+    return next(b for b in sorted(cluster.brokers) if b != controller)
+
+
+def awake(cluster: LocalCluster, sleeper: int) -> list[int]:
+    return [b for b in sorted(cluster.brokers) if b != sleeper]
+
+
+@pytest.mark.parametrize("sessions", [1, 3, 10])
+def test_f8_a_leader_stands_still(cluster: LocalCluster, drill, sessions: int) -> None:
+    victim = bystander(cluster)
+    broker = cluster.brokers[victim]
+    with (
+        drill("F8", f"SIGSTOP of a leader for {sessions} sessions", [victim] * 3) as it,
+        Wire(broker.port, 60, host=broker.host) as wire,
+    ):
+        it.warm()
+        before = incarnation(broker)
+        broker.pause()
+        wire.send(produce_request(it.topic, 0, b"zombie", acks=-1), 9)
+        time.sleep(sessions * SESSION_S + 0.5)
+        it.resumed()
+        broker.resume()
+        resumed_s = time.monotonic()
+        code, _ = produced(wire.receive())
+        assert code != ErrorCode.NONE, "nobody follows a zombie"
+        it.row.remark = f"stepped down {time.monotonic() - resumed_s:.2f} s after SIGCONT"
+        until(lambda: incarnation(broker) > before, 20, "a new session")
+
+
+def test_f9_the_controller_stands_still(cluster: LocalCluster, drill) -> None:
+    controller = cluster.controller()
+    with drill("F9", "SIGSTOP of the controller", awake(cluster, controller)) as it:
+        it.warm()
+        broker = cluster.brokers[controller]
+        mark = broker.log.stat().st_size
+        broker.pause()
+        time.sleep(SESSION_S + 0.5)
+        it.resumed()
+        client = zookeeper(cluster)
+        try:
+            until(lambda: client.exists("/controller") is not None, 15, "somebody is controller")
+            epoch = int(client.get("/controller_epoch")[0])
+            broker.resume()
+            it.heal()
+            assert int(client.get("/controller_epoch")[0]) == epoch, "the zombie has taken nothing back"
+        finally:
+            client.stop()
+            client.close()
+        said = broker.log.read_text()[mark:]
+        assert "controller_resigns" in said or "session_changed" in said
+
+
+def test_f10_a_follower_stands_still(cluster: LocalCluster, drill) -> None:
+    victim = bystander(cluster)
+    with drill("F10", "SIGSTOP of a follower", awake(cluster, victim)) as it:
+        it.warm()
+        cluster.brokers[victim].pause()
+        it.resumed()
+        assert it.gap_s() < 2.0 + SESSION_S + 3.0
+
+
+@pytest.mark.parametrize("whose", ["broker", "controller"])
+def test_f16_a_session_is_ended_from_outside(cluster: LocalCluster, drill, whose: str) -> None:
+    times = 20 if whose == "broker" else 5
+    with drill("F16", f"session of the {whose} ended by an admin, {times} times", [1, 2, 3]) as it:
+        it.warm()
+        for _ in range(times):
+            victim = cluster.controller() if whose == "controller" else bystander(cluster)
+            broker = cluster.brokers[victim]
+            before = incarnation(broker)
+            end_session(cluster, broker.directory / "data" / "zookeeper.session")
+            until(lambda b=broker, k=before: incarnation(b) > k, 20, "registered one incarnation later")
+            assert broker.alive
+            it.view.wait_full_isr()
+        it.resumed()
+
+
+def end_session(cluster: LocalCluster, file: Path) -> None:
+    """Take the broker's session up from elsewhere, and close it."""
+    session = Session.model_validate_json(file.read_text())
+    taken = KazooClient(
+        hosts=cluster.zookeeper, client_id=(session.session_id, bytes.fromhex(session.password)), timeout=3
+    )
+    taken.start(20)
+    taken.stop()
+    taken.close()
+
+
+def test_f42_the_loop_of_a_broker_hangs(cluster: LocalCluster, drill, tmp_path: Path) -> None:
+    victim = bystander(cluster)
+    broker = cluster.brokers[victim]
+    (tmp_path / "sitecustomize.py").write_text(HANGS)
+    broker.stop()
+    broker.environment["PYTHONPATH"] = str(tmp_path)
+    broker.start()
+    cluster.wait_ready()
+    with drill(
+        "F42", "a busy loop on the event loop, ZooKeeper's thread alive", [victim, *awake(cluster, victim)]
+    ) as it:
+        it.warm()
+        hung_s = time.monotonic()
+        broker.signal(signal.SIGUSR2)
+        assert broker.wait(4 * SESSION_S + 5), "the watchdog ends it"
+        it.row.remark = f"the watchdog ended it after {time.monotonic() - hung_s:.1f} s"
+        del broker.environment["PYTHONPATH"]
+        it.resumed()
+        assert "loop_hangs" in broker.log.read_text()

@@ -1,0 +1,125 @@
+"""Partitions move between brokers under load: nothing acknowledged is lost, nothing old stays behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support import DURABLE, View, assert_kept, assert_no_traceback, revive, strandline, until
+
+from strandline.cli.cluster import LocalCluster
+from strandline.client.admin import NewTopic
+from strandline.client.sync import Admin
+from strandline.protocol.errors import (
+    InvalidReplicaAssignment,
+    NoReassignmentInProgress,
+    UnknownTopicOrPartition,
+)
+from strandline.protocol.kinds import TopicPartition
+from strandline.testing.workload import Workload
+
+WARM = 150
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster) -> LocalCluster:
+    return start_cluster(4, DURABLE)
+
+
+def create(cluster: LocalCluster, name: str, *assignments: list[int]) -> View:
+    view = View(cluster, name)
+    view.admin.create_topics([NewTopic(name, assignments=dict(enumerate(assignments)))])
+    view.wait_full_isr()
+    return view
+
+
+def held(cluster: LocalCluster, name: str) -> dict[str, list[int]]:
+    """Who has which directory on disk, stray and doomed ones included."""
+    found: dict[str, list[int]] = {}
+    for id, broker in sorted(cluster.brokers.items()):
+        for path in sorted((broker.directory / "data").glob(f"{name}-[0-9]*")):
+            if not path.name.endswith("-delete"):
+                found.setdefault(path.name, []).append(id)
+    return found
+
+
+def test_a_partition_moves_under_load_while_the_old_leader_and_the_controller_die(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with create(cluster, "moved", [1, 2, 3], [2, 3, 4]) as view:
+        with Workload(cluster.bootstrap, "moved", 2) as load:
+            load.wait_acknowledged(WARM)
+            plan = tmp_path / "plan.json"
+            entry = {"topic": "moved", "partition": 0, "replicas": [4, 2, 3], "log_dirs": ["any"] * 3}
+            plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+            done = strandline("reassign", "--execute", str(plan), "--wait", "-b", cluster.bootstrap)
+            assert done.returncode == 0, done.stderr
+            assert held(cluster, "moved") == {"moved-0": [2, 3, 4], "moved-1": [2, 3, 4]}
+            load.wait_acknowledged(WARM)
+
+            view.admin.alter_partition_reassignments({TopicPartition("moved", 0): [1, 2, 3]})
+            cluster.brokers[cluster.controller()].kill()
+            revive(cluster)
+            until(lambda: not moving(view.admin), 20, "the move ends after the death of its controller")
+            view.wait_full_isr()
+        assert_kept(load)
+        (first, second) = view.partitions()
+        assert (first.replicas, sorted(first.isr)) == ((1, 2, 3), [1, 2, 3])
+        assert second.replicas == (2, 3, 4)
+    until(
+        lambda: held(cluster, "moved") == {"moved-0": [1, 2, 3], "moved-1": [2, 3, 4]}, 10, "no old directory"
+    )
+    assert_no_traceback(cluster)
+
+
+def moving(admin: Admin) -> dict[TopicPartition, object] | None:
+    try:
+        return dict(admin.list_partition_reassignments())
+    except OSError:
+        return {TopicPartition("?", 0): None}
+
+
+def test_a_move_to_a_broker_that_dies_waits_is_cancelled_and_leaves_a_stray_at_most(
+    cluster: LocalCluster,
+) -> None:
+    with create(cluster, "waits", [1, 2, 3]) as view:
+        q = TopicPartition("waits", 0)
+        cluster.brokers[4].pause()  # it is alive for the controller, and copies nothing
+        view.admin.alter_partition_reassignments({q: [4, 2, 3]})
+        cluster.brokers[4].kill()
+        described = strandline("topics", "describe", "waits", "--json", "-b", cluster.bootstrap)
+        (row,) = json.loads(described.stdout)
+        assert (row["replicas"], row["adding"], row["removing"]) == ([4, 2, 3, 1], [4], [1])
+        listed = strandline("reassign", "--list", "--json", "-b", cluster.bootstrap)
+        assert json.loads(listed.stdout) == [
+            {"topic": "waits", "partition": 0, "replicas": [4, 2, 3, 1], "adding": [4], "removing": [1]}
+        ]
+        done = strandline("reassign", "--cancel", "all", "-b", cluster.bootstrap)
+        assert done.returncode == 0 and "1 move cancelled." in done.stdout, (done.stdout, done.stderr)
+        assert view.partitions()[0].replicas == (1, 2, 3)
+        with pytest.raises(NoReassignmentInProgress):
+            view.admin.alter_partition_reassignments({q: None})
+        with pytest.raises(InvalidReplicaAssignment, match="not alive"):
+            view.admin.alter_partition_reassignments({q: [4, 2, 3]})
+        with pytest.raises(UnknownTopicOrPartition):
+            view.admin.alter_partition_reassignments({TopicPartition("waits", 9): [1]})
+        revive(cluster)
+    until(lambda: held(cluster, "waits").get("waits-0") == [1, 2, 3], 10, "the addition is not served")
+    assert_no_traceback(cluster)
+
+
+def test_a_plan_is_made_and_verified_on_the_command_line(cluster: LocalCluster, tmp_path: Path) -> None:
+    with create(cluster, "planned", [1, 2], [1, 2], [2, 1]):
+        made = strandline(
+            "reassign", "--generate", "--topics", "planned", "--brokers", "3,4", "-b", cluster.bootstrap
+        )
+        assert made.returncode == 0, made.stderr
+        plan = tmp_path / "plan.json"
+        plan.write_text(made.stdout)
+        assert all(set(one["replicas"]) == {3, 4} for one in json.loads(made.stdout)["partitions"])
+        before = strandline("reassign", "--verify", str(plan), "-b", cluster.bootstrap)
+        assert before.returncode == 1 and "held by 1,2" in before.stdout
+        assert (
+            strandline("reassign", "--execute", str(plan), "--wait", "-b", cluster.bootstrap).returncode == 0
+        )
+        after = strandline("reassign", "--verify", str(plan), "--json", "-b", cluster.bootstrap)
+        assert after.returncode == 0 and {row["is"] for row in json.loads(after.stdout)} == {"moved"}

@@ -1,0 +1,112 @@
+"""What had to leave a log is kept, with its reason, within bounds."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from strandline.protocol.kinds import TopicPartition
+from strandline.storage.aside import NOTE, Aside, Kept, Removal, expired, tidy
+from strandline.storage.disk import RealDisk
+
+from .conftest import T0, Place, put
+
+DAY_MS = 86_400_000
+
+
+def removal(at_ms: int = 5, partition: str = "t-0") -> Removal:
+    return Removal(
+        partition=partition, at_ms=at_ms, cause="truncation", reason="the new leader has less", from_offset=7,
+        end_offset=9, epochs=((1, 7), (2, 8)), high_watermark=7, acknowledged="leader",
+    )  # fmt: skip
+
+
+def test_a_removal_is_found_again_with_all_that_was_said(tmp_path: Path) -> None:
+    log_dir = tmp_path / "data"
+    (log_dir / "t-0").mkdir(parents=True)
+    whole, part = log_dir / "t-0" / "00000000000000000007.log", log_dir / "t-0" / "00000000000000000000.log"
+    whole.write_bytes(b"whole")
+    part.write_bytes(b"kept|cut")
+    aside = Aside(RealDisk(), str(log_dir))
+    assert aside.all() == []
+    shelf = aside.shelf(removal())
+    shelf.move(str(whole))
+    shelf.copy(str(part), 5)
+    shelf.close()
+    (kept,) = aside.all(T0)
+    assert kept.removal == removal()
+    assert not whole.exists() and part.read_bytes() == b"kept|cut"
+    files = {path.name: path.read_bytes() for path in Path(kept.path).iterdir() if path.name != NOTE}
+    assert files == {whole.name: b"whole", f"{part.name}@5": b"cut"}
+    assert Path(kept.path).parent == tmp_path / "data.aside", "beside the log directory, not in it"
+
+
+def test_two_at_the_same_moment_do_not_meet_and_others_are_told_apart(tmp_path: Path) -> None:
+    aside = Aside(RealDisk(), str(tmp_path / "data"))
+    long = TopicPartition("x" * 249, 12345)
+    paths = {aside.shelf(each).path for each in (removal(), removal(), removal(partition="t-00"))}
+    paths.add(aside.shelf(removal(partition=str(long))).path)
+    assert len(paths) == 4
+    assert len(aside.all(T0)) == 2
+    assert len(aside.all(long)) == 1
+    (Path(aside.path) / "notes.txt").write_text("somebody's")
+    broken = Path(aside.all(T0)[0].path) / NOTE
+    broken.write_text("{")
+    assert len(aside.all(T0)) == 2, "a note that cannot be read hides nothing"
+
+
+def test_a_shelf_on_another_file_system_is_filled_by_copying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    (tmp_path / "a.log").write_bytes(b"x" * 3_000_000)
+
+    def refuse(source: str, target: str) -> None:
+        raise OSError(errno.EXDEV, "another device")
+
+    monkeypatch.setattr(disk, "rename", refuse)
+    shelf = Aside(disk, str(tmp_path / "data")).shelf(removal())
+    shelf.move(str(tmp_path / "a.log"))
+    assert Path(shelf.path, "a.log").read_bytes() == b"x" * 3_000_000
+    assert not (tmp_path / "a.log").exists()
+
+
+def test_the_oldest_go_when_there_is_too_much_and_the_old_anyway() -> None:
+    kept = [Kept(str(n), None, at_ms=n * 100, nbytes=10) for n in range(5)]
+    assert expired(kept, now_ms=400, retention_ms=-1, bytes_max=-1) == []
+    assert [k.path for k in expired(kept, 400, retention_ms=-1, bytes_max=25)] == ["0", "1", "2"]
+    assert [k.path for k in expired(kept, 400, retention_ms=250, bytes_max=-1)] == ["0", "1"]
+    assert expired(kept, 400, retention_ms=400, bytes_max=50) == []
+
+
+def test_a_pass_deletes_what_the_bounds_do_not_allow(tmp_path: Path) -> None:
+    disk, dirs = RealDisk(), [str(tmp_path / "a"), str(tmp_path / "b")]
+    old = [Aside(disk, each).shelf(removal(at_ms=0)).path for each in dirs]
+    new = Aside(disk, dirs[0]).shelf(removal(at_ms=2 * DAY_MS)).path
+    assert tidy(disk, dirs, now_ms=2 * DAY_MS, retention_ms=DAY_MS, bytes_max=-1) == old
+    assert [k.path for k in Aside(disk, dirs[0]).all()] == [new]
+
+
+def test_a_failed_move_leaves_a_log_without_a_gap(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(30):
+        put(place.log, b"%03d" % n * 40)
+    place.die()
+    files = sorted(place.file("").glob("*.log"))
+    files[1].write_bytes(b"?" * 100)
+    rename, moved = place.disk.rename, []
+
+    def once(source: str, target: str) -> None:
+        if ".aside" in target:
+            moved.append(source)
+            if len(moved) == 5:
+                raise OSError(errno.EIO, "gone")
+        rename(source, target)
+
+    monkeypatch.setattr(place.disk, "rename", once)
+    with pytest.raises(OSError, match="gone"):
+        place.start()
+    assert place.doubts, "it was noted before"
+    left = sorted(place.file("").glob("*.log"))
+    assert left == files[: len(left)] and 2 < len(left) < len(files), "the last one went first"
+    monkeypatch.undo()
+    assert place.start().end_offset == int(files[1].stem)

@@ -1,0 +1,187 @@
+"""A cleaned segment takes its place in one step, wherever the process ends."""
+
+from typing import cast
+
+import pytest
+
+from strandline.protocol.records import Record
+from strandline.storage.cleaning.clean import clean
+from strandline.storage.cleaning.job import Cleaned, Job
+from strandline.storage.disk import Disk
+from strandline.storage.swaps import (
+    CLEANED,
+    INDEX,
+    LOG,
+    SWAP,
+    TIME_INDEX,
+    discard,
+    file_name,
+    finish_swaps,
+    make_room,
+    swap,
+)
+
+from .cleaner_model import Batch, decode, encode
+from .memory_disk import Died, MemoryDisk
+
+NOW_MS = 1_700_000_000_000
+DIRECTORY = "/log"
+
+
+def segment(base: int, keys: bytes) -> list[Batch]:
+    """A batch for each key; every value tells its offset."""
+    return [
+        Batch(
+            offset,
+            offset,
+            base_timestamp=NOW_MS,
+            max_timestamp=NOW_MS,
+            records=[Record(offset, NOW_MS, bytes([key]), b"%d" % offset, ())],
+        )
+        for offset, key in enumerate(keys, base)
+    ]
+
+
+SEGMENTS = [segment(0, b"aabc"), segment(4, b"xxaa"), segment(8, b"bbbb"), segment(12, b"zbqx")]
+UPPER = 16
+
+
+def old_log() -> MemoryDisk:
+    disk = MemoryDisk()
+    for batches in SEGMENTS:
+        stem = f"{DIRECTORY}/{batches[0].base_offset:020d}"
+        disk.files[stem + LOG] = bytearray(b"".join(map(encode, batches)))
+        disk.files[stem + INDEX] = bytearray()
+        disk.files[stem + TIME_INDEX] = bytearray(12)
+    return disk
+
+
+def job(disk: MemoryDisk) -> Job:
+    sizes = [
+        (s[0].base_offset, len(disk.files[f"{DIRECTORY}/{file_name(s[0].base_offset, LOG)}"]))
+        for s in SEGMENTS
+    ]
+    return Job(
+        DIRECTORY,
+        sizes,
+        0,
+        UPPER,
+        NOW_MS,
+        1000,
+        2 * sizes[0][1],
+        1 << 20,
+        50,
+        1 << 12,
+        0.9,
+        1e300,
+        [],
+        "00" * 16,
+    )
+
+
+def clean_and_swap(disk: MemoryDisk) -> None:
+    for report in clean(cast(Disk, disk), job(disk), lambda nbytes: None):
+        if isinstance(report, Cleaned):
+            swap(cast(Disk, disk), DIRECTORY, report.bases)
+
+
+def batches_of(disk: MemoryDisk) -> list[Batch]:
+    """All of the log, which must be in order."""
+    logs = [name for name in disk.listdir(DIRECTORY) if name.endswith(LOG)]
+    found = [batch for name in logs for batch in decode(bytes(disk.files[f"{DIRECTORY}/{name}"]))]
+    ends = [-1, *(batch.last_offset for batch in found)]
+    assert all(batch.base_offset > end for batch, end in zip(found, ends, strict=False)), (
+        "records stand twice"
+    )
+    for name in logs:
+        inside = decode(bytes(disk.files[f"{DIRECTORY}/{name}"]))
+        assert not inside or inside[0].base_offset >= int(name[:20])
+    return found
+
+
+def newest(batches: list[Batch]) -> dict[bytes, bytes]:
+    return {record.key or b"": record.value or b"" for batch in batches for record in batch.records}
+
+
+def changes_of_everything() -> int:
+    disk = old_log()
+    clean_and_swap(disk)
+    return disk.changes
+
+
+def test_without_a_crash_the_last_of_each_key_is_left() -> None:
+    disk = old_log()
+    clean_and_swap(disk)
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    offsets = [record.offset for batch in batches_of(disk) for record in batch.records]
+    assert offsets == [3, 7, 12, 13, 14, 15]
+    assert {name[20:] for name in disk.listdir(DIRECTORY)} == {LOG, INDEX, TIME_INDEX}
+
+
+@pytest.mark.parametrize("step", range(changes_of_everything()))
+def test_a_crash_at_any_step_leaves_the_old_or_the_new(step: int) -> None:
+    dead = old_log().copy(changes_max=step)
+    with pytest.raises(Died):
+        clean_and_swap(dead)
+    whole = newest([batch for batches in SEGMENTS for batch in batches])
+    again = 0
+    while True:  # the start after the crash dies, too, one step later each time
+        disk = dead.copy(changes_max=again)
+        try:
+            finish_swaps(cast(Disk, disk), DIRECTORY)
+        except Died:
+            disk.changes_max = 1 << 60
+            finish_swaps(cast(Disk, disk), DIRECTORY)
+            again += 1
+        else:
+            again = -1
+        found = batches_of(disk)
+        assert newest(found) == whole
+        known = {batch.base_offset: batch for batches in SEGMENTS for batch in batches}
+        assert all(batch == known[batch.base_offset] or not batch.records for batch in found)
+        assert {name[20:] for name in disk.listdir(DIRECTORY)} <= {LOG, INDEX, TIME_INDEX}
+        if again < 0:
+            return
+
+
+def test_a_swap_counts_from_the_moment_its_log_has_the_name() -> None:
+    """As it stands after the first of three steps: all `.swap` files are there, and all old ones."""
+    disk = old_log()
+    reports = clean(cast(Disk, disk), job(disk), lambda nbytes: None)
+    first = next(reports)
+    assert isinstance(first, Cleaned)
+    assert first.bases == [0, 4]
+    for suffix in (INDEX, TIME_INDEX, LOG):
+        path = f"{DIRECTORY}/{file_name(0, suffix)}"
+        disk.rename(path + CLEANED, path + SWAP)
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    assert [batch.base_offset for batch in batches_of(disk)][:2] == [3, 7]
+    assert not disk.exists(f"{DIRECTORY}/{file_name(4, LOG)}")
+
+
+def test_a_kafka_that_died_between_two_renames_is_understood() -> None:
+    """Kafka renames the log first: with an index still `.cleaned` the old segments are all there."""
+    disk = old_log()
+    before = batches_of(disk)
+    disk.files[f"{DIRECTORY}/{file_name(0, LOG)}{SWAP}"] = bytearray(encode(SEGMENTS[0][3]))
+    disk.files[f"{DIRECTORY}/{file_name(0, INDEX)}{CLEANED}"] = bytearray()
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    assert batches_of(disk) == before
+
+
+def test_what_a_cleaning_has_written_can_be_thrown_away() -> None:
+    disk = old_log()
+    names = disk.listdir(DIRECTORY)
+    list(clean(cast(Disk, disk), job(disk), lambda nbytes: None))
+    assert disk.listdir(DIRECTORY) != names
+    discard(cast(Disk, disk), DIRECTORY)
+    assert disk.listdir(DIRECTORY) == names
+
+
+def test_names_that_the_next_swap_needs_are_free() -> None:
+    disk = old_log()
+    kept = disk.listdir(DIRECTORY)
+    for base in (0, 4):
+        disk.files[f"{DIRECTORY}/{file_name(base, LOG)}.deleted"] = bytearray(b"of an earlier swap")
+    make_room(cast(Disk, disk), DIRECTORY, [0, 4])
+    assert disk.listdir(DIRECTORY) == kept

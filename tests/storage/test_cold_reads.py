@@ -1,0 +1,123 @@
+"""Reads that would wait for the medium are refused, brought into memory by a thread, and asked again."""
+
+from pathlib import Path
+
+import pytest
+
+from strandline.protocol.batches import headers
+from strandline.storage.cold import Cold
+from strandline.storage.disk import File, NotResident, RealDisk, RealFile
+
+from .bare_log import BareLog
+
+
+class Colder:
+    """A file of which nothing is in memory until it is read the other way."""
+
+    def __init__(self, file: File, resident: set[int]) -> None:
+        self.file = file
+        self.resident = resident
+
+    def pread(self, position: int, size: int) -> bytes:
+        data = self.file.pread(position, size)
+        self.resident.update(range(position // 64, (position + len(data)) // 64 + 1))
+        return data
+
+    def pread_now(self, position: int, size: int) -> bytes:
+        size = min(size, self.file.size() - position)
+        if not all(block in self.resident for block in range(position // 64, (position + size) // 64 + 1)):
+            raise NotResident(position, size)
+        return self.file.pread(position, size)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.file, name)
+
+
+class ColdDisk(RealDisk):
+    """A disk whose files are cold when they are opened for the first time, and whenever one likes."""
+
+    def __init__(self) -> None:
+        self.resident: dict[str, set[int]] = {}
+
+    def open(self, path: str, create: bool = False) -> File:
+        return Colder(super().open(path, create), self.resident.setdefault(path, set()))  # type: ignore[return-value]
+
+    def forget(self) -> None:
+        for blocks in self.resident.values():
+            blocks.clear()
+
+
+def ask(bare: BareLog, offset: int, bytes_max: int = 1 << 20) -> bytes:
+    """Read without waiting, as the broker does; how often it had to ask again stands in `bare.asked`."""
+    for asked in range(4):
+        try:
+            found = bytes(bare.log.read(offset, bytes_max, bare.log.end_offset, wait=False))
+        except Cold as cold:
+            cold.warm()
+            cold.settle()
+        else:
+            bare.asked = asked  # type: ignore[attr-defined]
+            return found
+    raise AssertionError("it stays cold")
+
+
+def test_a_cold_read_is_refused_and_succeeds_once_a_thread_has_read(tmp_path: Path) -> None:
+    disk = ColdDisk()
+    bare = BareLog(tmp_path / "t-0", disk=disk)
+    bare.fill(100)
+    with pytest.raises(Cold):
+        bare.log.read(0, 1 << 20, 100, wait=False)
+    disk.forget()
+    data = ask(bare, 0)
+    assert bare.asked == 1  # type: ignore[attr-defined]
+    assert [header.base_offset for _, header in headers(data)] == list(range(100))
+    assert data == bytes(bare.log.read(0, 1 << 20, 100))
+
+
+def test_a_closed_segment_is_opened_and_its_index_loaded_in_the_thread(tmp_path: Path) -> None:
+    bare = BareLog(tmp_path / "t-0", disk=ColdDisk(), segment_bytes=4000, index_interval_bytes=200)
+    bare.fill(100)
+    bare.reopen()
+    first = bare.log.segments[0]
+    assert len(bare.log.segments) > 2 and not first.indexes.loaded
+    data = ask(bare, 5)
+    assert bare.asked == 1 and first.indexes.loaded  # type: ignore[attr-defined]
+    assert next(headers(data))[1].base_offset == 5
+
+
+def test_what_a_thread_brings_for_a_segment_that_was_cut_is_not_used(tmp_path: Path) -> None:
+    bare = BareLog(tmp_path / "t-0", segment_bytes=4000, index_interval_bytes=200)
+    bare.fill(100)
+    bare.reopen()
+    with pytest.raises(Cold) as caught:
+        bare.log.read(5, 1 << 20, 100, wait=False)
+    caught.value.warm()
+    bare.log.truncate_to(7)
+    kept = len(bare.log.segments[0].index)
+    caught.value.settle()
+    assert len(bare.log.segments[0].index) == kept
+    bare.fill(3, size=700)
+    assert [h.base_offset for _, h in headers(ask(bare, 5))] == [5, 6, 7, 8, 9]
+
+
+def test_a_segment_that_vanishes_meanwhile_is_no_failure(tmp_path: Path) -> None:
+    bare = BareLog(tmp_path / "t-0", segment_bytes=4000)
+    bare.fill(100)
+    bare.reopen()
+    with pytest.raises(Cold) as caught:
+        bare.log.read(5, 1 << 20, 100, wait=False)
+    bare.log.retire(1, 0)
+    for path in (tmp_path / "t-0").glob("*deleted"):
+        path.unlink()
+    caught.value.warm()
+    caught.value.settle()
+    assert not bare.log.failed
+
+
+def test_the_page_cache_is_asked_and_not_the_medium(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    file = RealFile(path, create=True)
+    file.append((b"x" * 10_000,))
+    assert bytes(file.pread_now(9_000, 5_000)) == b"x" * 1_000
+    assert bytes(file.pread_now(20_000, 5)) == b""
+    file.close()
