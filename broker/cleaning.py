@@ -99,8 +99,10 @@ class Cleaning:
         found = self._filthiest()
         if found is None:
             return False
-        partition = found[0].partition
-        task = self._running[partition] = self._tasks.spawn(self._clean(*found), str(partition))
+        each, planned = found
+        partition = each.partition
+        cleaning = self._clean(each, planned, each.start_offset)
+        task = self._running[partition] = self._tasks.spawn(cleaning, str(partition))
         try:
             await asyncio.wait([task])
         finally:
@@ -159,16 +161,19 @@ class Cleaning:
 
     # -- how
 
-    async def _clean(self, each: Log, found: Dirt) -> None:
+    async def _clean(self, each: Log, found: Dirt, start_offset: int) -> None:
+        """`start_offset` is where the log began when this was planned."""
         cuts, began = self._logs.cleaned.cuts(each.partition), self._loop.time()
-        start_offset, size = each.start_offset, each.size
+        size = each.size
         try:
             if self._logs.cleaned.get(each.partition) is None:
                 await self._note(each, found.first_dirty, cuts)  # first: it says that there may be gaps
+            if _has_changed(each, start_offset):
+                return
             async with aclosing(self._cleaners.clean(self._job(each, found))) as reports:
                 async for report in reports:
-                    if each.start_offset != start_offset or each.failed or each.closed:
-                        break  # retention was here; the next look plans anew
+                    if _has_changed(each, start_offset):
+                        break
                     if isinstance(report, Cleaned):
                         await self._swap(each, report, start_offset)
                     elif isinstance(report, Failed):
@@ -211,7 +216,7 @@ class Cleaning:
         """Put a new segment in place, unless somebody was quicker."""
         run, disk = self._loop.run_in_executor, self._logs.disk
         await run(None, make_room, disk, each.directory, report.bases)
-        if each.start_offset == start_offset and not (each.failed or each.closed):
+        if not _has_changed(each, start_offset):
             gone = each.replace(report.bases)
             self._logs.condemned.add(gone, each.config.file_delete_delay_ms)
             try:
@@ -252,3 +257,8 @@ class Cleaning:
             hosted.disk_failed(error)
         elif each is self._logs.get(each.partition):  # else it has been deleted meanwhile
             self._replicas.host.on_disk_failed(None, error)
+
+
+def _has_changed(each: Log, start_offset: int) -> bool:
+    """Whether retention was here, or the log is gone; the next look plans anew."""
+    return each.start_offset != start_offset or each.failed or each.closed

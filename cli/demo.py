@@ -26,11 +26,12 @@ from .demo_screen import final_screen
 from .demo_spark import Delays, in_a_process
 from .failover import Accident
 from .flights import FLIGHTS, archive, flights
+from .processes import machine_is_slower
 from .verdict import AckLog, compare_replicas, judge
 
 TOPIC, PARTITIONS, REPLICAS = "flights", 12, 3
 KILL_AT = 0.4
-GAP_MAX_S = 1.0
+GAP_MAX_S = 1.0  # on a machine of its own
 READERS = 2
 GROUP = "delays"
 
@@ -90,6 +91,7 @@ class _Demo:
                 self.progress.update(task, completed=1)
             finally:
                 self.cluster.stop()
+        limit_s = GAP_MAX_S * machine_is_slower()
         checks = {
             f"{verdict.acknowledged:,} of {self.records:,} flights acknowledged": verdict.acknowledged
             == self.records,
@@ -98,8 +100,8 @@ class _Demo:
             f"{len(verdict.duplicated)} duplicated": not verdict.duplicated,
             "the three replicas are alike, byte for byte": not verdict.differing_replicas,
             f"the consumer group read {self.read:,}": self.read == self.records,
-            f"longest gap between acknowledgements {accident.gaps.struck_s:.2f} s": accident.gaps.struck_s
-            < GAP_MAX_S,
+            f"longest gap {accident.gaps.struck_s:.2f} s, at most {limit_s:.1f} s": accident.gaps.struck_s
+            < limit_s,
             "the killed broker rejoined every ISR": full,
         }
         if with_spark:

@@ -128,3 +128,8 @@ class BrokerProcess:
                 return False
             return True
         return self.pid is None or wait_gone(self.pid, str(self.config), wait_s)
+
+
+def machine_is_slower() -> float:
+    """By which factor a process has to wait here for what it would have at once on a machine of its own."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

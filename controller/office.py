@@ -78,7 +78,7 @@ class Office:
         self.topics = TopicWatch(registry, reign)
         self._isrs = IsrWatch(registry, reign)
         self._log_dirs = LogDirWatch(registry, reign)
-        self.mover = Mover(registry, reign, lambda: self.state, self.until)
+        self.mover = Mover(registry, reign, lambda: self.state, self.until, self.announcer.heard)
         self._moves = MoveWatch(registry)
         self._requests = ReassignmentRequests(registry, reign, self.mover, lambda: self.state)
         reach = Reach(lambda: self.state, self.post, self.until, self.announcer.heard)

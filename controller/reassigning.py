@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -92,11 +92,13 @@ class Mover:
         reign: Reign,
         state: Callable[[], ClusterState],
         until: Callable[[Condition], Awaitable[None]],
+        heard: Callable[[Iterable[int]], Awaitable[None]],
     ) -> None:
         self._registry = registry
         self._reign = reign
         self._state = state
         self._until = until
+        self._heard = heard
 
     async def alter(
         self, request: m.AlterPartitionReassignmentsRequest
@@ -232,6 +234,7 @@ class Mover:
             return all(_is_told(state, q, versions[q.topic], target is None) for q, target in done.items())
 
         await self._until(is_over)
+        await self._heard(self._state().live)
 
 
 def _is_told(state: ClusterState, partition: TopicPartition, version: int, is_cancelled: bool) -> bool:

@@ -5,6 +5,7 @@ import errno
 import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -228,6 +229,23 @@ async def test_segments_that_retention_takes_meanwhile_give_the_cleaning_up(tmp_
     assert stage.log.segments[0].base_offset == third
     assert set(stage.records()) < set(expected)
     assert not [name for name in stage.names() if "cleaned" in name or "swap" in name]
+
+
+@in_loop
+async def test_a_log_start_that_moves_before_the_work_begins_gives_it_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.put(100, keys=5)
+    note = stage.logs.cleaned.note
+
+    def moved(*told: Any) -> bool:
+        stage.log.move_start(stage.log.segments[-1].base_offset)
+        return note(*told)
+
+    monkeypatch.setattr(stage.logs.cleaned, "note", moved)
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+        assert part.counts().cleanings == part.counts().failures == 0
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])

@@ -41,7 +41,7 @@ def test_kafka_python_moves_cancels_and_lists(running: LocalCluster, ours: Any, 
         assert [error and error.errno for error in map(asked.get, places)] == [None, None, 39]
         wait_moved(running)
         assert admin.list_partition_reassignments() == {}
-        told = admin.alter_partition_reassignments({places[0]: None})
+        told = admin.alter_partition_reassignments({places[0]: None}, timeout_ms=10_000)
         assert [error.errno for error in told.values()] == [85]
     finally:
         admin.close()

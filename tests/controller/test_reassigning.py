@@ -14,7 +14,7 @@ import pytest
 
 from strandline.controller import documents as d
 from strandline.controller import znodes
-from strandline.controller.registry import Create, SetData
+from strandline.controller.registry import Create, NoNode, SetData
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages import control
@@ -262,9 +262,10 @@ def test_old_tools_ask_in_the_node_that_the_controller_watches(fake_broker: Any)
             await until_read(lambda: moving(one), {0: ([2, 3, 1], [3], [1])})
 
             async def left() -> Any:
-                if await one.registry.exists(path) is None:
+                try:
+                    data, _ = await one.registry.get(path)
+                except NoNode:
                     return None
-                data, _ = await one.registry.get(path)
                 return [e["partition"] for e in json.loads(data)["partitions"]] if data[1:2] == b'"' else data
 
             await until_read(left, [0])  # the others cannot be done

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from drill import assert_states_are_good
-from support import incarnation, machine_is_slower, until
+from support import incarnation, until
 
 from strandline.cli.cluster import LocalCluster
+from strandline.cli.processes import machine_is_slower
 from strandline.client.sync import Producer
 from strandline.protocol.errors import ApiError
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from drill import Drill, Row, zookeeper
 from places import Field
-from support import View, Wire, machine_is_slower, revive, strandline, until
+from support import View, Wire, revive, strandline, until
 
 from strandline.cli.cluster import LocalCluster
+from strandline.cli.processes import machine_is_slower
 from strandline.client.admin import NewTopic
 from strandline.client.sync import Admin, Consumer, Producer
 from strandline.protocol.errors import ApiError, TopicAlreadyExists

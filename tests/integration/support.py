@@ -234,11 +234,6 @@ def produced(response: Any) -> tuple[int, int]:
     return partition.error_code, partition.base_offset
 
 
-def machine_is_slower() -> float:
-    """By which factor a process has to wait here for what it would have at once on a machine of its own."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-
-
 def tree(directory: Path) -> set[str]:
     """Every path below `directory`."""
     return {path.relative_to(directory).as_posix() for path in directory.rglob("*")}

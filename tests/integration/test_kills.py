@@ -15,13 +15,13 @@ from support import (
     assert_no_traceback,
     create,
     incarnation,
-    machine_is_slower,
     revive,
     until,
     wait_alike,
 )
 
 from strandline.cli.cluster import LocalCluster
+from strandline.cli.processes import machine_is_slower
 from strandline.client.sync import Admin, Consumer, Producer
 from strandline.protocol.kinds import TopicPartition
 from strandline.testing.workload import Workload

@@ -33,11 +33,11 @@ def create(cluster: LocalCluster, name: str, *assignments: list[int]) -> View:
 
 
 def held(cluster: LocalCluster, name: str) -> dict[str, list[int]]:
-    """Who has which directory on disk, stray and doomed ones included."""
+    """Who has which directory on disk, but for what is doomed, or was set aside by a broker that was away."""
     found: dict[str, list[int]] = {}
     for id, broker in sorted(cluster.brokers.items()):
         for path in sorted((broker.directory / "data").glob(f"{name}-[0-9]*")):
-            if not path.name.endswith("-delete"):
+            if not path.name.endswith(("-delete", "-stray")):
                 found.setdefault(path.name, []).append(id)
     return found
 
