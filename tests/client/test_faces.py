@@ -123,7 +123,7 @@ def test_records_are_deleted_by_the_leaders_of_their_partitions(run: Any) -> Non
             double.hook = hook
             before = {TopicPartition("t", index): index for index in range(3)}
             assert await admin.delete_records(before) == before
-            assert sorted(asked) == [(1, [0, 2]), (1, [1]), (2, [1])]
+            assert {(node, *partitions) for node, partitions in asked} == {(1, 0, 2), (1, 1), (2, 1)}
             assert [one.start for one in double.topics["t"]] == [0, 1, 2]
             with pytest.raises(UnknownTopicOrPartition):
                 await admin.delete_records({TopicPartition("nope", 0): 1}, timeout_ms=300)

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from support import View, create, revive, strandline, until
-from typer.testing import CliRunner
 
-from strandline.cli.app import build
 from strandline.cli.cluster import LocalCluster
 from strandline.client.admin import NewTopic
 from strandline.client.sync import Admin, Producer
@@ -48,14 +46,10 @@ def data(cluster: LocalCluster, broker: int) -> Path:
 
 
 def ask(cluster: LocalCluster, *words: str, text: bool = False) -> Any:
-    """The command's answer: its text by a process of its own, its JSON, asked for often, in this one."""
-    if text:
-        done = strandline(*words, "-b", cluster.bootstrap)
-        assert done.returncode == 0, f"{words}: {done.stderr}"
-        return done.stdout
-    told = CliRunner().invoke(build([words[0]]), [*words, "-b", cluster.bootstrap, "--json"])
-    assert told.exit_code == 0, f"{words}: {told.output}"
-    return json.loads(told.stdout)
+    """The command's answer, by a process of its own: its text, or what its JSON says."""
+    done = strandline(*words, "-b", cluster.bootstrap, *([] if text else ["--json"]))
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return done.stdout if text else json.loads(done.stdout)
 
 
 def send(cluster: LocalCluster, topic: str, *values: bytes, acks: Any = "all") -> None:
