@@ -143,7 +143,10 @@ def test_three_full_disks_serve_reads_and_go_on_when_there_is_room(disks: LocalC
             until(
                 lambda: all(logged(b, "log_dir_full") > before[b.id] for b in brokers), 30, "all find no room"
             )
-            assert reads_all(disks, topic, load.acknowledged) >= load.acknowledged
+            acknowledged = (
+                load.acknowledged
+            )  # a retry may still come through before its partition is full, too
+            assert reads_all(disks, topic, acknowledged) >= acknowledged
             brokers[0].kill()
             brokers[0].start()
             disks.wait_ready()
