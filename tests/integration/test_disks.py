@@ -151,7 +151,8 @@ def test_three_full_disks_serve_reads_and_go_on_when_there_is_room(disks: LocalC
             brokers[0].start()
             disks.wait_ready()
             until(lambda: view.leaders() and min(view.leaders()) > 0, 30, "all partitions have leaders")
-            assert reads_all(disks, topic, load.acknowledged) >= load.acknowledged
+            acknowledged = load.acknowledged
+            assert reads_all(disks, topic, acknowledged) >= acknowledged
             assert all(broker.alive for broker in brokers)
             for broker in brokers:
                 make_room(broker)
