@@ -1,9 +1,9 @@
 """Admin: topics, partitions, the cluster, offsets, records to be deleted, groups.
 
-Each call is tried again until its deadline where that can help. A creation whose first answer was lost
-and that then finds its topic there counts as done; so does a deletion that finds nothing.
-Left to others: the shapes that come and go (descriptions.py), what is asked of leaders (offsets.py,
-record_deletion.py) and of coordinators (commits.py).
+Each call is tried again until its deadline where that can help.
+Left to others: the shapes that come and go (descriptions.py), what is asked of the controller (changes.py,
+configs.py, elections.py, reassignments.py), of leaders (offsets.py, record_deletion.py), of coordinators
+(commits.py).
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from ..protocol.messages.topics import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
+from .changes import change
 from .cluster import Cluster
 from .commits import ask_coordinator, check, commit_offsets, fetch_committed
 from .config import ClientConfig, configure
@@ -107,10 +108,13 @@ class Admin:
     ) -> None:
         """Create all of them; raises the first refusal after every one was tried."""
         wanted = [_creatable(NewTopic(one) if isinstance(one, str) else one) for one in topics]
-        request = CreateTopicsRequest(
-            topics=wanted, timeout_ms=self._patience(timeout_ms), validate_only=validate_only
-        )
-        await self._change(request, lambda answer: answer.topics, timeout_ms, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+        def request(patience_ms: int) -> CreateTopicsRequest:
+            return CreateTopicsRequest(topics=wanted, timeout_ms=patience_ms, validate_only=validate_only)
+
+        deadline = self._cluster.deadline(timeout_ms)
+        done_already = ErrorCode.TOPIC_ALREADY_EXISTS
+        await change(self._cluster, request, lambda answer: answer.topics, deadline, done_already)
 
     async def create_topic(
         self,
@@ -127,16 +131,24 @@ class Admin:
 
     async def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> None:
         """Delete all of them; raises the first refusal after every one was tried."""
-        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=self._patience(timeout_ms))
-        await self._change(
-            request, lambda answer: answer.responses, timeout_ms, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+        doomed = list(names)
+
+        def request(patience_ms: int) -> DeleteTopicsRequest:
+            return DeleteTopicsRequest(topic_names=doomed, timeout_ms=patience_ms)
+
+        deadline = self._cluster.deadline(timeout_ms)
+        done_already = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await change(self._cluster, request, lambda answer: answer.responses, deadline, done_already)
 
     async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
         """Let each topic have so many partitions in all."""
         wanted = [CreatePartitionsTopic(name=name, count=count) for name, count in counts.items()]
-        request = CreatePartitionsRequest(topics=wanted, timeout_ms=self._patience(timeout_ms))
-        await self._change(request, lambda answer: answer.results, timeout_ms, None)
+
+        def request(patience_ms: int) -> CreatePartitionsRequest:
+            return CreatePartitionsRequest(topics=wanted, timeout_ms=patience_ms)
+
+        deadline = self._cluster.deadline(timeout_ms)
+        await change(self._cluster, request, lambda answer: answer.results, deadline)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics."""
@@ -321,9 +333,6 @@ class Admin:
 
     # -- inside
 
-    def _patience(self, timeout_ms: int | None) -> int:
-        return self.config.request_timeout_ms if timeout_ms is None else timeout_ms
-
     async def _metadata(self, names: list[str] | None) -> MetadataResponse:
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
@@ -336,43 +345,6 @@ class Admin:
     async def _at_coordinator(self, attempt: Callable[[float], Awaitable[T]]) -> T:
         deadline = self._cluster.deadline()
         return await self._cluster.persist(lambda: attempt(deadline), deadline)
-
-    async def _change(
-        self,
-        request: Any,
-        results: Callable[[Any], Iterable[Any]],
-        timeout_ms: int | None,
-        done_already: ErrorCode | None,
-    ) -> None:
-        """Ask the controller; `done_already` is the refusal that a lost first answer explains."""
-        deadline = self._cluster.deadline(timeout_ms)
-        is_uncertain = False
-
-        async def attempt() -> ApiError | None:
-            nonlocal is_uncertain
-            controller = self._cluster.view.controller_id
-            try:
-                if controller in self._cluster.view.brokers:
-                    answer = await self._cluster.request(controller, request, deadline)
-                else:
-                    answer = await self._cluster.ask_any(request, deadline)
-            except (OSError, ApiError):
-                is_uncertain = True
-                raise
-            refusals = [one for one in results(answer) if one.error_code]
-            if is_uncertain:
-                refusals = [one for one in refusals if one.error_code != done_already]
-            is_uncertain |= any(one.error_code == ErrorCode.REQUEST_TIMED_OUT for one in refusals)
-            if not refusals:
-                return None
-            refusal = error_for(refusals[0].error_code, refusals[0].error_message or refusals[0].name)
-            if refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return refusal  # the controller knows every topic: to ask again would change nothing
-            raise refusal
-
-        refusal = await self._cluster.persist(attempt, deadline)
-        if refusal is not None:
-            raise refusal
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

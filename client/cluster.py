@@ -33,6 +33,7 @@ T = TypeVar("T")
 FAST_REFRESH_SECONDS = (0.05, 0.1)  # between two looks for a new leader
 FAST_REFRESHES_MAX = 300  # after so many in vain, the usual backoff
 METADATA_PATIENCE_SECONDS = 1.0  # then another broker is asked, the first keeps its connection
+PATIENCE_SHARE = 0.8  # of what we wait for an answer: a broker that works on it must answer before
 SILENCE_SECONDS_MAX = 2.0  # of a connection with requests on it, before metadata is asked for elsewhere
 MAIN, DATA, GROUP = "main", "data", "group"
 
@@ -252,6 +253,10 @@ class Cluster:
             count += 1
             self.refresh_soon()
             await asyncio.sleep(pause)
+
+    def patience_ms(self, deadline: float) -> int:
+        """How long a broker may work on a request whose answer shall be here before we stop waiting."""
+        return max(int((self._request_deadline(deadline) - self.now()) * 1000 * PATIENCE_SHARE), 0)
 
     def _request_deadline(self, deadline: float) -> float:
         return min(deadline, self.now() + self.config.request_timeout_ms / 1000)

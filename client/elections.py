@@ -12,8 +12,6 @@ from ..protocol.kinds import TopicPartition
 from ..protocol.messages.elections import ElectedPartitions, ElectLeadersRequest, ElectLeadersResponse
 from .cluster import Cluster
 
-PATIENCE_SHARE = 0.8  # of what this client waits for an answer: the controller's must come before
-
 Outcomes = dict[TopicPartition, ApiError | None]
 
 
@@ -39,11 +37,10 @@ async def elect_leaders(
         wanted = [ElectedPartitions(topic=name, partitions=numbers) for name, numbers in topics.items()]
 
     async def attempt() -> Outcomes:
-        patience_ms = min((deadline - cluster.now()) * 1000, cluster.config.request_timeout_ms)
         request = ElectLeadersRequest(
             election_type=int(kind),
             topic_partitions=wanted,
-            timeout_ms=max(int(patience_ms * PATIENCE_SHARE), 0),
+            timeout_ms=cluster.patience_ms(deadline),
         )
         controller = cluster.view.controller_id
         told: ElectLeadersResponse

@@ -6,6 +6,7 @@ Left to others: which partitions (group.py, consumer.py), offsets and their move
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..protocol.errors import ApiError, ErrorCode, OffsetOutOfRange, error_for
 from ..protocol.kinds import TopicPartition
@@ -41,6 +42,19 @@ LEADER_ERRORS = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
+
+
+class Asked(NamedTuple):
+    """What a fetch has asked for in one partition."""
+
+    place: Place
+    age: int
+    offset: int
+    epoch: int
+
+    def holds(self) -> bool:
+        """Whether that is still what is wanted; a new leader may have answered for an old one meanwhile."""
+        return self.place.age == self.age and self.place.fetch_at == self.offset
 
 
 class Fetcher:
@@ -119,10 +133,10 @@ class Fetcher:
     def _ask(self, node: int, connection: Connection, places: list[Place], is_hurried: bool) -> None:
         config = self._config
         topics: dict[str, list[FetchPartition]] = {}
-        asked: dict[TopicPartition, tuple[Place, int, int]] = {}
+        asked: dict[TopicPartition, Asked] = {}
         for place in places:
             epoch = self._cluster.view.epoch(place.partition)
-            asked[place.partition] = (place, place.age, epoch)
+            asked[place.partition] = Asked(place, place.age, place.fetch_at, epoch)
             part = FetchPartition(
                 partition=place.partition.partition,
                 current_leader_epoch=epoch,
@@ -154,15 +168,15 @@ class Fetcher:
     def _answered(
         self,
         node: int,
-        asked: dict[TopicPartition, tuple[Place, int, int]],
+        asked: dict[TopicPartition, Asked],
         done: "asyncio.Future[FetchResponse]",
     ) -> None:
         self._asked.discard(node)
         self.wake()
         failure = ConnectionLost("cancelled") if done.cancelled() else done.exception()
         if failure is not None:
-            for partition, (_, _, epoch) in asked.items():
-                self._cluster.doubt(partition, node, epoch)
+            for partition, question in asked.items():
+                self._cluster.doubt(partition, node, question.epoch)
             return
         response = done.result()
         addresses = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
@@ -171,13 +185,13 @@ class Fetcher:
                 partition = TopicPartition(topic.topic, data.partition_index)
                 if partition not in asked:
                     continue
-                place, age, epoch = asked[partition]
+                question = asked[partition]
                 hint = data.current_leader
                 if hint is not None and hint.leader_id >= 0:
                     address = addresses.get(hint.leader_id)
                     self._cluster.moved(partition, hint.leader_id, hint.leader_epoch, address)
-                if self.places.get(partition) is place and place.age == age:
-                    self._take(node, place, data, epoch)
+                if self.places.get(partition) is question.place and question.holds():
+                    self._take(node, question.place, data, question.epoch)
 
     def _take(self, node: int, place: Place, data: PartitionData, epoch: int) -> None:
         code = data.error_code

@@ -44,7 +44,7 @@ async def alter_partition_reassignments(
         asked = ReassignablePartition(partition_index=partition.partition, replicas=replicas)
         topics.setdefault(partition.topic, []).append(asked)
     request = AlterPartitionReassignmentsRequest(
-        timeout_ms=_patience_ms(cluster, deadline),
+        timeout_ms=cluster.patience_ms(deadline),
         topics=[ReassignableTopic(name=name, partitions=asked) for name, asked in topics.items()],
     )
     answer: AlterPartitionReassignmentsResponse = await _ask(cluster, request, deadline)
@@ -66,7 +66,7 @@ async def list_partition_reassignments(
         for partition in partitions:
             topics.setdefault(partition.topic, []).append(partition.partition)
     request = ListPartitionReassignmentsRequest(
-        timeout_ms=_patience_ms(cluster, deadline),
+        timeout_ms=cluster.patience_ms(deadline),
         topics=None
         if topics is None
         else [ListedTopic(name=name, partition_indexes=numbers) for name, numbers in topics.items()],
@@ -79,10 +79,6 @@ async def list_partition_reassignments(
         for topic in answer.topics
         for one in topic.partitions
     }
-
-
-def _patience_ms(cluster: Cluster, deadline: float) -> int:
-    return max(int(min((deadline - cluster.now()) * 1000, cluster.config.request_timeout_ms)), 0)
 
 
 async def _ask(cluster: Cluster, request: Any, deadline: float) -> Any:

@@ -17,7 +17,6 @@ from .cluster import Cluster
 from .leaders import Question, ask_leaders
 
 ALL_COMMITTED = -1  # as an offset
-PATIENCE_SHARE = 0.8  # of what this client waits for an answer: the broker's must come before
 
 
 async def delete_records(
@@ -30,10 +29,9 @@ async def delete_records(
         for partition, offset in wanted.items():
             asked = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
             topics.setdefault(partition.topic, []).append(asked)
-        patience_ms = min((deadline - cluster.now()) * 1000, cluster.config.request_timeout_ms)
         return DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=name, partitions=asked) for name, asked in topics.items()],
-            timeout_ms=max(int(patience_ms * PATIENCE_SHARE), 0),
+            timeout_ms=cluster.patience_ms(deadline),
         )
 
     return await ask_leaders(cluster, before, Question(request, _low_watermarks), deadline)

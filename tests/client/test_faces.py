@@ -18,6 +18,7 @@ from strandline.client.sync import Admin as BlockingAdmin
 from strandline.client.sync import Consumer, Producer
 from strandline.client.tasks import Tasks
 from strandline.protocol.apis import Api
+from strandline.protocol.errors import ErrorCode, RequestTimedOut
 from strandline.protocol.messages import topics
 from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -148,6 +149,58 @@ def test_a_creation_whose_answer_was_lost_counts(run: Any) -> None:
 
             double.hook = hook
             await admin.create_topic("t")
+
+    run(story())
+
+
+@pytest.mark.parametrize("patience_ms", [200, 1000])
+def test_what_takes_too_long_at_the_controller_is_not_taken_for_a_broken_network(
+    run: Any, patience_ms: int
+) -> None:
+    """A broker is dead for good, so a deletion cannot end; the controller says so when its time is over."""
+
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers, request_timeout_ms=400) as admin:
+            await admin.create_topic("t")
+            given: list[int] = []
+
+            async def hook(broker: Any, api: int, request: Any) -> Any:
+                if api != Api.DELETE_TOPICS:
+                    return None
+                given.append(request.timeout_ms)
+                await asyncio.sleep(request.timeout_ms / 1000)
+                code, why = ErrorCode.REQUEST_TIMED_OUT, "begun, but not finished in time"
+                told = topics.DeletableTopicResult(name="t", error_code=code, error_message=why)
+                return topics.DeleteTopicsResponse(responses=[told])
+
+            double.hook = hook
+            with pytest.raises(RequestTimedOut, match="begun, but not finished in time"):
+                await admin.delete_topics(["t"], timeout_ms=patience_ms)
+            assert given[0] < min(patience_ms, 400), "the answer must be here before we stop waiting for it"
+            assert given == sorted(given, reverse=True)
+
+    run(story())
+
+
+def test_a_last_attempt_that_is_cut_short_does_not_hide_what_the_controller_said(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            calls = 0
+
+            async def hook(broker: Any, api: int, request: Any) -> Any:
+                nonlocal calls
+                calls += api == Api.CREATE_TOPICS
+                if api != Api.CREATE_TOPICS:
+                    return None
+                if calls > 1:
+                    return SWALLOW
+                told = topics.CreatableTopicResult(name="t", error_code=ErrorCode.REQUEST_TIMED_OUT)
+                return topics.CreateTopicsResponse(topics=[told])
+
+            double.hook = hook
+            with pytest.raises(RequestTimedOut):
+                await admin.create_topics(["t"], timeout_ms=400)
+            assert calls > 1
 
     run(story())
 

@@ -1,0 +1,81 @@
+"""What a consumer's fetcher makes of answers that come late."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from strandline.client.config import ConsumerConfig, configure
+from strandline.client.fetcher import Fetcher
+from strandline.client.positions import Place
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchEpochEndOffset,
+    FetchResponse,
+    PartitionData,
+)
+from strandline.protocol.records import BatchBuilder
+
+T0 = TopicPartition("t", 0)
+
+
+class Leader:
+    """A connection that keeps what it is asked."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+
+    def submit(self, request: object, deadline: float) -> "asyncio.Future[FetchResponse]":
+        return self.answer
+
+    async def says(self, data: PartitionData) -> None:
+        topic = FetchableTopicResponse(topic="t", partitions=[data])
+        self.answer.set_result(FetchResponse(responses=[topic]))
+        await asyncio.sleep(0)
+
+
+def records(first: int, count: int) -> bytes:
+    builder = BatchBuilder()
+    for _ in range(count):
+        builder.append(0, None, b"x")
+    batch = bytearray(builder.build())
+    batch[:8] = first.to_bytes(8, "big")
+    return bytes(batch)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        PartitionData(partition_index=0, high_watermark=6, records=records(5, 1)),
+        PartitionData(partition_index=0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=-1),
+        PartitionData(
+            partition_index=0,
+            high_watermark=6,
+            diverging_epoch=FetchEpochEndOffset(epoch=0, end_offset=4),
+        ),
+    ],
+    ids=["records", "out-of-range", "parting"],
+)
+def test_what_an_old_leader_says_late_is_dropped(run: Any, late: PartitionData) -> None:
+    """It was asked before leadership moved; the new leader has been asked, and has answered, since."""
+
+    async def story() -> None:
+        view = SimpleNamespace(epoch=lambda partition: 0)
+        cluster: Any = SimpleNamespace(now=lambda: 0.0, view=view)
+        fetcher = Fetcher(cluster, configure(ConsumerConfig, "h:1", {}))
+        place = Place(T0)
+        place.seek(5)
+        fetcher.places = {T0: place}
+        old, new = Leader(), Leader()
+        for node, leader in ((1, old), (2, new)):
+            connection: Any = leader
+            fetcher._ask(node, connection, [place], False)
+        await new.says(PartitionData(partition_index=0, high_watermark=8, records=records(5, 3)))
+        await old.says(late)
+        assert (place.position, place.fetch_at, place.high_watermark, len(place.chunks)) == (5, 8, 8, 1)
+        assert fetcher.trouble is None
+
+    run(story())
