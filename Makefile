@@ -27,7 +27,7 @@ test: setup
 	$(BIN)/python -m pytest -ra --no-header tests
 
 storage-long: setup
-	$(BIN)/python -m pytest -ra --no-header -m long tests/storage
+	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/storage
 
 faults: setup
 	$(BIN)/python -m pytest -ra --no-header -m faults tests/faults

@@ -80,8 +80,7 @@ class ColdReads:
         cold.settle()
         if cold.error is not None and partition.offline is None and not partition.log.closed:
             partition.disk_failed(cold.error)
-        for fetch in partition.parked:
-            partition.host.woken[fetch] = None
+        partition.stir()
         self._wake()
 
     async def stop(self) -> None:

@@ -103,7 +103,8 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
         2000,
         ge=1,
         kafka="max.request.partition.size.limit",
-        help="The most partitions in one answer that lists partitions. No effect yet.",
+        help="The most partitions in one answer to DescribeTopicPartitions, an API that is not served here: "
+        "without effect.",
     )
     auto_create_topics_enable: bool = option(
         True,

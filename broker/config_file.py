@@ -59,12 +59,7 @@ NO_EFFECT = frozenset(
         "zookeeper.max.in.flight.requests", "zookeeper.sync.time.ms",
     )
 )  # fmt: skip
-NO_EFFECT_YET = frozenset(
-    (
-        "auto.leader.rebalance.enable", "leader.imbalance.check.interval.seconds",
-        "leader.imbalance.per.broker.percentage", "max.request.partition.size.limit",
-    )
-)  # fmt: skip
+OPTIONS_WITHOUT_EFFECT = frozenset(("max.request.partition.size.limit",))  # told as they are, like Kafka's
 NO_EFFECT_PREFIXES = ("quota.", "remote.log.", "group.coordinator.")
 NOT_SERVED = {
     # what must not be taken lightly: the user would believe to be protected, or to run in another mode
@@ -201,7 +196,7 @@ def read(setting: Setting, warnings: list[str]) -> dict[str, Any]:
             text = str(int(text) * factor) if int(text) >= 0 else "-1"
     place = OPTIONS.get(name)
     if place is not None:
-        if name in NO_EFFECT_YET:
+        if name in OPTIONS_WITHOUT_EFFECT:
             warnings.append(f"{name} ({source}) has no effect here")
         return {name: parse(place.option, text, f"{setting.name} = {setting.text!r} ({source})")}
     for prefix, why in NOT_SERVED.items():

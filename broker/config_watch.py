@@ -102,12 +102,11 @@ class ConfigWatch:
                 await self._remove_old()
             except RegistryError as error:
                 log.info("config_look_failed", reason=repr(error))
-                self._watches.forget()  # nobody knows whether it was set; two of them do no harm
                 self._due.set()
                 await asyncio.sleep(RETRY_S)
 
     async def _look(self) -> None:
-        names = await self._registry.children(d.CONFIG_CHANGES, self._watches(d.CONFIG_CHANGES))
+        names = await self._watches.arm(d.CONFIG_CHANGES, self._registry.children)
         for name in self._seen.keys() - set(names):
             del self._seen[name]
         for name in sorted(names):

@@ -17,6 +17,7 @@ from .metrics import Metrics
 
 if TYPE_CHECKING:
     from ..controller.service import Controller
+    from .cleaning import Cleaning
     from .forward import Forwarder
     from .groups.coordinator import GroupCoordinator
     from .producer_ids import ProducerIds
@@ -38,6 +39,7 @@ class Broker:
     controller: "Controller"
     forwarder: "Forwarder"
     producer_ids: "ProducerIds"
+    cleaning: "Cleaning"
     wake: Callable[[], None]
     """Asks for the end of the turn: `replicas.sweep()`, then all answered heads leave. Cheap, idempotent."""
     refresh: Callable[[], Awaitable[None]]

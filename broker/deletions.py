@@ -80,6 +80,7 @@ class Deletions:
         """The start of the log has been moved: write it down, tell the followers, and let `wait` wait."""
         self._fresh.append(wait)
         leader = wait.partition.leading
+        wait.partition.stir()
         for follower in leader.replicas if leader is not None else ():
             self._parked.supersede(follower)
         if not self._writing:

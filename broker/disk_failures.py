@@ -17,6 +17,7 @@ from ..controller import znodes
 from ..controller.registry import Registry, RegistryError
 from ..protocol.kinds import BrokerId, TopicPartition
 from ..storage.disk import DiskError, DiskFailed, DiskFull, LogDamaged
+from ..storage.fresh import ReplicaMissing
 from ..storage.incarnation import Incarnations
 from ..storage.logs import Logs
 from .partition import Partition
@@ -47,6 +48,7 @@ class DiskFailures:
         self._tasks = Tasks("disk-failures", fail)
         self._untold = False
         self._telling = False
+        self._missed: set[TopicPartition] = set()
         self.room = Room(logs, lambda: self.replicas, self._tasks, self.tell_controller, self.failed)
 
     async def stop(self) -> None:
@@ -57,7 +59,9 @@ class DiskFailures:
 
     def happened(self, partition: Partition | None, error: DiskError) -> None:
         """Hook of `replicas`: a file call has failed, of this replica or of none that is hosted."""
-        if partition is None:
+        if isinstance(error, ReplicaMissing):
+            self._miss(error)
+        elif partition is None:
             self.failed(error)
         elif isinstance(error, LogDamaged):  # one replica is in doubt, not all that the directory holds
             log.error("log_damaged", partition=str(partition.tp), reason=str(error))
@@ -81,6 +85,14 @@ class DiskFailures:
             self._lose(directory, error)
         elif isinstance(error, DiskFull) and not error.path.endswith(CHECKPOINT):
             self.room.ran_out(directory, error)  # a checkpoint can wait: the old one costs time at most
+
+    def _miss(self, error: ReplicaMissing) -> None:
+        """Said once: the controller may ask again and again while nobody else can lead."""
+        if error.partition not in self._missed:
+            self._missed.add(error.partition)
+            log.error("replica_missing", partition=str(error.partition), reason=str(error))
+            self._incarnations.mark_doubt(error.partition)
+            self._tasks.spawn(self._doubt(error.partition), "note")
 
     async def _doubt(self, partition: TopicPartition) -> None:
         """Written down first, then told: the next start must know it whatever becomes of this one."""

@@ -5,7 +5,7 @@ that is where committed reads end, too). The watermark is looked at once per par
 Left to others: the message around it (handlers/fetch.py), the wait (parked_fetch.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from .partition import Partition
 
 READ_COMMITTED = 1
 UNKNOWN = -1
+NO_SESSION = 0
 COLD_TRIES = 3  # then what has been brought and was thrown out again is waited for
 
 
@@ -50,6 +51,33 @@ class Wanted:
         self.parting: tuple[int, int] | None = None
         self.cold_tries = 0
 
+    def look_up(self, name: str | None, get: Callable[[TopicPartition], Partition]) -> None:
+        """Find the replica of a topic by the name that its id has; None: no such topic is known."""
+        self.error, self.partition, self.cold_tries = ErrorCode.NONE, None, 0
+        self.topic = name or ""
+        if name is None:
+            self.error = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            self.find(get)
+
+    def acknowledge(self, fetcher: Fetcher) -> None:
+        """A follower holds all before the offset that it asks for."""
+        partition, asked = self.partition, self.asked
+        if partition is None:
+            return
+        self.error, self.parting = ErrorCode.NONE, None
+        try:
+            self.parting = partition.follower_fetched(
+                fetcher.replica,
+                fetcher.incarnation,
+                asked.fetch_offset,
+                asked.last_fetched_epoch,
+                asked.current_leader_epoch,
+                asked.log_start_offset,
+            )
+        except ApiError as error:
+            self.error = error.code
+
     def find(self, get: Callable[[TopicPartition], Partition]) -> None:
         """Look up the replica that is here; one of an earlier topic of that name will not do."""
         try:
@@ -63,6 +91,9 @@ class Wanted:
             self.error = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
+Found = tuple[list[Wanted], list[PartitionData]]  # which partitions, and what of each
+
+
 class Reading:
     """The partitions of one fetch, and its limits. `nbytes`, `is_cold` and `must_be_told` are of the last
     `read`.
@@ -72,9 +103,7 @@ class Reading:
         "_aborted", "_bytes_max", "_to_end", "fetcher", "is_cold", "must_be_told", "nbytes", "wanted",
     )  # fmt: skip
 
-    def __init__(
-        self, fetcher: Fetcher, wanted: Sequence[Wanted], bytes_max: int, isolation_level: int
-    ) -> None:
+    def __init__(self, fetcher: Fetcher, wanted: list[Wanted], bytes_max: int, isolation_level: int) -> None:
         self.fetcher = fetcher
         self.wanted = wanted
         self.nbytes = 0
@@ -86,22 +115,22 @@ class Reading:
 
     def acknowledge(self) -> None:
         """A follower holds all before the offsets that it asks for. Once per request, before it is read."""
-        fetcher = self.fetcher
         for item in self.wanted:
-            partition, asked = item.partition, item.asked
-            if partition is None:
-                continue
-            try:
-                item.parting = partition.follower_fetched(
-                    fetcher.replica,
-                    fetcher.incarnation,
-                    asked.fetch_offset,
-                    asked.last_fetched_epoch,
-                    asked.current_leader_epoch,
-                    asked.log_start_offset,
-                )
-            except ApiError as error:
-                item.error = error.code
+            item.acknowledge(self.fetcher)
+
+    @property
+    def parks_at(self) -> list[Partition]:
+        """Where it waits for news."""
+        return [item.partition for item in self.wanted if item.partition is not None]
+
+    @property
+    def session_id(self) -> int:
+        """Of the session that it belongs to; 0 for none."""
+        return NO_SESSION
+
+    def told(self, found: list[PartitionData]) -> Found:
+        """What is answered, of what the last `read` has found."""
+        return self.wanted, found
 
     def read(self) -> list[PartitionData]:
         """One result for each partition; at least one whole batch, however large, if there is any at all."""

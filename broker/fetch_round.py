@@ -6,17 +6,20 @@ Left to others: connections, delays and rounds (fetchers.py), the rules (replica
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 from uuid import UUID
 
 import structlog
 
+from ..protocol.errors import ErrorCode
 from ..protocol.kinds import NO_EPOCH, Epoch, Offset, TopicPartition
 from ..protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     PartitionData,
     ReplicaState,
 )
@@ -39,9 +42,17 @@ log = structlog.get_logger(__name__)
 
 FETCH_VERSION = 17
 EPOCH_VERSION = 4
-NO_SESSION_EPOCH = -1  # each fetch names all its partitions
+NO_SESSION, NO_SESSION_EPOCH, FIRST_EPOCH = 0, -1, 0
+EPOCH_MAX = (1 << 31) - 1
+NAMED_MAX = 1000  # partitions in one request: neither side stands still for long
+PART = 50  # partitions of an answer in one breath: each may write two files
+LOST = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 
 Failed = dict[Partition, str]
+
+
+class SessionLost(Exception):
+    """The leader has another session, or none: it must be told all again."""
 
 
 class EpochRound:
@@ -100,67 +111,168 @@ def _take_epoch_end(
         partition.disk_failed(error)
 
 
-class FetchRound:
-    """Fetch for all followers whose history is known to be the leader's."""
+Key = tuple[UUID, int]
 
-    def __init__(self, host: Host, config: ReplicationConfig, partitions: Iterable[Partition]) -> None:
+
+class Asked(NamedTuple):
+    """What is fetched of one partition, as the leader knows it."""
+
+    partition: Partition
+    follower: Follower
+    question: AskRecords
+    log_start: int
+
+
+class FetchSession:
+    """What one leader knows of our fetches (KIP-227): a fetch names only what is not so any more.
+
+    A leader that keeps no session, of an earlier version, is told all each time.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[Key, Asked] = {}
+        self.forgotten: dict[Key, None] = {}  # to be named no more: the next request says so
+        self.is_refused = False
+        self.id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self._keys: dict[Partition, Key] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """The leader knows what we named before."""
+        return self.id != NO_SESSION
+
+    def ask(self, partition: Partition) -> Key | None:
+        """Bring what is known up to date; the partition's key, if the leader must hear of it."""
+        asked = _asked(partition)
+        if asked is None or partition.log.topic_id is None:
+            self.forget(partition)
+            return None
+        key = (partition.log.topic_id, partition.tp.partition)
+        if self.known.get(key) == asked:
+            return None
+        self.known[key], self._keys[partition] = asked, key
+        self.forgotten.pop(key, None)
+        return key
+
+    def forget(self, partition: Partition) -> None:
+        """Nothing is asked of this partition for now."""
+        key = self._keys.pop(partition, None)
+        if key is not None and self.known[key].partition is partition:
+            del self.known[key]
+            self.forgotten[key] = None
+
+    def identity(self) -> tuple[int, int]:
+        """Id and epoch of the next request."""
+        if self.is_refused:
+            return NO_SESSION, NO_SESSION_EPOCH
+        return self.id, self._epoch
+
+    def answered(self, session_id: int) -> None:
+        """The leader has taken the last request."""
+        self.is_refused = session_id == NO_SESSION
+        self.id = session_id
+        self._epoch = FIRST_EPOCH if self.is_refused else self._epoch % EPOCH_MAX + 1
+
+
+class FetchRound:
+    """Fetch for all followers whose history is known to be the leader's.
+
+    `partitions` are those of which something may have changed since the last round of this session, `silent`
+    those that must wait or are gone. What is too much for one request is `left`.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        config: ReplicationConfig,
+        partitions: Iterable[Partition],
+        session: FetchSession | None = None,
+        silent: Iterable[Partition] = (),
+    ) -> None:
         self._host = host
         self._config = config
-        self._asked: dict[tuple[UUID, int], tuple[Partition, Follower, AskRecords]] = {}
+        self._session = session or FetchSession()
+        for partition in silent:
+            self._session.forget(partition)
+        self._named: dict[Key, None] = {}
+        self.left: list[Partition] = []
         for partition in partitions:
-            follower = partition.following
-            question = follower.question() if follower is not None else None
-            topic_id = partition.log.topic_id
-            if follower is not None and topic_id is not None and isinstance(question, AskRecords):
-                self._asked[topic_id, partition.tp.partition] = (partition, follower, question)
+            if len(self._named) >= NAMED_MAX and not self._session.is_refused:
+                self.left.append(partition)
+            elif (key := self._session.ask(partition)) is not None:
+                self._named[key] = None
 
     def __bool__(self) -> bool:
-        return bool(self._asked)
+        return bool(self._session.known)
 
     def request(self) -> FetchRequest:
-        """One request for all of them."""
-        config = self._config
+        """What has changed, or all if the leader knows nothing."""
+        config, session = self._config, self._session
         topics: defaultdict[UUID, list[FetchPartition]] = defaultdict(list)
-        for (topic_id, index), (partition, _, question) in self._asked.items():
+        gone: defaultdict[UUID, list[int]] = defaultdict(list)
+        for topic_id, index in self._named if session.is_open else session.known:
+            asked = session.known[topic_id, index]
             topics[topic_id].append(
                 FetchPartition(
                     partition=index,
-                    current_leader_epoch=question.leader_epoch,
-                    fetch_offset=question.offset,
-                    last_fetched_epoch=question.last_epoch,
-                    log_start_offset=partition.log.start_offset,
+                    current_leader_epoch=asked.question.leader_epoch,
+                    fetch_offset=asked.question.offset,
+                    last_fetched_epoch=asked.question.last_epoch,
+                    log_start_offset=asked.log_start,
                     partition_max_bytes=config.fetch_max_bytes,
                 )
             )
+        for topic_id, index in session.forgotten if session.is_open else ():
+            gone[topic_id].append(index)
+        session.forgotten.clear()
+        session_id, epoch = session.identity()
         return FetchRequest(
             replica_state=_identity(self._host),
-            max_wait_ms=config.fetch_wait_max_ms,
+            max_wait_ms=0 if self.left else config.fetch_wait_max_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_response_max_bytes,
-            session_id=0,
-            session_epoch=NO_SESSION_EPOCH,
+            session_id=session_id,
+            session_epoch=epoch,
             topics=[FetchTopic(topic_id=topic_id, partitions=asked) for topic_id, asked in topics.items()],
+            forgotten_topics_data=[ForgottenTopic(topic_id=id, partitions=each) for id, each in gone.items()],
         )
 
-    def take(self, response: FetchResponse) -> Failed:
-        """Write what came; names the partitions to be asked for again later."""
+    def take(self, response: FetchResponse) -> Iterator[tuple[list[Partition], Failed]]:
+        """Write what came, `PART` partitions with each step: those that were told of, and of these those that
+        are to be asked for again later. Between two steps others may run.
+
+        Raises `SessionLost` if the leader does not know what we named before.
+        """
+        if response.error_code in LOST:
+            raise SessionLost(f"error {response.error_code}")
         if response.error_code:
-            return {partition: f"error {response.error_code}" for partition, _, _ in self._asked.values()}
+            all_of_them = [asked.partition for asked in self._session.known.values()]
+            yield all_of_them, dict.fromkeys(all_of_them, f"error {response.error_code}")
+            return
+        self._session.answered(response.session_id)
+        told: list[Partition] = []
         failed: Failed = {}
         for topic in response.responses:
             for data in topic.partitions:
-                asked = self._asked.get((topic.topic_id, data.partition_index))
-                if asked is None or asked[0].following is not asked[1]:
+                if len(told) >= PART:
+                    yield told, failed
+                    told, failed = [], {}
+                asked = self._session.known.get((topic.topic_id, data.partition_index))
+                if asked is None:
                     continue
-                partition = asked[0]
+                partition, follower, question, _ = asked
+                told.append(partition)
+                if partition.following is not follower:
+                    continue
                 try:
-                    self._take(*asked, data, failed)
+                    self._take(partition, follower, question, data, failed)
                 except (CorruptBatch, OffsetGap) as error:
                     failed[partition] = str(error)
                 except DiskError as error:
                     partition.disk_failed(error)
                     failed[partition] = str(error)
-        return failed
+        yield told, failed
 
     def _take(
         self,
@@ -200,18 +312,30 @@ class FetchRound:
     ) -> None:
         reaction = follower.refused(question, data.error_code)
         if reaction is Reaction.OUT_OF_RANGE:
-            partition.obey(follower.out_of_range(question, Offset(data.log_start_offset)))
+            effects = follower.out_of_range(question, Offset(data.log_start_offset))
+            partition.obey(effects, self._host.cuts)
         if reaction is not Reaction.WAIT:
             failed[partition] = f"error {data.error_code}"
 
 
-def nudge(host: Host) -> FetchRequest:
-    """A fetch of nothing: the leader answers the one that it holds back, and then this one."""
+def _asked(partition: Partition) -> Asked | None:
+    follower = partition.following
+    question = follower.question() if follower is not None else None
+    if follower is None or not isinstance(question, AskRecords):
+        return None
+    return Asked(partition, follower, question, partition.log.start_offset)
+
+
+def nudge(host: Host, session_id: int = NO_SESSION) -> FetchRequest:
+    """A fetch of nothing: the leader answers the one that it holds back, and then this one.
+
+    With the id of a session it ends that.
+    """
     return FetchRequest(
         replica_state=_identity(host),
         max_wait_ms=0,
         min_bytes=0,
-        session_id=0,
+        session_id=session_id,
         session_epoch=NO_SESSION_EPOCH,
         topics=[],
     )

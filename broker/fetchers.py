@@ -1,14 +1,17 @@
 """Followers' side: one task and one connection per leader, which fetch for all our followers of it.
 
-Each round asks where histories part, for those that must cut first, and then fetches for all others; the
-next round begins when the answers of this one have been written (and flushed, with log.flush.before.ack),
-for a fetch from x says "I hold everything before x". A partition that comes while a fetch is parked at the
-leader does not wait for it: an empty fetch (a nudge) makes the leader answer at once.
+Each round asks where histories part, for those that must cut first, and then fetches for all others. Only
+partitions of which something may have changed are looked at, and others in turn; the leader keeps what it
+was told in a session. The next round begins when the answers of this one have been written (and flushed, with
+log.flush.before.ack), for a fetch from x says "I hold everything before x". A partition that comes while a
+fetch is parked at the leader does not wait for it: an empty fetch (a nudge) makes the leader answer at once.
 Left to others: what an answer means (replication/follower.py), one round's messages (fetch_round.py).
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
 
 import structlog
 
@@ -19,8 +22,18 @@ from ..protocol.kinds import BrokerId
 from ..protocol.messages.fetch import FetchResponse
 from ..protocol.messages.offsets import OffsetForLeaderEpochResponse
 from .config_sections import ReplicationConfig
-from .cutting import carry_out
-from .fetch_round import EPOCH_VERSION, FETCH_VERSION, EpochRound, Failed, FetchRound, nudge
+from .cutting import Cutting, carry_out
+from .fetch_round import (
+    EPOCH_VERSION,
+    FETCH_VERSION,
+    PART,
+    EpochRound,
+    Failed,
+    FetchRound,
+    FetchSession,
+    SessionLost,
+    nudge,
+)
 from .flushing import Flushing
 from .host import Host
 from .partition import Partition
@@ -31,6 +44,8 @@ VERSIONS: dict[int, int] = {Api.FETCH: FETCH_VERSION, Api.OFFSET_FOR_LEADER_EPOC
 FIRST_RETRY_SECONDS = 0.02  # a leader is often told of its role a moment after its followers
 CONNECT_SECONDS_MAX = 3.0
 IDLE_SECONDS = 10.0  # all partitions wait for the controller
+GOODBYE_SECONDS_MAX = 1.0
+LOOK_ROUND_SECONDS, LOOKED_AT = 0.25, 250  # so often so many more are compared with what the leader knows
 
 
 class Backoff:
@@ -64,15 +79,22 @@ class LeaderFetcher:
         self._connection: Connection | None = None
         self._backoff = Backoff(config.fetch_backoff_ms / 1000)
         self._delays: dict[Partition, tuple[float, Backoff]] = {}  # partitions that wait after an error
+        self._session = FetchSession()
+        self._touched: dict[Partition, None] = {}  # since the last fetch, those that may have changed
+        self._look_round_at = 0.0
+        self._rest_of_round: Iterator[Partition] = iter(())
         self._news = asyncio.Event()
+        self._hope = asyncio.Event()  # a leader that could not be reached may be there now
         self._nudge: asyncio.Future[FetchResponse] | None = None
         self._parked = False  # a fetch is at the leader and may be held back there
 
     def add(self, partition: Partition) -> None:
         """Fetch for `partition` too, at once."""
         self.partitions[partition] = None
+        self._touched[partition] = None
         self._delays.pop(partition, None)
         self._news.set()
+        self._hope.set()
         connection = self._connection
         if self._parked and self._nudge is None and connection is not None and not connection.is_lost:
             self._nudge = connection.submit(nudge(self._host), deadline=self._deadline())
@@ -81,13 +103,16 @@ class LeaderFetcher:
         """No longer fetch for `partition`; an answer on its way is dropped by its rules."""
         if partition in self.partitions:
             del self.partitions[partition]
+            self._touched[partition] = None
             self._delays.pop(partition, None)
-            self._news.set()
+            if not self.partitions:
+                self._news.set()
+                self._hope.set()
 
     def moved(self) -> None:
         """The leader has another address now."""
         self._backoff.succeeded()
-        self._news.set()
+        self._hope.set()
         if self._connection is not None:
             self._connection.give_up("the leader has another address")
 
@@ -98,14 +123,19 @@ class LeaderFetcher:
                 try:
                     await self._round(await self._connected())
                     self._backoff.succeeded()
+                except SessionLost as lost:
+                    self._begin_anew()
+                    log.info("fetch_session_lost", leader=self.leader, reason=str(lost))
                 except (OSError, TimeoutError) as error:
                     await self._disconnect()
                     wait = self._backoff.failed()
                     log.info("leader_unreachable", leader=self.leader, reason=str(error), retry_in=wait)
-                    self._news.clear()
-                    await self._pause(wait)
+                    self._hope.clear()
+                    await asyncio.sleep(FIRST_RETRY_SECONDS)  # thousands of partitions may come one by one
+                    await _wait_for(self._hope, wait - FIRST_RETRY_SECONDS)
         finally:
             self._fetchers.ended(self)
+            await self._end_session()
             await self._disconnect()
 
     def _deadline(self) -> float:
@@ -129,48 +159,88 @@ class LeaderFetcher:
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         self._nudge = None
+        self._begin_anew()
         if connection is not None:
             await connection.close()
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not longer than until there is news."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
+    async def _end_session(self) -> None:
+        """Nothing is followed any more: the leader need not keep what we fetched."""
+        connection, deadline = self._connection, self._host.loop.time() + GOODBYE_SECONDS_MAX
+        if connection is None or connection.is_lost or not self._session.is_open:
             return
+        with suppress(OSError, TimeoutError):
+            await connection.request(nudge(self._host, self._session.id), deadline=deadline)
+
+    def _begin_anew(self) -> None:
+        """The leader knows nothing of our fetches."""
+        self._session = FetchSession()
+        self._touched = dict.fromkeys(self.partitions)
+
+    def _look_round(self, now: float) -> tuple[list[Partition], list[Partition]]:
+        """Partitions that may have something else to ask than before, and those that must not ask.
+
+        Some changes come without a word, as a log start that retention has moved: all have their turn.
+        """
+        if now >= self._look_round_at:
+            self._look_round_at = now + LOOK_ROUND_SECONDS
+            some = list(islice(self._rest_of_round, LOOKED_AT))
+            if len(some) < LOOKED_AT:
+                self._rest_of_round = iter(tuple(self.partitions))
+            self._touched.update((p, None) for p in some if p in self.partitions)
+        delays = self._delays
+        self._touched.update((p, None) for p, (at, _) in delays.items() if at <= now)
+        ready: list[Partition] = []
+        silent: list[Partition] = []
+        for partition in self._touched:
+            waits = partition in delays and delays[partition][0] > now
+            (silent if waits or partition not in self.partitions else ready).append(partition)
+        return ready, silent
 
     async def _round(self, connection: Connection) -> None:
         self._news.clear()
         now = self._host.loop.time()
-        ready = [p for p in self.partitions if p not in self._delays or self._delays[p][0] <= now]
+        ready, silent = self._look_round(now)
         cutting = EpochRound(self._host, ready)
         if cutting:
             answer: OffsetForLeaderEpochResponse = await connection.request(
                 cutting.request(), deadline=self._deadline()
             )
-            self._judge(ready, await self._cut(cutting.take(answer)))
+            failed = cutting.take(answer)
+            self._judge(ready, await _cut(failed, self._cuts()))
             return  # others may have come meanwhile: they fetch in the same request
         if await self._flush(ready):
             return  # what was followed may have changed meanwhile
-        fetching = FetchRound(self._host, self._config, ready)
+        fetching = FetchRound(self._host, self._config, ready, self._session, silent)
+        self._touched = dict.fromkeys(fetching.left)
         if not fetching:
-            await self._pause(self._next_delay(now))
+            await _wait_for(self._news, self._next_delay(now))
             return
         self._parked = True
         try:
             fetched: FetchResponse = await connection.request(fetching.request(), deadline=self._deadline())
         finally:
             self._parked = False
-        self._judge(ready, await self._cut(fetching.take(fetched)))
+        await self._take(fetching, fetched, ready)
         if self._nudge is not None:
             nudged, self._nudge = self._nudge, None
             await nudged
 
-    async def _cut(self, failed: Failed) -> Failed:
-        """Make the cuts that the answer just taken asks for; what fails is added."""
+    async def _take(self, fetching: FetchRound, fetched: FetchResponse, ready: list[Partition]) -> None:
+        """Write what came, little by little if it is of many partitions; make the cuts that it asks for."""
+        asked, failed, cuts = list(ready), Failed(), list[Cutting]()
+        for told, trouble in fetching.take(fetched):
+            self._touched.update(dict.fromkeys(told))
+            asked += told
+            failed.update(trouble)
+            cuts += self._cuts()
+            if len(told) >= PART:
+                await asyncio.sleep(0)
+        self._judge(asked, await _cut(failed, cuts))
+
+    def _cuts(self) -> list[Cutting]:
+        """Those that what was just taken asks for."""
         cuts, self._host.cuts = self._host.cuts, []
-        return {**failed, **await carry_out(cuts)} if cuts else failed
+        return cuts
 
     def _judge(self, asked: Iterable[Partition], failed: dict[Partition, str]) -> None:
         """Partitions that failed wait a little, longer each time; all others have no delay any more."""
@@ -202,6 +272,20 @@ class LeaderFetcher:
         if due:
             await self._fetchers.flushing.until_flushed(due)
         return bool(due)
+
+
+async def _cut(failed: Failed, cuts: list[Cutting]) -> Failed:
+    """Make cuts; what fails is added."""
+    return {**failed, **await carry_out(cuts)} if cuts else failed
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Not longer than this."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
 
 
 def _by_reason(failed: Failed) -> dict[str, list[Partition]]:

@@ -4,7 +4,7 @@ Left to others: the replica itself (partition.py), who fills this in (replicas.p
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -19,7 +19,7 @@ from .recorder import Recorder
 from .waiting import Deadlines
 
 if TYPE_CHECKING:
-    from .cutting import Cut
+    from .cutting import Cutting
     from .partition import Partition
 
 
@@ -32,12 +32,16 @@ class Role(Enum):
     OFFLINE = "offline"  # its disk has failed, or it has seen what cannot be
 
 
-class Parked(Protocol):
+class Woken(Protocol):
     """A fetch that found nothing; it is looked at again when one of its partitions has news."""
 
-    @property
-    def is_replica(self) -> bool: ...
     def look_again(self) -> None: ...
+
+
+class Parked(Protocol):
+    """What stands at a partition for such a fetch: the log has grown, or the watermark has risen."""
+
+    def news(self, grown: bool, risen: bool) -> None: ...
 
 
 PerformForLeader: TypeAlias = Callable[["Partition", Leader, Effects], None]
@@ -67,7 +71,8 @@ class Host:
     recorder: Recorder
     keeps_aside: bool = True  # what a cut takes away
     truncated_below_watermark: int = 0
-    cuts: list["Cut"] = field(default_factory=list)  # of the answer that is being taken
+    lower: Callable[[Mapping[TopicPartition, int]], None] = lambda ends: None  # Logs.lower
+    cuts: list["Cutting"] = field(default_factory=list)  # of the answer that is being taken
     fenced: bool = False  # leader.fence.on.zk.loss, and the session must be taken as ended
     dirty: list["Partition"] = field(default_factory=list)
-    woken: dict[Parked, None] = field(default_factory=dict)
+    woken: dict[Woken, None] = field(default_factory=dict)

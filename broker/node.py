@@ -202,6 +202,12 @@ class Node:
         )
         replicas.on_leading.append(groups.on_leading)
         replicas.on_resigned.append(groups.on_resigned)
+        controller = Controller(
+            controller_config(self.live), registry, self._clock, self._random.randbytes, self.fail,
+            Chronicle(recorder.series),
+        )  # fmt: skip
+        cleaners = self._cleaners(self.fail) if self._cleaners else ThreadCleaners(self._disk)
+        self.cleaning = Cleaning(logs, replicas, self._clock, cleaners, self._random.randbytes, self.fail)
         self.broker = Broker(
             live=self.live,
             clock=self._clock,
@@ -211,24 +217,16 @@ class Node:
             metrics=metrics,
             replicas=replicas,
             groups=groups,
-            controller=Controller(
-                controller_config(self.live),
-                registry,
-                self._clock,
-                self._random.randbytes,
-                self.fail,
-                Chronicle(recorder.series),
-            ),
+            controller=controller,
             forwarder=forwarder,
             producer_ids=ProducerIds(registry, config.id),
+            cleaning=self.cleaning,
             wake=self._server.wake,
             refresh=self._watch.refresh,
             fail=self.fail,
         )
         forwarder.broker = self.broker
         upkeep = Upkeep(logs, replicas, self._clock, self.fail)
-        cleaners = self._cleaners(self.fail) if self._cleaners else ThreadCleaners(self._disk)
-        self.cleaning = Cleaning(logs, replicas, self._clock, cleaners, self._random.randbytes, self.fail)
         replicas.start()
         parts.push_async_callback(replicas.stop)
         groups.start()
@@ -275,10 +273,12 @@ class Node:
             self._server.wake,
             is_known=self._is_known,
             is_elsewhere=self._is_elsewhere,
+            vouches=self._registration.vouches,
             recorder=recorder,
             on_failure=self.fail,
             on_disk_failed=failures.happened,
         )
+        failures.room.begin()
         return failures.replicas
 
     def _follow_changes(self, logs: Logs, tasks: Tasks) -> None:

@@ -56,10 +56,14 @@ class ParkedFetch(Waiting):
         if not host.deadlines.add(self, deadline):
             return False
         self._host = host
-        for item in self._reading.wanted:
-            if item.partition is not None:
-                item.partition.park(self)
+        for partition in self._reading.parks_at:
+            partition.park(self)
         return True
+
+    def news(self, grown: bool, risen: bool) -> None:
+        """A follower waits for the log to grow, a consumer for the watermark to rise."""
+        if self._host is not None and (grown if self.is_replica else risen):
+            self._host.woken[self] = None
 
     def look_again(self) -> None:
         """One of the partitions has news."""
@@ -103,9 +107,8 @@ class ParkedFetch(Waiting):
         self._host.woken.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
-        for item in self._reading.wanted:
-            if item.partition is not None:
-                item.partition.parked.pop(self, None)
+        for partition in self._reading.parks_at:
+            partition.parked.pop(self, None)
         self._exchange.answer(self._respond(found))
 
 

@@ -29,7 +29,7 @@ from ..replication.leader import Leader, Mandate
 from ..storage.config import TopicConfig
 from ..storage.disk import DiskError, DiskFailed, LogDamaged
 from ..storage.log import Log
-from .cutting import Cut, cut_at_once
+from .cutting import Cut, Cutting, Restart, cut_at_once
 from .host import Host, Parked, Role
 from .produced import limits_at, look_inside, timeless_limits
 from .waiting import AckQueue
@@ -276,8 +276,7 @@ class Partition:
         self._seen_end, self._seen_watermark = end, self.high_watermark
         if grown or risen:
             for fetch in self.parked:
-                if grown if fetch.is_replica else risen:
-                    self.host.woken[fetch] = None
+                fetch.news(grown, risen)
 
     def park(self, fetch: Parked) -> None:
         """`fetch` has just been read and found too little: news from here on concern it."""
@@ -286,7 +285,12 @@ class Partition:
         self.parked[fetch] = None
         self.log.keep_tail = True  # whoever waits reads the very end
 
-    def obey(self, effects: Effects, cuts: list[Cut] | None = None) -> None:
+    def stir(self) -> None:
+        """Whoever is parked here looks again, whatever it waits for."""
+        for fetch in self.parked:
+            fetch.news(True, True)
+
+    def obey(self, effects: Effects, cuts: list[Cutting] | None = None) -> None:
         """Perform what a followership asks of the log. A cut that takes time is put into `cuts`, if given."""
         follower = self.following
         assert follower is not None, "effects of a followership that has ended"
@@ -294,15 +298,13 @@ class Partition:
             match effect:
                 case Truncate():
                     cut = Cut(self, effect)
-                    if cuts is not None and cut.must_wait:
+                    if cuts is not None and cut.takes_away:
                         cuts.append(cut)
                     else:
                         cut_at_once(cut)
-                case RestartAt(offset):
-                    self.host.recorder.note(
-                        str(self.tp), "restarted", end=self.log.end_offset, leader_begins_at=offset
-                    )
-                    self.log.restart_at(offset, self.host.clock.wall_ms())
+                case RestartAt():
+                    assert cuts is not None, "a leader's answer to a fetch is taken with others"
+                    cuts.append(Restart(self, effect))
                 case FailReplica(reason):
                     self.fail(reason)
                 case HighWatermarkMoved():
@@ -351,8 +353,7 @@ class Partition:
         self.leader_id = leader
         self.incomplete = False
         self.leader_epoch = epoch  # last: up to here an equal epoch would be applied again
-        for fetch in self.parked:
-            self.host.woken[fetch] = None
+        self.stir()
         self.mark()
 
     def stop(self, epoch: Epoch) -> None:
@@ -372,8 +373,7 @@ class Partition:
     def _give_up(self) -> None:
         self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.flush_acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        for fetch in self.parked:
-            self.host.woken[fetch] = None
+        self.stir()
         self.host.wake()
         if self._announced:
             self._announced = False

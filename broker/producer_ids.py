@@ -6,8 +6,8 @@ when a broker stops is lost. Left to others: sequences and epochs of producers (
 
 import asyncio
 
+from ..controller.producer_blocks import next_producer_ids
 from ..controller.registry import Registry, RegistryError
-from ..controller.znodes import next_producer_ids
 from ..protocol.errors import CoordinatorNotAvailable
 from ..protocol.kinds import BrokerId, ProducerId
 

@@ -9,14 +9,15 @@ Left to others: the verdict (storage/incarnation.py), the znodes (controller/zno
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 import structlog
 
 from ..controller import documents, znodes
+from ..controller.agreement import Agreement, ProfileDiffers, agree, read_agreement
 from ..controller.registry import (
     BadVersion,
     NodeExists,
@@ -27,21 +28,24 @@ from ..controller.registry import (
     SessionState,
     Unknown,
 )
-from ..protocol.kinds import Clock, Incarnation
+from ..protocol.kinds import Clock, Incarnation, TopicPartition
 from ..storage.disk import DirectoryLocked, Disk, DiskError
-from ..storage.incarnation import Incarnations, Verdict, WrongDirectory
+from ..storage.incarnation import Incarnations, WrongDirectory
 from ..storage.logs import AmbiguousDirectory, Logs, Obstructed
 from ..storage.opening import Crew, one_by_one
+from ..storage.verdict import Verdict
 from .config import BrokerConfig, Endpoint
 from .trouble import StartFailed
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 Credentials = tuple[int, bytes]
 RegistryFactory = Callable[[Credentials | None], Registry]
 RETRY_S = 0.1
 LEAVE_S_MAX = 1.0
 DISK_RETRY_S = 1.0
+AGREE_AGAIN_S = 1.0
 Judge = Callable[[documents.IncarnationDocument, frozenset[str]], Verdict]
 SESSIONS_WAITED = 2  # how long another session may hold our id, in session timeouts
 
@@ -81,11 +85,26 @@ async def connect(config: BrokerConfig, factory: RegistryFactory, incarnations: 
     except RegistryError as error:
         raise StartFailed(unreachable(config, error)) from error
     try:
-        await znodes.ensure_paths(registry)
+        await patiently(config, lambda: znodes.ensure_paths(registry))
     except RegistryError as error:
         await registry.close()
         raise StartFailed(unreachable(config, error)) from error
     return registry
+
+
+async def patiently(config: BrokerConfig, deed: Callable[[], Awaitable[T]]) -> T:
+    """The result of what may be repeated, asked for again while no answer comes, for as long as a start may
+    wait for ZooKeeper. Raises RegistryError.
+    """
+    deadline = asyncio.get_running_loop().time() + config.zookeeper.connection_timeout_ms / 1000
+    while True:
+        try:
+            return await deed()
+        except Unknown as error:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise
+            log.info("zookeeper_asked_again", reason=str(error))
+            await asyncio.sleep(RETRY_S)
 
 
 def unreachable(config: BrokerConfig, error: RegistryError) -> str:
@@ -119,11 +138,13 @@ class Registration:
         self._registry = registry
         self._clock = clock
         self._random = random
+        self._agreement: Agreement
         self._verdict: Verdict
         self._endpoints: Sequence[Endpoint] = ()
         self._turn = asyncio.Lock()
         self.on_disk_failed: Callable[[DiskError], None] = cannot_begin  # another one while the broker runs
         self._leaving = False
+        self._born = -1  # the first incarnation of this process
         self._registered_in = -1  # the session of the last registration, by its generation
 
     @property
@@ -131,12 +152,22 @@ class Registration:
         """Which start (or session) of this broker id this is."""
         return Incarnation(self._verdict.k)
 
+    def vouches(self, partition: TopicPartition, joined: int) -> bool:
+        """This start claims to hold what the replica held when it joined an ISR, in an earlier start."""
+        return self._verdict.intact_for(partition) <= joined < self._born
+
     async def identify(self) -> None:
         """Hold the directories against this broker and this cluster, whose id is made if it is the first."""
+        profile, random_bytes = self._config.semantics_profile, self._random.randbytes(16)
         try:
-            self.cluster_id = await znodes.cluster_id(self._registry, self._random.randbytes(16))
+            self._agreement = await patiently(
+                self._config, lambda: read_agreement(self._registry, random_bytes, profile)
+            )
+            if self._agreement.document.profile != profile:
+                await self._agree()
         except RegistryError as error:
             raise StartFailed(unreachable(self._config, error)) from error
+        self.cluster_id = self._agreement.document.id
         try:
             self._incarnations.identify(self._config.broker_id, self.cluster_id, self._new_id)
         except WrongDirectory as error:
@@ -181,6 +212,7 @@ class Registration:
         try:
             async with asyncio.timeout(patience_ms / 1000):
                 await self._settle(self._judge)
+                self._born = self._verdict.k
                 if not self._verdict.intact:
                     await znodes.forget_failed_dirs(self._registry, self._config.broker_id)
         except (RegistryError, TimeoutError) as error:
@@ -242,6 +274,8 @@ class Registration:
                 await asyncio.sleep(DISK_RETRY_S)
             except NodeExists:
                 await self._wait_for_the_other()
+            except znodes.CheckFailed:
+                await self._agree()
             else:
                 self._verdict = verdict
                 self._registered_in = generation
@@ -258,9 +292,30 @@ class Registration:
             verdict.intact_since_of,
             self._config.broker_rack,
             self._leaving,
+            self._config.semantics_profile,
         )
         dirs = sorted(self._incarnations.dir_ids.values())
-        await znodes.register_broker(self._registry, self._config.broker_id, registration, dirs)
+        checks = [self._agreement.unchanged]
+        await znodes.register_broker(self._registry, self._config.broker_id, registration, dirs, checks)
+
+    async def _agree(self) -> None:
+        """Wait until nobody is registered under another profile, as long as a session of the dead lasts."""
+        me, profile, loop = self._config.broker_id, self._config.semantics_profile, asyncio.get_running_loop()
+        wait_ms = self._config.zookeeper.session_timeout_ms
+        deadline = loop.time() + wait_ms / 1000
+        while True:
+            try:
+                self._agreement = await agree(self._registry, me, profile)
+                return
+            except ProfileDiffers as differs:
+                if loop.time() >= deadline:
+                    raise StartFailed(
+                        f"strandline.semantics.profile = {profile}, but {differs}, and all brokers of a "
+                        f"cluster keep to one profile: start this one under {differs.profile}, too, or stop "
+                        f"all of them and start them under {profile}"
+                    ) from differs
+                log.warning("profile_differs", of=differs.broker, profile=differs.profile, waiting_ms=wait_ms)
+                await asyncio.sleep(AGREE_AGAIN_S)
 
     async def _wait_for_the_other(self) -> None:
         me, wait_ms = self._config.broker_id, SESSIONS_WAITED * self._config.zookeeper.session_timeout_ms

@@ -35,6 +35,8 @@ from .cold_reads import ColdReads
 from .config import BrokerConfig
 from .control_gate import ControlGate
 from .deletions import Deletions
+from .estranged import Estranged, Vouches
+from .fetch_sessions import FetchSessions
 from .fetchers import Fetchers
 from .flushing import Flushing
 from .host import Host
@@ -69,6 +71,7 @@ class Replicas:
         *,
         is_known: Callable[[TopicPartition], bool],
         is_elsewhere: Callable[[TopicPartition, UUID, int], bool] = lambda tp, topic_id, epoch: False,
+        vouches: Vouches = lambda tp, joined: False,
         recorder: Recorder | None = None,
         on_failure: FailureHook | None = None,
         on_disk_failed: Callable[[Partition | None, DiskError], None] = lambda partition, error: None,
@@ -76,7 +79,7 @@ class Replicas:
         """`is_known`: the cluster has such a partition; `wake` asks for a `sweep` at the end of the turn.
 
         `is_elsewhere`: the controller of this epoch has told about all topics, and has none of this id, or
-        has given this partition of it to others.
+        has given this partition of it to others. `vouches`: see estranged.py.
         """
         replication, storage = config.replication, config.storage
         loop = asyncio.get_running_loop()
@@ -86,26 +89,25 @@ class Replicas:
         self.on_resigned: list[Callable[[TopicPartition], None]] = []
         self._is_known = is_known
         self._is_elsewhere = is_elsewhere
+        self.estranged = Estranged(config.id, vouches)
         self._tasks = Tasks("replicas", on_failure)
         self._isr = IsrWriter(registry, self._tasks, lambda: self.host, self._look_after)
         self.host = Host(
             me=config.id, incarnation=incarnation, loop=loop, clock=clock, wake=wake,
             deadlines=Deadlines(loop), membership=Membership(frozenset()),
-            options=LeaderOptions(
-                replication.lag_time_max_ms / 1000, replication.strict_min_isr,
-                replication.lag_messages_max, config.semantics,
-            ),
+            options=_leader_options(config),
             flush_before_ack=storage.flush_before_ack, validate_records=storage.validate_records,
             perform=self._isr.perform, flush=lambda each: self.flushing.want(each),
             on_disk_failed=on_disk_failed, on_leading=lambda partition: _tell(self.on_leading, partition),
             on_resigned=lambda tp: _tell(self.on_resigned, tp),
             on_start_reported=lambda partition: self.deletions.look_at(partition),
-            cold_reads=ColdReads(loop, wake, on_failure),
+            cold_reads=ColdReads(loop, wake, on_failure), lower=logs.lower,
             recorder=recorder or Recorder(clock, 1 << 20), keeps_aside=storage.aside_bytes_max != 0,
         )  # fmt: skip
         self.partitions: dict[TopicPartition, Partition] = {}
         self.settings = TopicSettings(logs, self.partitions)
         self.parked_replicas = ParkedReplicas(replication.fetch_gather_ms / 1000)
+        self.sessions = FetchSessions(self.host)
         self.deletions = Deletions(self.host, logs, self.parked_replicas, self._tasks)
         self.on_resigned.append(self.deletions.resigned)
         self._names: dict[UUID, str] = {}
@@ -203,6 +205,7 @@ class Replicas:
         brokers = list(live)
         staying = (broker for broker, _ in brokers if broker not in leaving)
         self.host.membership.live = frozenset(map(BrokerId, staying))
+        self.sessions.keep_only(frozenset(BrokerId(broker) for broker, _ in brokers))
         self.deletions.look_at_all()
         self.fetchers.know((BrokerId(b), *address) for b, address in brokers if address is not None)
 
@@ -268,6 +271,7 @@ class Replicas:
         """The log here is of a topic that is no more, or of others: never served. Raises DiskError."""
         self._let_go(tp, "of a topic that is no more, or of other brokers")
         target = self.logs.remove(tp, self._removal_name(), STRAY, sync=False)
+        self.estranged.add(tp, target)
         log.warning("stray_log", partition=str(tp), kept_as=target)
 
     def _let_go(self, tp: TopicPartition, why: str) -> None:
@@ -379,6 +383,12 @@ class Replicas:
             await self.host.loop.run_in_executor(None, self.logs.checkpoint_high_watermarks, watermarks)
         except DiskError as error:
             self.host.on_disk_failed(None, error)
+
+
+def _leader_options(config: BrokerConfig) -> LeaderOptions:
+    given = config.replication
+    lag_s = given.lag_time_max_ms / 1000
+    return LeaderOptions(lag_s, given.strict_min_isr, given.lag_messages_max, config.semantics)
 
 
 def _tell(hooks: Sequence[Callable[[T], None]], what: T) -> None:

@@ -1,4 +1,5 @@
-"""Replication and control in numbers, under Kafka's names: gauges as things are, counts since the start.
+"""Replication, control and compaction in numbers, under Kafka's names: gauges as things are, counts since the
+start.
 
 Where Kafka has a rate (IsrShrinksPerSec) there is a count here: whoever reads it twice has the rate.
 Left to others: counts of requests (metrics.py), who asks (handlers/inspect.py).
@@ -10,6 +11,7 @@ from ..controller.chronicle import gauges
 from ..protocol.kinds import NO_LEADER
 
 if TYPE_CHECKING:
+    from .cleaning import Cleaning
     from .context import Broker
     from .replicas import Replicas
 
@@ -46,6 +48,18 @@ def of_replicas(replicas: "Replicas") -> dict[str, int]:
         "FailedIsrUpdates": counts["isr_failed"],
         "MaxLag": max(lags(replicas).values(), default=0),
         "TruncatedBelowHighWatermark": replicas.host.truncated_below_watermark,
+    }
+
+
+def of_cleaning(cleaning: "Cleaning") -> dict[str, int]:
+    """Compaction here. Kafka tells only how many partitions are given up; the other names are ours."""
+    counts = cleaning.counts()
+    return {
+        "uncleanable-partitions-count": counts.uncleanable,
+        "Cleanings": counts.cleanings,
+        "CleaningsGivenUp": counts.given_up,
+        "CleaningFailures": counts.failures,
+        "BytesFreed": counts.bytes_freed,
     }
 
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 import structlog
 
 from ..client.tasks import Tasks
+from ..storage.aside import ASIDE
 from ..storage.disk import DiskError, DiskFailed, DiskFull, disk_error
 from ..storage.logs import Logs
 from .host import Role
@@ -74,14 +75,41 @@ class Room:
                 for directory in sorted(places.full):
                     trouble = await loop.run_in_executor(None, self._probe, directory)
                     if trouble is None and directory in places.full:
+                        await self._open_again(directory)
                         self._room_again(directory)
                     elif isinstance(trouble, DiskFailed):
                         self._failed(trouble)
         finally:
             self._looking = False
 
+    def begin(self) -> None:
+        """Logs that could not be opened for want of room wait for it."""
+        for directory in sorted({self._logs.directory_of(tp) for tp in self._logs.closed}):
+            self.ran_out(directory, DiskFull(directory, OSError("logs there wait for room to be mended")))
+
+    async def _open_again(self, directory: str) -> None:
+        """Once for each time that there is room again: it may take long, and the room may not be enough."""
+        logs = self._logs
+        if not any(logs.directory_of(tp) == directory for tp in logs.closed):
+            return
+        found = await asyncio.get_running_loop().run_in_executor(None, logs.open_again, directory)
+        if directory in logs.places.offline:
+            return
+        try:
+            logs.take_again(found)
+        except OSError as error:
+            self._failed(disk_error(directory, error))
+        except DiskError as error:
+            self._failed(error)
+
     def _probe(self, directory: str) -> DiskError | None:
-        """Why there is no room, or None. Blocking."""
+        """Why there is no room, or None; also beside it, while logs wait to be mended. Blocking."""
+        beside = f"{directory}{ASIDE}"
+        waits = any(self._logs.directory_of(tp) == directory for tp in list(self._logs.closed))
+        places = [directory, beside] if waits and self._logs.disk.exists(beside) else [directory]
+        return next(filter(None, map(self._probe_one, places)), None)
+
+    def _probe_one(self, directory: str) -> DiskError | None:
         disk, reserve = self._logs.disk, self._logs.config.room_reserve_bytes
         path = f"{directory}/{PROBE}"
         try:
@@ -107,7 +135,8 @@ class Room:
         except DiskError as error:
             self._failed(error)
             return
-        del self._logs.places.full[directory]
+        if self._logs.places.full.pop(directory, None) is None:
+            return  # it has failed meanwhile
         log.info("log_dir_has_room", directory=directory)
         for partition in hosted:
             partition.full = None

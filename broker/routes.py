@@ -6,15 +6,14 @@ Left to others: the table itself (dispatch.py), frames and answers in order (con
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
+from typing import NamedTuple
 
 from ..protocol.apis import APIS, Api, ApiSpec
 from .exchange import Handler, HandlerEntry, Refuse
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """All that serving one version of one API takes."""
 
     api: Api
@@ -40,10 +39,11 @@ def versions_served(spec: ApiSpec, internal: bool) -> Iterator[int]:
 
 def routes(internal: bool, handlers: Mapping[Api, HandlerEntry]) -> dict[int, Route]:
     """What is served on a listener, by `route_key`."""
-    return {
-        route_key(api, version): Route(
-            api, version, APIS[api].request, entry.handle, entry.refuse, iscoroutinefunction(entry.handle)
-        )
-        for api, entry in handlers.items()
-        for version in versions_served(APIS[api], internal)
-    }
+    found = {}
+    for api, entry in handlers.items():
+        is_coroutine = iscoroutinefunction(entry.handle)
+        for version in versions_served(APIS[api], internal):
+            found[route_key(api, version)] = Route(
+                api, version, APIS[api].request, entry.handle, entry.refuse, is_coroutine
+            )
+    return found

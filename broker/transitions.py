@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 FULL = 2  # a request that names all that this broker hosts
-BREATH = 20  # after so many new partitions, others get a turn
+BREATH = 20  # after so many partitions, others get a turn
 MADE_AT_ONCE = 200  # logs in one hop to a thread: each has open files that nobody bounds yet
 LINES_MAX = 100  # more roles than this at once are told of in one line; `why leader` knows each
 
@@ -103,8 +103,7 @@ class Transitions:
             ]
             await self._settle_removals()
             await self._save(new, [change for change in begun if self._leads(change.state)])
-            for change in begun:
-                self._finish(change, quiet=len(begun) > LINES_MAX)
+            await self._finish_all(begun)
             took_ms = round((self._replicas.host.loop.time() - began_s) * 1000, 1)
             log.info("roles_told", partitions=len(begun), full=request.type == FULL, took_ms=took_ms)
             return LeaderAndIsrResponse(
@@ -232,6 +231,8 @@ class Transitions:
             if replicas.find(tp) is not None:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             replicas.set_aside(tp)
+        if replicas.logs.get(tp) is None:
+            replicas.estranged.check(tp, state)
         config = replicas.settings.config_of(topic.topic_name)
         partition = replicas.find(tp) or replicas.host_partition(tp, topic.topic_id, config, state.is_new)
         if partition.offline is not None:
@@ -263,6 +264,7 @@ class Transitions:
                 may = host.me in state.replicas and (not self._leads(state) or state.leader in state.isr)
                 if may and logs.get(tp) is None and self._replicas.find(tp) is None:
                     with suppress(DiskError):
+                        self._replicas.estranged.check(tp, state)
                         wanted.append(logs.fresh(tp, topic_id, config, state.is_new))
         made: list[Log] = []
         for first in range(0, len(wanted), MADE_AT_ONCE):
@@ -284,6 +286,18 @@ class Transitions:
             partition = self._replicas.find(held.partition)
             if partition is not None and partition.log is held and partition.offline is None:
                 partition.disk_failed(error)
+
+    async def _finish_all(self, begun: list[Transition]) -> None:
+        """Leaders first, for others wait for them; fetching begins last, and in one breath."""
+        begun.sort(key=lambda change: not self._leads(change.state))
+        for place, change in enumerate(begun):
+            if place % BREATH == BREATH - 1:
+                await asyncio.sleep(0)  # `holds` is asked of each when its turn comes
+            self._finish(change, quiet=len(begun) > LINES_MAX)
+        for change in begun:
+            follower = change.partition.following
+            if follower is not None and follower.leader != NO_LEADER:
+                self._replicas.fetchers.follow(change.partition)
 
     def _finish(self, change: Transition, quiet: bool) -> None:
         partition, state = change.partition, change.state
@@ -308,8 +322,6 @@ class Transitions:
             leader = NO_LEADER if state.leader < 0 else BrokerId(state.leader)
             partition.follow(leader, epoch)
             _cut_unasked(partition)
-            if leader != NO_LEADER and partition.following is not None:
-                self._replicas.fetchers.follow(partition)
         self._replicas.role_changed(partition)
         self._note(partition, state)
         if quiet:

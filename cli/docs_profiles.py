@@ -31,8 +31,27 @@ strandline.semantics.accept.loss=true
 ```
 
 A profile also sets the defaults of its time for three options; what is given stands. It changes no file
-format, so a cluster may be started again under another profile; what was lost stays lost. Brokers with
-different profiles are not refused, and each keeps to its own rules: the result has the faults of both.
+format, so a cluster may be started again under another profile; what was lost stays lost.
+
+## One profile for all
+
+Two brokers under different rules would have the faults of both, so a broker whose profile is not that of
+the brokers that are registered already does not start:
+
+```
+strandline: strandline.semantics.profile = 3.9, but broker 2 runs under strandline, and all brokers of a
+cluster keep to one profile: start this one under strandline, too, or stop all of them and start them
+under 3.9
+```
+
+It says so at once in its log (`profile_differs`), and waits for one `zookeeper.session.timeout.ms` before it
+gives up: whoever is registered may have been killed a moment ago. Of brokers that start at the same time
+under different profiles, whoever registers later is refused.
+
+*To change the profile, stop all brokers, and start all of them under the new one.* There is no rolling
+change, broker by broker: while one of them runs by the old rules, another by the new ones is refused. The
+first that starts writes the new profile to `/cluster/id`. A rolling upgrade of the software is another
+matter: a broker of a version that names no profile in its registration is held for one of the same.
 
 ## The rules that differ
 

@@ -10,7 +10,7 @@ from rich.progress import track
 from ..simulation.families import FAMILIES
 from ..simulation.many import Figures, command, run_many
 from ..simulation.mutants import MUTANTS, Search, search_many
-from ..simulation.world import run_seed
+from ..simulation.world import Outcome, run_seed
 from .console import Failure, clear_errors, err, out
 
 NO_SEEDS_SHOWN = 20
@@ -52,20 +52,25 @@ def simulate(
             if trace:
                 out.print("\n".join(outcome.trace), markup=False, soft_wrap=True)
             figures.add(outcome)
+            if outcome.violation is not None:
+                _tell(outcome)
         else:
             names = list(FAMILIES) if family == "all" else [family]
             jobs = [(names[number % len(names)], number) for number in range(first, first + seeds)]
             for outcome in track(run_many(jobs), "simulating", total=seeds, console=err, transient=True):
                 figures.add(outcome)
+                if outcome.violation is not None:
+                    _tell(outcome)
         _report(figures, time.perf_counter() - began)
+
+
+def _tell(outcome: Outcome) -> None:
+    """At once: a run may take hours."""
+    out.print(f"{command(outcome.family, outcome.seed)}: {outcome.violation}", markup=False, soft_wrap=True)
 
 
 def _report(figures: Figures, took_s: float) -> None:
     out.print(figures.told(took_s), markup=False, soft_wrap=True)
-    for outcome in figures.bad:
-        out.print(
-            f"{command(outcome.family, outcome.seed)}: {outcome.violation}", markup=False, soft_wrap=True
-        )
     if figures.bad:
         bad = ", ".join(f"{outcome.family} {outcome.seed}" for outcome in figures.bad)
         raise Failure(f"seeds that failed: {bad}")

@@ -24,6 +24,7 @@ from .console import (
     print_json,
     tell,
 )
+from .moving import moving
 from .why import ask_all
 
 LATEST = -1
@@ -61,16 +62,23 @@ def health(bootstrap: Bootstrap = "localhost:9092", as_json: AsJson = False) -> 
 
 
 def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
-    """The cluster as plain values: brokers, partitions, and which of them are in trouble."""
+    """The cluster as plain values: brokers, partitions, and which of them are in trouble.
+
+    A replica that a move brings is not missed before it is there, as in Kafka's own count.
+    """
     cluster = admin.describe_cluster()
     topics = [topic for topic in admin.describe_topics() if internal or not topic.is_internal]
     minimum = {topic.name: _min_isr(admin, topic.name) for topic in topics}
     led = [TopicPartition(t.name, p.partition) for t in topics for p in t.partitions if p.leader >= 0]
     marks = admin.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
+    lacking = any(len(one.isr) < len(one.replicas) for topic in topics for one in topic.partitions)
+    moves = moving(admin) if lacking else {}
     partitions = []
     for topic in topics:
         for one in topic.partitions:
-            mark = marks.get(TopicPartition(topic.name, one.partition))
+            place = TopicPartition(topic.name, one.partition)
+            mark = marks.get(place)
+            adding = moves[place].adding if place in moves else ()
             partitions.append(
                 {
                     "topic": topic.name,
@@ -80,7 +88,7 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
                     "replicas": list(one.replicas),
                     "isr": list(one.isr),
                     "high_watermark": mark.offset if mark else None,
-                    "under_replicated": len(one.isr) < len(one.replicas),
+                    "under_replicated": len(one.isr) < len(one.replicas) - len(adding),
                     "under_min_isr": len(one.isr) < min(minimum[topic.name], len(one.replicas)),
                     "offline": one.leader < 0,
                     "offline_replicas": list(one.offline),

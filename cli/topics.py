@@ -16,7 +16,7 @@ from ..client.sync import Admin
 from ..controller.documents import Registration, parse
 from ..controller.registry import NoNode, RegistryUnreachable
 from ..controller.zookeeper import KazooRegistry
-from ..protocol.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition
+from ..protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from ..protocol.kinds import TopicPartition
 from .configs import changes_from
 from .console import (
@@ -34,10 +34,10 @@ from .console import (
     show,
     tell,
 )
+from .moving import Moves, moving
 from .zookeeper import EnvironmentProblem
 
 OFFSET_DIGITS, OFFSET_MAX = 19, (1 << 63) - 1
-CONTROLLER_WITHIN_MS = 2_000  # how long `describe` waits for what only the controller knows
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 
@@ -102,12 +102,12 @@ def describe(
     """Show leaders, replicas and in-sync replicas of each partition."""
     with clear_errors(), _admin(bootstrap, zookeeper) as admin:
         found = admin.describe_topics([topic] if topic else None)
-        moving = _moving(admin)
+        moves = moving(admin)
         if as_json:
-            print_json([row for described in found for row in _rows(described, moving)])
+            print_json([row for described in found for row in _rows(described, moves)])
             return
         for described in found:
-            show(_rows(described, moving), False, f"{described.name}  id {described.topic_id}")
+            show(_rows(described, moves), False, f"{described.name}  id {described.topic_id}")
 
 
 @app.command()
@@ -205,11 +205,9 @@ def _offset(text: str) -> int:
     raise WrongUsage(f"--before {text}: expected an offset, or end")
 
 
-def _rows(
-    topic: TopicDescription, moving: dict[TopicPartition, PartitionReassignment]
-) -> list[dict[str, object]]:
+def _rows(topic: TopicDescription, moves: Moves) -> list[dict[str, object]]:
     """One row a partition; whom it gains and loses is shown where some partition of the topic moves."""
-    is_moving = any(q.topic == topic.name for q in moving)
+    is_moving = any(q.topic == topic.name for q in moves)
     return [
         {
             "topic": topic.name,
@@ -219,18 +217,10 @@ def _rows(
             "replicas": list(one.replicas),
             "isr": list(one.isr),
             "offline": list(one.offline),
-            **(_gains(moving.get(TopicPartition(topic.name, one.partition))) if is_moving else {}),
+            **(_gains(moves.get(TopicPartition(topic.name, one.partition))) if is_moving else {}),
         }
         for one in topic.partitions
     ]
-
-
-def _moving(admin: Admin) -> dict[TopicPartition, PartitionReassignment]:
-    """What is moving, if the controller can be asked: all else is shown without it."""
-    try:
-        return admin.list_partition_reassignments(timeout_ms=CONTROLLER_WITHIN_MS)
-    except (ApiError, OSError):
-        return {}
 
 
 def _gains(one: PartitionReassignment | None) -> dict[str, object]:

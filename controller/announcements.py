@@ -8,7 +8,7 @@ its election: it would lead on in the same epoch with the watermark of its last 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..protocol.kinds import TopicPartition
 from .elections import is_intact, is_reborn
@@ -16,14 +16,21 @@ from .plans import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, Command, Inform, I
 from .state import NO_LEADER, ClusterState
 
 
-def role(state: ClusterState, partition: TopicPartition, is_new: bool = False) -> Role:
-    """A partition as it is announced now."""
+def roles_of(
+    state: ClusterState, partitions: Iterable[TopicPartition], new: frozenset[TopicPartition] = frozenset()
+) -> tuple[Role, ...]:
+    """Partitions as they are announced now. One list serves all who are told of them."""
+    live = frozenset(state.live)
+    return tuple(_role(state, partition, partition in new, live) for partition in partitions)
+
+
+def _role(state: ClusterState, partition: TopicPartition, is_new: bool, live: frozenset[int]) -> Role:
     known = state.partitions[partition]
     named = known.leader in state.brokers
     if named and (is_reborn(state, known) or not is_intact(state, known.leader, partition, known)):
         known = replace(known, leader=NO_LEADER)
     replicas = state.replicas(partition)
-    offline = tuple(r for r in replicas if not state.is_live(r) or state.is_offline(r, partition))
+    offline = tuple(r for r in replicas if r not in live or state.is_offline(r, partition))
     assignment = state.assignment(partition)
     removing = tuple(r for r in assignment.removing if r in replicas)
     return Role(
@@ -40,7 +47,7 @@ def role(state: ClusterState, partition: TopicPartition, is_new: bool = False) -
 
 def inform(state: ClusterState, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> Inform:
     """Metadata of these partitions, and the list of live brokers."""
-    return Inform(tuple(brokers), tuple(role(state, partition) for partition in partitions))
+    return Inform(tuple(brokers), roles_of(state, partitions))
 
 
 def inform_of_all(state: ClusterState, brokers: Iterable[int]) -> Inform:
@@ -52,7 +59,19 @@ def instruct(
     state: ClusterState, partitions: Iterable[TopicPartition], new: frozenset[TopicPartition] = frozenset()
 ) -> list[Command]:
     """One request for each live broker that has replicas of these partitions; the new leaders come first."""
-    roles = [role(state, partition, partition in new) for partition in partitions]
+    return _instruct(state, roles_of(state, partitions, new))
+
+
+def tell(
+    state: ClusterState, partitions: Iterable[TopicPartition], new: frozenset[TopicPartition] = frozenset()
+) -> list[Command]:
+    """The brokers that have replicas of these partitions, and then all, for their clients."""
+    roles = roles_of(state, partitions, new)
+    return [*_instruct(state, roles), Inform(tuple(state.live), roles)]
+
+
+def _instruct(state: ClusterState, roles: Iterable[Role]) -> list[Command]:
+    roles = tuple(roles)
     by_broker: dict[int, list[Role]] = {}
     for one in roles:
         for broker in one.replicas:
@@ -66,21 +85,34 @@ def instruct(
 def introduce(state: ClusterState, brokers: Iterable[int]) -> list[Command]:
     """All metadata, and all that they host, for brokers that have just come."""
     commands: list[Command] = []
-    for broker in brokers:
-        commands += [inform_of_all(state, [broker]), host(state, broker)]
+    for host in hosts(state, brokers):
+        commands += [Inform((host.broker,), host.known, full=not state.broken), host.instruct]
     return commands
 
 
-def host(state: ClusterState, broker: int) -> Instruct:
-    """Everything that a broker hosts: what it has of unknown topics is stray.
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """What one broker hosts, among all that is known."""
+
+    broker: int
+    known: tuple[Role, ...]
+    instruct: Instruct
+
+
+def hosts(state: ClusterState, brokers: Iterable[int]) -> list[Hosted]:
+    """Everything that each of these brokers hosts: what it has of unknown topics is stray.
 
     While a node cannot be understood, a topic is on its way to its end, or a partition has no state yet,
     not everything is named here, and no replica must be set aside for not being named.
     """
+    addressed = tuple(brokers)
+    if not addressed:
+        return []
     known = existing(state)
-    roles = tuple(role(state, q) for q in known if broker in state.replicas(q))
+    roles = roles_of(state, known)
     is_all = not state.broken and len(known) == sum(1 for _ in state.all_partitions())
-    return Instruct(broker, roles, full=is_all)
+    held = {broker: tuple(one for one in roles if broker in one.replicas) for broker in addressed}
+    return [Hosted(broker, roles, Instruct(broker, held[broker], full=is_all)) for broker in addressed]
 
 
 def existing(state: ClusterState) -> list[TopicPartition]:
@@ -106,7 +138,7 @@ def farewell(state: ClusterState, topic: str) -> list[Command]:
     known = [q for q in state.topics[topic].partitions if q in state.partitions]
     gone = [
         replace(one, state=replace(one.state, leader=LEADER_DURING_DELETE, leader_epoch=EPOCH_DURING_DELETE))
-        for one in (role(state, q) for q in known)
+        for one in roles_of(state, known)
     ]
     deletes: dict[int, dict[TopicPartition, int]] = {}
     for partition in state.topics[topic].partitions:

@@ -28,6 +28,7 @@ CONFIG_CHANGE_PREFIX = CONFIG_CHANGES + "/config_change_"
 ALL_BROKERS = "<default>"  # among BROKER_CONFIGS: what holds for every broker that says nothing else
 DELETE_TOPICS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
+PREFERRED_ELECTION_ALIAS = "/admin/preferred-replica-election"  # as one description of Kafka spells it
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 ISR_CHANGES = "/isr_change_notification"
 ISR_CHANGE_PREFIX = ISR_CHANGES + "/isr_change_"
@@ -98,6 +99,7 @@ class Registration(Document):
     intact_since: int = 1 << 62  # a broker that does not say so is not intact
     intact_since_of: dict[str, int] = Field(default_factory=dict)
     leaving: bool | None = None  # it is shutting down; absent otherwise
+    profile: str | None = None  # of semantics; a broker that does not name it is not held to it
 
     @classmethod
     def of(
@@ -109,6 +111,7 @@ class Registration(Document):
         intact_since_of: dict[str, int] | None = None,
         rack: str | None = None,
         leaving: bool = False,
+        profile: str | None = None,
     ) -> Registration:
         """Describe a broker; `host` and `port` repeat the first plaintext listener for old tools."""
         plain = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
@@ -123,6 +126,7 @@ class Registration(Document):
             intact_since=intact_since,
             intact_since_of=intact_since_of or {},
             leaving=leaving or None,
+            profile=profile,
         )
 
     def listeners(self) -> list[Endpoint]:
@@ -223,10 +227,11 @@ class ReassignmentDocument(Document):
 
 
 class ClusterIdDocument(Document):
-    """`/cluster/id`."""
+    """`/cluster/id`. The profile is ours: under which rules all brokers run."""
 
     version: str = "1"
     id: str
+    profile: str | None = None
 
 
 class ProducerIdBlock(Document):
@@ -253,7 +258,7 @@ class IsrChangeDocument(Document):
 
 
 class PreferredElectionDocument(Document):
-    """`/admin/preferred_replica_election`: partitions that shall be led by their first replica."""
+    """`/admin/preferred_replica_election` or its alias: these shall be led by their first replica."""
 
     version: int = 1
     partitions: list[ChangedPartition]

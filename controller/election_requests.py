@@ -1,8 +1,8 @@
 """Elections that somebody asks for: an operator by request or by znode, and the balance of leaders by itself.
 
-`/admin/preferred_replica_election` is watched by the controller alone; it is removed when each of its
-partitions has its preferred leader, or cannot have it. Nothing is remembered: a new controller finds the
-node, and asks again.
+`/admin/preferred_replica_election`, in either spelling, is watched by the controller alone; it is removed
+when each of its partitions has its preferred leader, or cannot have it. Nothing is remembered: a new
+controller finds the node, and asks again.
 Left to others: who may lead (`elections.py`, `recovery.py`), what is asked for and why not (`preferred.py`).
 """
 
@@ -28,10 +28,10 @@ from . import documents as d
 from . import plans as p
 from .deadlines import by, deadline_in
 from .preferred import is_led, refusal
-from .registry import Delete, MultiFailed, NoNode, Registry
+from .registry import Registry
+from .request_node import RequestNode
 from .state import ClusterState, Strategy
-from .watching import Watches
-from .znodes import Reign, fenced
+from .znodes import Reign
 
 log = structlog.get_logger(__name__)
 
@@ -72,12 +72,13 @@ class ElectionRequests:
         self, registry: Registry, reign: Reign, reach: Reach, policy: Callable[[], ElectionPolicy]
     ) -> None:
         self.due = asyncio.Event()
-        self._registry = registry
-        self._reign = reign
         self._reach = reach
         self._policy = policy
         self._numbers = count(1)
-        self._watches = Watches(lambda _: self.due.set())
+        self._nodes = [
+            RequestNode(registry, reign, path, d.PreferredElectionDocument, self.due)
+            for path in (d.PREFERRED_ELECTION, d.PREFERRED_ELECTION_ALIAS)
+        ]
 
     # --- clients -----------------------------------------------------------------------------------
 
@@ -134,35 +135,26 @@ class ElectionRequests:
     # --- the znode ---------------------------------------------------------------------------------
 
     def reconnected(self) -> None:
-        """Look again, with a new watch."""
-        self._watches.forget()
-        self.due.set()
+        """Look again, with new watches."""
+        for node in self._nodes:
+            node.reconnected()
 
     async def look(self) -> list[p.Event]:
         """Hold the elections that stand in the node, then remove it."""
-        path = d.PREFERRED_ELECTION
-        if await self._registry.exists(path, self._watches(path)) is None:
-            return []
-        try:
-            data, stat = await self._registry.get(path)
-        except NoNode:
-            self.due.set()
-            return []
-        try:
-            document = d.parse(d.PreferredElectionDocument, data)
-        except d.BadDocument as bad:
-            log.error("bad_document", path=path, reason=str(bad))
-        else:
-            wanted = sorted({TopicPartition(one.topic, one.partition) for one in document.partitions})
-            outcomes = await self._hold(p.ElectionKind.PREFERRED, wanted, deadline_in(ZNODE_WAIT_MS))
-            for partition, error in sorted(outcomes.items()):
-                if error is not None:
-                    log.info("election_refused", partition=str(partition), reason=error.message)
-        try:
-            await fenced(self._registry, self._reign, [Delete(path, stat.version)])
-        except MultiFailed:  # somebody has asked for something else meanwhile
-            self.due.set()
+        for node in self._nodes:
+            found = await node.read()
+            if found is not None:
+                if found.document is not None:
+                    await self._hold_preferred(found.document)
+                await node.remove(found.version)
         return []
+
+    async def _hold_preferred(self, document: d.PreferredElectionDocument) -> None:
+        wanted = sorted({TopicPartition(one.topic, one.partition) for one in document.partitions})
+        outcomes = await self._hold(p.ElectionKind.PREFERRED, wanted, deadline_in(ZNODE_WAIT_MS))
+        for partition, error in sorted(outcomes.items()):
+            if error is not None:
+                log.info("election_refused", partition=str(partition), reason=error.message)
 
     # --- time --------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ Left to others: getting elected (`service.py`), deciding (`planner.py`), the req
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 import structlog
@@ -16,7 +16,6 @@ import structlog
 from ..client.tasks import Tasks
 from ..protocol.errors import NotController
 from ..protocol.kinds import TopicPartition
-from . import documents as d
 from . import plans as p
 from .announcer import Announcer, Reports
 from .chronicle import Chronicle
@@ -27,25 +26,21 @@ from .planner import plan
 from .reassigning import Mover, MoveWatch
 from .reassignment_requests import ReassignmentRequests
 from .registry import (
-    Create,
     MultiFailed,
-    NodeExists,
-    NoNode,
-    Op,
     Registry,
     RegistryError,
-    SetData,
-    Stat,
     Unknown,
 )
 from .removal import remove_topic
-from .state import ClusterState, PartitionState
+from .state import ClusterState
+from .state_writes import Desk, StateWrites
 from .watching import BrokerWatch, IsrWatch, LogDirWatch, TopicWatch, read_states
-from .znodes import ControllerMoved, Reign, create_if_absent, fenced, read_state
+from .znodes import ControllerMoved, Reign
 
 log = structlog.get_logger(__name__)
 
 INBOX_MAX = 10_000
+THOUSANDS = 1000  # partitions: from here on a plan is no matter of a moment
 RETRY_S = 0.2
 
 Condition = Callable[[ClusterState], bool]
@@ -86,6 +81,7 @@ class Office:
         self._connected = asyncio.Event()
         self._connected.set()
         self._waiters: list[tuple[Condition, asyncio.Future[None]]] = []
+        self._states = StateWrites(Desk(registry, reign, self._connected, lambda: self._ended, self.end))
 
     @property
     def ended(self) -> bool:
@@ -135,9 +131,9 @@ class Office:
         except asyncio.QueueFull:
             self.end("the event queue is full")
 
-    def defaults_are(self, policy: ElectionPolicy) -> None:
+    def defaults_are(self, policy: ElectionPolicy, min_isr: int) -> None:
         """What holds for topics that do not say it themselves."""
-        self.post(p.DefaultsChanged(policy.unclean, policy.strategy))
+        self.post(p.DefaultsChanged(policy.unclean, policy.strategy, min_isr))
 
     def session(self, connected: bool) -> None:
         """The connection to ZooKeeper went, or came back: then every watch is gone."""
@@ -188,7 +184,7 @@ class Office:
         if newest > self.reign.epoch:
             raise ControllerMoved(f"a state was written by controller epoch {newest}")
         suspected = frozenset((b.id, b.incarnation) for b in brokers.values() if b.id == suspect)
-        self._take(
+        await self._take(
             p.Elected(
                 brokers=brokers,
                 topics=state.topics,
@@ -201,11 +197,21 @@ class Office:
 
     async def _consume(self) -> None:
         while True:
-            self._take(await self._inbox.get())
+            await self._take(await self._inbox.get())
 
-    def _take(self, event: p.Event) -> None:
+    async def _plan(self, event: p.Event) -> tuple[ClusterState, list[p.Command]]:
+        """With thousands of partitions it takes as long as others may not wait: it is made in a thread."""
+        if len(self.state.partitions) + len(getattr(event, "partitions", ())) < THOUSANDS:
+            return plan(self.state, event)
+        return await asyncio.get_running_loop().run_in_executor(None, plan, self.state, event)
+
+    async def _take(self, event: p.Event) -> None:
+        """One event after the other: nothing else changes the state."""
         before = self.state
-        self.state, commands = plan(self.state, event)
+        after, commands = await self._plan(event)
+        if self._ended:
+            return
+        self.state = after
         if before.brokers is not self.state.brokers:
             self.announcer.follow(self.state)
         if before.topics is not self.state.topics:
@@ -213,6 +219,10 @@ class Office:
             self._requests.follow(self.state)
         for command in commands:
             self._carry_out(command)
+            if len(after.partitions) >= THOUSANDS:
+                await asyncio.sleep(0)  # others have waited while it was put into words
+                if self._ended:
+                    return
         if self._chronicle is not None:
             self._chronicle.told(before, self.state, event, commands)
         ready = [entry for entry in self._waiters if entry[0](self.state)]
@@ -225,9 +235,9 @@ class Office:
         match command:
             case p.WriteStates(writes):
                 log.info("partitions_moved", partitions=len(writes), epoch=self.reign.epoch)
-                self._tasks.spawn(self._write(writes, self._replace), "write")
+                self._tasks.spawn(self._write(self._states.replace(writes)), "write")
             case p.CreateStates(writes):
-                self._tasks.spawn(self._write(writes, self._create), "create")
+                self._tasks.spawn(self._write(self._states.create(writes)), "create")
             case p.ReadStates(partitions):
                 self._tasks.spawn(self._read(partitions), "read")
             case p.RemoveTopic(topic):
@@ -274,72 +284,10 @@ class Office:
 
     # --- reads and writes --------------------------------------------------------------------------
 
-    async def _write(
-        self,
-        writes: Mapping[TopicPartition, PartitionState],
-        attempt: Callable[[TopicPartition, PartitionState], Awaitable[int]],
-    ) -> None:
-        """All writes go out together; their results come back as one event."""
-        settled = await asyncio.gather(*(self._settle(q, writes[q], attempt) for q in sorted(writes)))
-        if self._ended:
-            return
-        written = {q: state for q, state in zip(sorted(writes), settled, strict=True) if state is not None}
-        self.post(p.StatesWritten(written, frozenset(writes.keys() - written.keys())))
-
-    async def _settle(
-        self,
-        partition: TopicPartition,
-        wanted: PartitionState,
-        attempt: Callable[[TopicPartition, PartitionState], Awaitable[int]],
-    ) -> PartitionState | None:
-        """Repeat the same conditional write until its fate is known: exactly one attempt can win."""
-        unsure = False
-        while not self._ended:
-            try:
-                return replace(wanted, version=await attempt(partition, wanted))
-            except Unknown:
-                unsure = True
-                await asyncio.sleep(RETRY_S)
-                await self._connected.wait()
-            except MultiFailed:
-                return await self._adopt(partition, wanted) if unsure else None
-            except ControllerMoved as moved:
-                self.end(str(moved))
-        return None
-
-    async def _adopt(self, partition: TopicPartition, wanted: PartitionState) -> PartitionState | None:
-        """An attempt whose answer was lost may be what stands there now."""
-        while not self._ended:
-            try:
-                document, version = await read_state(self.registry, partition)
-            except (NoNode, d.BadDocument):
-                return None
-            except Unknown:
-                await asyncio.sleep(RETRY_S)
-                await self._connected.wait()
-            else:
-                return replace(wanted, version=version) if document == wanted.document() else None
-        return None
-
-    async def _replace(self, partition: TopicPartition, wanted: PartitionState) -> int:
-        assert wanted.isr, "an ISR is never empty"
-        write = SetData(d.state_path(partition), wanted.document().data(), wanted.version)
-        (stat,) = await fenced(self.registry, self.reign, [write])
-        assert isinstance(stat, Stat)
-        return stat.version
-
-    async def _create(self, partition: TopicPartition, wanted: PartitionState) -> int:
-        state = Create(d.state_path(partition), wanted.document().data())
-        ops: list[Op] = [Create(d.partition_path(partition), b""), state]
-        try:
-            await fenced(self.registry, self.reign, ops)
-        except MultiFailed as failed:
-            if isinstance(failed.results[0], NoNode):
-                await create_if_absent(self.registry, d.partitions_path(partition.topic), b"")
-            elif isinstance(failed.results[0], NodeExists):
-                ops = [state]  # some tool has made the parent alone
-            await fenced(self.registry, self.reign, ops)
-        return 0
+    async def _write(self, settled: Awaitable[p.StatesWritten | None]) -> None:
+        event = await settled
+        if event is not None:
+            self.post(event)
 
     async def _read(self, partitions: Iterable[TopicPartition]) -> None:
         while not self._ended:

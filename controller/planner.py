@@ -16,7 +16,16 @@ from typing import Any
 from ..protocol.kinds import TopicPartition
 from . import deletions, preferred, reassignment, recovery
 from . import plans as p
-from .announcements import existing, host, inform, inform_of_all, instruct, introduce, stop_followers
+from .announcements import (
+    existing,
+    hosts,
+    inform,
+    inform_of_all,
+    instruct,
+    introduce,
+    stop_followers,
+    tell,
+)
 from .elections import first_state
 from .machines import keep_legal
 from .state import ClusterState, PartitionState, Queued
@@ -47,9 +56,9 @@ def _elected(state: ClusterState, event: p.Elected) -> Plan:
     state, repairs = _judge(state, state.all_partitions())
     state, removals = deletions.resume(state)
     unsaid = recovery.unsaid(event.partitions)
-    hosts = [host(state, broker) for broker in state.live]
+    told = [each.instruct for each in hosts(state, state.live)]
     stops = stop_followers(state, existing(state))
-    return state, [*unsaid, *repairs, news, *hosts, *stops, *removals]
+    return state, [*unsaid, *repairs, news, *told, *stops, *removals]
 
 
 def _brokers_read(state: ClusterState, event: p.BrokersRead) -> Plan:
@@ -142,7 +151,7 @@ def _topics_read(state: ClusterState, event: p.TopicsRead) -> Plan:
     commands: list[p.Command] = [p.ReadStates(tuple(new))] if new else []
     retold = [q for q in _of_topics(state, changed) if q in known]
     if retold:
-        commands += [*instruct(state, retold), inform(state, state.live, retold)]
+        commands += tell(state, retold)
     commands += reassignment.unfinished(state, event.topics)
     moving = reassignment.concerned(state, event.topics)
     state, elections = _judge(state, sorted({*retold, *moving}))  # they may allow an unclean leader now
@@ -151,10 +160,8 @@ def _topics_read(state: ClusterState, event: p.TopicsRead) -> Plan:
 
 
 def _defaults_changed(state: ClusterState, event: p.DefaultsChanged) -> Plan:
-    if (event.unclean, event.strategy) == (state.unclean, state.strategy):
-        return state, []
-    state = replace(state, unclean=event.unclean, strategy=event.strategy)
-    return _judge(state, existing(state))
+    now = replace(state, unclean=event.unclean, strategy=event.strategy, min_isr=event.min_isr)
+    return (state, []) if now == state else _judge(now, existing(now))
 
 
 def _isrs_changed(state: ClusterState, event: p.IsrsChanged) -> Plan:
@@ -200,7 +207,7 @@ def _states_written(state: ClusterState, event: p.StatesWritten) -> Plan:
     state, departed = reassignment.landed(state, event)
     commands: list[p.Command] = []
     if written:
-        commands = [*instruct(state, written, new), inform(state, state.live, written)]
+        commands = tell(state, written, new)
         commands += stop_followers(state, written)
         commands += reassignment.farewell(state, departed)
     if event.moved:
@@ -213,7 +220,7 @@ def _states_written(state: ClusterState, event: p.StatesWritten) -> Plan:
 def _log_dirs_changed(state: ClusterState, event: p.LogDirsChanged) -> Plan:
     """They are told what they are told already: the answers say what is offline, and what is full."""
     brokers = sorted(broker for broker in event.brokers if state.is_live(broker))
-    return state, [replace(host(state, broker), full=False) for broker in brokers]
+    return state, [replace(each.instruct, full=False) for each in hosts(state, brokers)]
 
 
 def _answered(state: ClusterState, event: p.ReplicasAnswered) -> Plan:

@@ -77,6 +77,7 @@ class DefaultsChanged:
 
     unclean: bool
     strategy: Strategy = Strategy.BALANCED
+    min_isr: int = 1
 
 
 @dataclass(frozen=True, slots=True)

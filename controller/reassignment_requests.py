@@ -19,10 +19,10 @@ from ..protocol.kinds import TopicPartition
 from . import documents as d
 from . import plans as p
 from .reassigning import Mover
-from .registry import Delete, MultiFailed, NoNode, Op, Registry, SetData
+from .registry import Registry
+from .request_node import RequestNode
 from .state import ClusterState
-from .watching import Watches
-from .znodes import Reign, fenced
+from .znodes import Reign
 
 log = structlog.get_logger(__name__)
 
@@ -36,18 +36,15 @@ class ReassignmentRequests:
         self, registry: Registry, reign: Reign, mover: Mover, state: Callable[[], ClusterState]
     ) -> None:
         self.due = asyncio.Event()
-        self._registry = registry
-        self._reign = reign
         self._mover = mover
         self._state = state
-        self._watches = Watches(lambda _: self.due.set())
+        self._node = RequestNode(registry, reign, d.REASSIGN_PARTITIONS, d.ReassignmentDocument, self.due)
         self._waiting: dict[TopicPartition, tuple[int, ...]] = {}
         self._asked: dict[TopicPartition, tuple[int, ...]] = {}
 
     def reconnected(self) -> None:
         """Look again, with a new watch."""
-        self._watches.forget()
-        self.due.set()
+        self._node.reconnected()
 
     def follow(self, state: ClusterState) -> None:
         """The controller knows more: is anything done that stands in the node?"""
@@ -56,20 +53,13 @@ class ReassignmentRequests:
 
     async def look(self) -> list[p.Event]:
         """Ask for what is new, and take out what is over."""
-        path = d.REASSIGN_PARTITIONS
-        if await self._registry.exists(path, self._watches(path)) is None:
+        found = await self._node.read()
+        if found is None:
             self._waiting, self._asked = {}, {}
             return []
-        try:
-            data, stat = await self._registry.get(path)
-        except NoNode:
-            self.due.set()
-            return []
-        try:
-            document = d.parse(d.ReassignmentDocument, data)
-        except d.BadDocument as bad:
-            log.error("bad_document", path=path, reason=str(bad))
-            await self._write([], stat.version)
+        document, version = found
+        if document is None:
+            await self._node.remove(version)
             return []
         targets = {entry.place: tuple(entry.replicas) for entry in document.partitions}
         new = {q: target for q, target in targets.items() if self._asked.get(q) != target}
@@ -81,8 +71,10 @@ class ReassignmentRequests:
         state = self._state()
         self._waiting = {q: t for q, t in self._asked.items() if not self._is_over(state, q, t)}
         left = [e for e in document.partitions if e.place in self._waiting or e.place in again]
-        if len(left) < len(document.partitions):
-            await self._write(left, stat.version)
+        if not left:
+            await self._node.remove(version)
+        elif len(left) < len(document.partitions):
+            await self._node.replace(d.ReassignmentDocument(partitions=left), version)
         if again:
             await asyncio.sleep(RETRY_S)
             self.due.set()
@@ -92,13 +84,3 @@ class ReassignmentRequests:
         """It has moved, or shall go elsewhere, or is no more."""
         known = state.assignment(partition)
         return not known.is_moving or known.target != target
-
-    async def _write(self, left: list[d.ReassignmentEntry], version: int) -> None:
-        path = d.REASSIGN_PARTITIONS
-        op: Op = Delete(path, version)
-        if left:
-            op = SetData(path, d.ReassignmentDocument(partitions=left).data(), version)
-        try:
-            await fenced(self._registry, self._reign, [op])
-        except MultiFailed:  # somebody has asked for more just now
-            self.due.set()

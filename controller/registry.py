@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
+TOGETHER_MAX = 200  # nodes in one request: far below ZooKeeper's limit of 1 MiB, and no long wait for others
 ANY_VERSION = -1  # allowed in `Check` alone, where it asks only that the node exists
 
 
@@ -173,6 +174,10 @@ class Registry(Protocol):
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         """The data of a node. Raises NoNode (then no watch is set) or Unknown."""
+        ...
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """The data of several nodes, None where there is none; at most `TOGETHER_MAX`. Raises Unknown."""
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:

@@ -160,7 +160,8 @@ class Controller:
     def defaults_changed(self) -> None:
         """What holds for topics that do not say it themselves."""
         if self._office is not None:
-            self._office.defaults_are(self._policy())
+            defaults = self._config.defaults()
+            self._office.defaults_are(defaults.elections, defaults.min_isr)
 
     def _policy(self) -> ElectionPolicy:
         return self._config.defaults().elections

@@ -35,6 +35,8 @@ class Broker:
 
     def intact_for(self, partition: TopicPartition) -> int:
         """Data that this broker held of the partition in this start or later has not been lost."""
+        if not self.intact_since_of:
+            return self.intact_since
         return max(self.intact_since, self.intact_since_of.get(str(partition), -1))
 
 

@@ -8,7 +8,7 @@ Left to others: what follows from what is seen (`planner.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 import structlog
@@ -18,35 +18,42 @@ from . import documents as d
 from . import plans as p
 from .assignment_nodes import assignment_of
 from .overrides import NOTHING, Overrides, read_overrides
-from .registry import Delete, MultiFailed, NoNode, Registry, RegistryError, Watch
+from .registry import TOGETHER_MAX, Delete, MultiFailed, NoNode, Registry, RegistryError, Stat, Watch
 from .state import Broker, PartitionState, Topic
-from .znodes import Reign, fenced, read_state
+from .znodes import Reign, fenced
 
 log = structlog.get_logger(__name__)
 
 WHOLE_TOPIC = -1  # as a partition number among what cannot be understood
 
+T = TypeVar("T")
+
 
 class Watches:
-    """Arms each path once, until it fires or the connection takes it away."""
+    """Arms each path once, until it fires or the connection takes it away.
+
+    A read that fails leaves its path unarmed: whether the watch was set is not known then, and two of them
+    do no harm.
+    """
 
     def __init__(self, fired: Callable[[str], None]) -> None:
         self._fired = fired
         self._standing: set[str] = set()
 
-    def __call__(self, path: str) -> Watch | None:
-        """A watch for this read, or None if one stands already."""
+    async def arm(self, path: str, read: Callable[[str, Watch | None], Awaitable[T]]) -> T:
+        """What `read` finds at the path; it is given a watch unless one stands already."""
         if path in self._standing:
-            return None
+            return await read(path, None)
         self._standing.add(path)
-        return self._fire
-
-    def forget(self, path: str | None = None) -> None:
-        """This watch was not set after all; without a path: all are gone."""
-        if path is None:
-            self._standing.clear()
-        else:
+        try:
+            return await read(path, self._fire)
+        except BaseException:
             self._standing.discard(path)
+            raise
+
+    def forget(self) -> None:
+        """The connection has ended: all are gone."""
+        self._standing.clear()
 
     def _fire(self, path: str) -> None:
         self._standing.discard(path)
@@ -68,17 +75,17 @@ class BrokerWatch:
 
     async def look(self) -> dict[int, Broker]:
         """The brokers of this moment. One whose registration cannot be understood is not there."""
-        names = await self._registry.children(d.BROKER_IDS, self._watches(d.BROKER_IDS))
+        names = await self._watches.arm(d.BROKER_IDS, self._registry.children)
         found = await asyncio.gather(*(self._read(int(name)) for name in names if name.isdigit()))
         return {broker.id: broker for broker in found if broker is not None}
 
     async def _read(self, broker: int) -> Broker | None:
         path = d.broker_path(broker)
         try:
-            data, _ = await self._registry.get(path, self._watches(path))
+            data, _ = await self._watches.arm(path, self._registry.get)
             return broker_of(broker, d.parse(d.Registration, data))
         except NoNode:
-            self._watches.forget(path)
+            return None
         except d.BadDocument as bad:
             log.error("bad_document", path=path, reason=str(bad))
         return None
@@ -142,8 +149,8 @@ class TopicWatch:
             raise
 
     async def _look(self, touched: set[str], removed: set[str]) -> list[p.Event]:
-        doomed = await self._registry.children(d.DELETE_TOPICS, self._watches(d.DELETE_TOPICS))
-        names = set(await self._registry.children(d.TOPICS, self._watches(d.TOPICS)))
+        doomed = await self._watches.arm(d.DELETE_TOPICS, self._registry.children)
+        names = set(await self._watches.arm(d.TOPICS, self._registry.children))
         gone = (self._known | removed) - names
         wanted = sorted((names - self._known) | (touched & names))
         found = await asyncio.gather(*(self._read(name) for name in wanted))
@@ -163,12 +170,11 @@ class TopicWatch:
     async def _read(self, name: str) -> Topic | TopicPartition | None:
         path = d.topic_path(name)
         try:
-            data, stat = await self._registry.get(path, self._watches(path))
+            data, stat = await self._watches.arm(path, self._registry.get)
             document = d.parse(d.TopicDocument, data)
             overrides = await self._overrides(name)
             return topic_of(name, document, stat.version, overrides)
         except NoNode:
-            self._watches.forget(path)
             return None
         except d.BadDocument as bad:
             log.error("bad_document", path=path, reason=str(bad))
@@ -229,7 +235,7 @@ class NotificationWatch(Generic[N]):
 
     async def take(self) -> list[N]:
         """What has been reported since the last look."""
-        names = await self._registry.children(self._parent, self._watches(self._parent))
+        names = await self._watches.arm(self._parent, self._registry.children)
         reported = await asyncio.gather(*(self._take(f"{self._parent}/{name}") for name in names))
         return [document for document in reported if document is not None]
 
@@ -273,28 +279,44 @@ class LogDirWatch(NotificationWatch[d.LogDirEventDocument]):
 async def read_states(
     registry: Registry, partitions: Iterable[TopicPartition], watches: Watches | None = None
 ) -> p.StatesRead:
-    """The state nodes of these partitions, all asked for at once."""
+    """The state nodes of these partitions, all asked for at once; with a watch each by itself."""
     wanted = list(partitions)
-    found = await asyncio.gather(*(_read_state(registry, partition, watches) for partition in wanted))
-    read = dict(zip(wanted, found, strict=True))
+    read: dict[TopicPartition, PartitionState | d.BadDocument | None] = {}
+    if watches is not None:
+        found = await asyncio.gather(*(_read_watched(registry, partition, watches) for partition in wanted))
+        read.update(zip(wanted, found, strict=True))
+    else:
+        groups = [wanted[first : first + TOGETHER_MAX] for first in range(0, len(wanted), TOGETHER_MAX)]
+        for some in await asyncio.gather(*(_read_group(registry, group) for group in groups)):
+            read.update(some)
     broken = frozenset(q for q, s in read.items() if isinstance(s, d.BadDocument))
     states = {q: s for q, s in read.items() if not isinstance(s, d.BadDocument)}
     return p.StatesRead(states, broken)
 
 
-async def _read_state(
-    registry: Registry, partition: TopicPartition, watches: Watches | None
+async def _read_group(
+    registry: Registry, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, PartitionState | d.BadDocument | None]:
+    nodes = await registry.get_many([d.state_path(partition) for partition in partitions])
+    return {q: None if node is None else _state(q, *node) for q, node in zip(partitions, nodes, strict=True)}
+
+
+async def _read_watched(
+    registry: Registry, partition: TopicPartition, watches: Watches
 ) -> PartitionState | d.BadDocument | None:
     path = d.state_path(partition)
     try:
-        document, version = await read_state(registry, partition, watches(path) if watches else None)
+        return _state(partition, *await watches.arm(path, registry.get))
     except NoNode:
-        if watches:
-            watches.forget(path)
         return None
+
+
+def _state(partition: TopicPartition, data: bytes, stat: Stat) -> PartitionState | d.BadDocument:
+    try:
+        document = d.parse(d.StateDocument, data)
     except d.BadDocument as bad:
-        log.error("bad_document", path=path, reason=str(bad))
+        log.error("bad_document", path=d.state_path(partition), reason=str(bad))
         return bad
     if not document.isr or document.leader_epoch < 0:
         return d.BadDocument(f"{partition}: an empty ISR or a negative epoch")
-    return PartitionState.of(document, version)
+    return PartitionState.of(document, stat.version)

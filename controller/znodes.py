@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
-from uuid import UUID
 
 from ..protocol.kinds import TopicPartition
 from . import documents as d
@@ -26,7 +25,6 @@ from .registry import (
     Op,
     OpResult,
     Registry,
-    RegistryError,
     SetData,
     Stat,
     Unknown,
@@ -34,8 +32,6 @@ from .registry import (
 )
 
 REGISTRATION_POLL_S = 1.0
-PRODUCER_ID_BLOCK = 1000
-PRODUCER_ID_MAX = (1 << 63) - 1
 
 
 class ControllerMoved(Exception):
@@ -47,7 +43,7 @@ class StateMoved(Exception):
 
 
 class CheckFailed(Exception):
-    """The state write itself was good, so no earlier attempt has landed; a condition beside it failed."""
+    """The write itself was good, so no earlier attempt has landed; a condition beside it failed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -63,6 +59,14 @@ class Reign(NamedTuple):
 
     epoch: int
     fence: int
+
+
+class StateWrite(NamedTuple):
+    """What a leader wishes to write, and over which version."""
+
+    partition: TopicPartition
+    document: d.StateDocument
+    version: int
 
 
 class Seat(NamedTuple):
@@ -89,15 +93,6 @@ async def create_if_absent(registry: Registry, path: str, data: bytes) -> bool:
             raise failed.results[0] from failed
         return False
     return True
-
-
-async def cluster_id(registry: Registry, random_bytes: bytes) -> str:
-    """The id of the cluster, made from 16 random bytes by whoever comes first."""
-    proposal = d.ClusterIdDocument(id=d.uuid_to_text(UUID(bytes=random_bytes)))
-    await create_if_absent(registry, "/cluster", b"")
-    await create_if_absent(registry, d.CLUSTER_ID, proposal.data())
-    data, _ = await registry.get(d.CLUSTER_ID)
-    return d.parse(d.ClusterIdDocument, data).id
 
 
 # --- the controller's seat -------------------------------------------------------------------------
@@ -205,13 +200,17 @@ async def failed_dirs(registry: Registry, broker: int) -> frozenset[str]:
 
 
 async def register_broker(
-    registry: Registry, broker: int, registration: d.Registration, dirs: Sequence[str]
+    registry: Registry,
+    broker: int,
+    registration: d.Registration,
+    dirs: Sequence[str],
+    checks: Sequence[Check] = (),
 ) -> None:
-    """Announce incarnation k, which the caller has already made durable on its disks.
+    """Announce incarnation k, which the caller has already made durable on its disks, if `checks` hold.
 
     Creates the ephemeral, or replaces it if this session holds it. Raises `NodeExists` if another
-    session does (`await_registration_end` waits for its end), `BadVersion` if
-    another process of this broker id has started meanwhile.
+    session does (`await_registration_end` waits for its end), `BadVersion` if another process of this
+    broker id has started meanwhile, `CheckFailed` if a condition does not hold.
     """
     path, k = d.broker_path(broker), registration.incarnation
     counter = d.IncarnationDocument(incarnation=k, dirs=dict.fromkeys(dirs, k))
@@ -223,10 +222,13 @@ async def register_broker(
     if stat is not None:
         mine = SetData(path, registration.data(), stat.version)
     try:
-        await registry.multi([mine, count])
+        await registry.multi([mine, count, *checks])
     except MultiFailed as failed:
-        if not await _is_registered(registry, broker, registration):
-            raise failed.results[failed.culprit] from failed
+        if await _is_registered(registry, broker, registration):
+            return
+        if failed.culprit > 1:
+            raise CheckFailed(checks[failed.culprit - 2].path) from failed
+        raise failed.results[failed.culprit] from failed
     except Unknown:
         if not await _is_registered(registry, broker, registration):
             raise
@@ -260,7 +262,8 @@ async def await_registration_end(registry: Registry, broker: int, timeout_s: flo
         async with asyncio.timeout(timeout_s):
             while await registry.exists(d.broker_path(broker), lambda _: gone.set()) is not None:
                 with suppress(TimeoutError):  # a watch is lost with its connection: look again now and then
-                    await asyncio.wait_for(gone.wait(), REGISTRATION_POLL_S)
+                    async with asyncio.timeout(REGISTRATION_POLL_S):
+                        await gone.wait()
                 gone.clear()
     except TimeoutError as error:
         raise DuplicateBroker(f"broker id {broker} is held by another session") from error
@@ -333,6 +336,24 @@ async def write_state(
     return stat.version
 
 
+async def write_states(
+    registry: Registry, writes: Sequence[StateWrite], checks: Sequence[Check] = ()
+) -> list[int]:
+    """The same for several partitions under the same checks: all or none. Answers the new versions.
+
+    Raises `StateMoved` for one, which tells nothing of the others; `CheckFailed` for all; or `Unknown`.
+    """
+    assert all(document.isr for _, document, _ in writes), "an ISR is never empty"
+    states = [SetData(d.state_path(q), document.data(), version) for q, document, version in writes]
+    try:
+        results = await registry.multi([*states, *checks])
+    except MultiFailed as failed:
+        if failed.culprit < len(writes):
+            raise StateMoved(str(writes[failed.culprit][0])) from failed
+        raise CheckFailed(checks[failed.culprit - len(writes)].path) from failed
+    return [stat.version for stat in results[: len(writes)] if isinstance(stat, Stat)]
+
+
 def member_checks(
     joining: int, joining_incarnation: int, me: int, my_incarnation: int, registration: int = -1
 ) -> list[Check]:
@@ -360,27 +381,3 @@ async def notify_log_dir_event(registry: Registry, broker: int) -> None:
     """Ask the controller to ask this broker about its replicas. A repeated notification does no harm."""
     document = d.LogDirEventDocument(broker=broker)
     await registry.multi([Create(d.LOG_DIR_EVENT_PREFIX, document.data(), sequential=True)])
-
-
-# --- topics and producer ids -----------------------------------------------------------------------
-
-
-async def next_producer_ids(registry: Registry, broker: int) -> tuple[int, int]:
-    """A block of producer ids of our own: first id, and one past the last. Lost answers leave gaps."""
-    while True:
-        try:
-            data, stat = await registry.get(d.PRODUCER_IDS)
-        except NoNode:
-            nothing = d.ProducerIdBlock(broker=broker, block_start="-1", block_end="-1")
-            await create_if_absent(registry, d.PRODUCER_IDS, nothing.data())
-            continue
-        first = int(d.parse(d.ProducerIdBlock, data).block_end) + 1
-        last = first + PRODUCER_ID_BLOCK - 1
-        if last > PRODUCER_ID_MAX:
-            raise RegistryError("all producer ids have been given out")
-        block = d.ProducerIdBlock(broker=broker, block_start=str(first), block_end=str(last))
-        try:
-            await registry.multi([SetData(d.PRODUCER_IDS, block.data(), stat.version)])
-        except MultiFailed:
-            continue  # another broker took this block
-        return first, last + 1

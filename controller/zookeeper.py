@@ -18,10 +18,13 @@ from typing import Any
 import structlog
 from kazoo import exceptions as kz
 from kazoo.client import KazooClient
+from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
 from ..client.tasks import Tasks
+from .kazoo_requests import ReadMany
 from .registry import (
+    TOGETHER_MAX,
     BadVersion,
     Check,
     Create,
@@ -158,6 +161,18 @@ class KazooRegistry:
         """The data of a node."""
         data, stat = await self._ask(lambda: self._client.get_async(path, watch=self._armed(path, watch)))
         return data, _stat(stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """The data of several nodes, in one request."""
+        assert len(paths) <= TOGETHER_MAX, "one answer stays small"
+
+        def send() -> Any:
+            result = self._client.handler.async_result()
+            self._client._call(ReadMany([_prefix_root(self._client.chroot, path) for path in paths]), result)
+            return result
+
+        found = await self._ask(send)
+        return [None if one is None else (one[0], Stat(*one[1:])) for one in found]
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """The stat of a node, or None."""

@@ -111,7 +111,8 @@ POINTS = (
         "D12",
         "Is the node for preferred elections spelled with hyphens?",
         "`/admin/preferred-replica-election`; Kafka has underscores.",
-        "Underscores; the other spelling is an alias.",
+        "Underscores; the other spelling is an alias, watched and cleared alike.",
+        shown="docs/formats/zookeeper.md",
     ),
     Point(
         "D13",

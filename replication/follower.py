@@ -175,7 +175,6 @@ class Follower:
             return NOTHING
         is_empty = self._log.end_offset == self._log.start_offset
         if leader_start > self._log.end_offset or (is_empty and leader_start >= 0):
-            self.high_watermark = leader_start
             return (RestartAt(leader_start),)
         self._enter(self._begin())
         if self._truncation is Truncation.WATERMARK:
@@ -196,6 +195,10 @@ class Follower:
         )
         self.high_watermark = self._clamped(self.high_watermark)
         self._enter(Fetching() if cut.settled else self._begin())
+
+    def restarted(self) -> None:
+        """The shell has begun the log anew: nothing before its start is waited for any more (KAFKA-9491)."""
+        self.high_watermark = self._clamped(self.high_watermark)
 
     def replicated(self, leader_high_watermark: Offset) -> Effects:
         """The answer is written: the watermark is what the leader says, as far as the own log goes."""

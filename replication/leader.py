@@ -154,7 +154,10 @@ class Leader:
 
     def progress_of(self, follower: BrokerId) -> Progress | None:
         """What is known of a follower, None if it is no replica."""
-        return self._followers.get(follower)
+        progress = self._followers.get(follower)
+        if progress is not None:
+            progress.beat(self.end_offset)
+        return progress
 
     def low_watermark(self, log_start: Offset) -> Offset:
         """No live replica holds a record before it; the leader's own log begins at `log_start`.
@@ -174,6 +177,9 @@ class Leader:
     def appended(self, end_offset: Offset, safe_end: Offset, now: Seconds) -> Effects:
         """The log ends at `end_offset`; up to `safe_end` it counts."""
         assert end_offset >= self.end_offset and safe_end <= end_offset, "a leader's log only grows"
+        if end_offset != self.end_offset:
+            for progress in self._followers.values():
+                progress.beat(self.end_offset)
         self.end_offset = end_offset
         self.safe_end = safe_end
         return self._raise_high_watermark(now)
@@ -184,6 +190,7 @@ class Leader:
         if progress is None:
             return NOTHING
         before = progress.end_offset
+        progress.beat(self.end_offset)
         if not progress.fetched(offset, incarnation, self.end_offset, now):
             return NOTHING
         effects: Effects = (CheckBatch(offset),) if progress.repeats == REPEATS else NOTHING
@@ -330,6 +337,7 @@ class Leader:
         if not options.semantics.lag_by_messages:
             return not progress.caught_up(self.end_offset, now, options.lag_seconds_max)
         behind = self.end_offset - progress.end_offset
+        progress.beat(self.end_offset)
         is_slow = progress.fetched_in_epoch and behind > options.lag_messages_max
         return is_slow or progress.silent(now) > options.lag_seconds_max
 

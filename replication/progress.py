@@ -1,6 +1,9 @@
 """What a leader knows of one follower, in one leader epoch.
 
 A new epoch starts with new objects: what a follower said to an earlier leadership proves nothing now.
+With fetch sessions a follower names only what has changed: its fetch stands for all partitions of the session
+that it does not name, each from the offset that it named last. Their leaders look at the session's pulse when
+they must know, which is before their logs grow.
 """
 
 from ..protocol.kinds import Incarnation, Offset
@@ -10,6 +13,15 @@ UNKNOWN_END = Offset(-1)  # blocks the high watermark, as it is below every offs
 UNKNOWN_START = Offset(-1)  # so does this, where the low watermark is concerned
 REPEATS = 3  # so often a follower may get no further before the leader looks at what it sends
 NEVER: Seconds = float("-inf")
+
+
+class Pulse:
+    """When a follower last fetched; shared by all partitions of one session."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: Seconds) -> None:
+        self.at = at
 
 
 class Progress:
@@ -22,6 +34,7 @@ class Progress:
         "last_fetch",
         "leader_end_then",
         "log_start_offset",
+        "pulse",
         "refused_until",
         "repeats",
     )
@@ -34,12 +47,21 @@ class Progress:
         self.last_fetch: Seconds = NEVER
         self.leader_end_then = Offset(0)  # the leader's end when it last fetched
         self.refused_until: Seconds = NEVER  # its admission failed a broker check; not asked again before
+        self.pulse: Pulse | None = None  # of the session by which it fetches, if it says so there
         self.repeats = 0  # fetches in a row that got it no further, although there was more
 
     @property
     def fetched_in_epoch(self) -> bool:
         """Whether it has spoken to this leadership at all."""
         return self.end_offset != UNKNOWN_END
+
+    def beat(self, leader_end: Offset) -> None:
+        """Take over what the pulse says: fetches from the same offset; until now the leader ended here."""
+        pulse = self.pulse
+        if pulse is not None and pulse.at > self.last_fetch:
+            self.last_fetch = pulse.at
+            if self.end_offset >= leader_end:
+                self.last_caught_up = pulse.at
 
     def fetched(self, offset: Offset, incarnation: Incarnation, leader_end: Offset, now: Seconds) -> bool:
         """A fetch from `offset` says: I hold everything before it. False for a voice from an earlier life."""

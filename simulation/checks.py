@@ -8,6 +8,8 @@ what clients were told (`history.py`).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ..broker.host import Role
@@ -67,8 +69,10 @@ class Checks:
         """The invariants of one moment."""
         self.looks += 1
         for id, node in sorted(self.world.nodes.items()):
-            for partition in self._partitions(id):
-                self._one_replica(id, node, partition)
+            hosted = node.broker.replicas
+            fetched = Counter(chain.from_iterable(each.partitions for each in hosted.fetchers.of()))
+            for partition in hosted.partitions.values():
+                self._one_replica(id, partition, fetched[partition])
             self._nothing_vanished(id, node)
         for tp, committed in self.committed.items():
             replicas = self._replicas(tp)
@@ -121,17 +125,14 @@ class Checks:
             if offset >= committed.told_end:
                 raise Violation(f"I15: {tp}@{offset} was read; {committed.told_end} are committed")
 
-    def _one_replica(self, id: int, node: Node, partition: Partition) -> None:
-        log, tp, epoch = partition.log, partition.tp, partition.leader_epoch
-        if not log.start_offset <= partition.high_watermark <= log.end_offset:
-            raise Violation(
-                f"I8: {tp} on b{id}: HW {partition.high_watermark} in [{log.start_offset}, {log.end_offset}]"
-            )
+    def _one_replica(self, id: int, partition: Partition, fetched: int) -> None:
+        log, tp, epoch, mark = partition.log, partition.tp, partition.leader_epoch, partition.high_watermark
+        if not log.start_offset <= mark <= log.end_offset:
+            raise Violation(f"I8: {tp} on b{id}: HW {mark} in [{log.start_offset}, {log.end_offset}]")
         if epoch < self.epochs.get(partition, -1):
             raise Violation(f"I7: the leader epoch of {tp} on b{id} fell to {epoch}")
         self.epochs[partition] = epoch
-        fetched = sum(partition in each.partitions for each in node.broker.replicas.fetchers.of())
-        if fetched > (partition.role is not Role.LEADING):
+        if fetched and fetched > (partition.role is not Role.LEADING):
             raise Violation(f"I18: {fetched} fetchers fetch {tp} for b{id}, which is {partition.role.value}")
         if partition.leading is None:
             if not partition.incomplete and (partition.acks or partition.flush_acks):
@@ -139,9 +140,9 @@ class Checks:
             return
         if self.leaders.setdefault((tp, epoch), id) != id:
             raise Violation(f"I7: {tp} epoch {epoch} is led by b{self.leaders[tp, epoch]} and b{id}")
-        if self.watermarks.get((tp, epoch), 0) > partition.high_watermark:
-            raise Violation(f"I8: the watermark of {tp} fell to {partition.high_watermark} in epoch {epoch}")
-        self.watermarks[tp, epoch] = partition.high_watermark
+        if self.watermarks.get((tp, epoch), 0) > mark:
+            raise Violation(f"I8: the watermark of {tp} fell to {mark} in epoch {epoch}")
+        self.watermarks[tp, epoch] = mark
         self._quorum(id, partition)
 
     def _quorum(self, id: int, partition: Partition) -> None:
@@ -169,12 +170,15 @@ class Checks:
 
     def _nothing_vanished(self, id: int, node: Node) -> None:
         """What an ISR counts on is not deleted."""
-        now = set(node.broker.replicas.partitions)
-        for tp in sorted(self.hosted.get(node, now) - now):
+        now = node.broker.replicas.partitions.keys()
+        before = self.hosted.get(node)
+        if before == now:
+            return
+        for tp in sorted((before or set()) - now):
             state = self.states.latest.get(tp)
             if state is not None and id in state["isr"] and f"/brokers/topics/{tp.topic}" in self.zookeeper:
                 raise Violation(f"I17: b{id} deleted {tp}, and is in its ISR {state['isr']}")
-        self.hosted[node] = now
+        self.hosted[node] = set(now)
 
     def _is_readable(self, id: int, partition: Partition) -> bool:
         """To look is not to touch: what cannot be read would be found out by the look."""
@@ -230,7 +234,7 @@ class Checks:
         for tp in self.world.workload.partitions:
             for id, partition in self._replicas(tp).items():
                 end = partition.log.flushed_offset
-                for offset, number in self._numbers(id, tp).items():
+                for offset, number in _numbers(self._whole(id, tp)).items():
                     if offset < end:
                         found.setdefault((tp, offset), set()).add(number)
         return found
@@ -289,13 +293,13 @@ class Checks:
         if self.world.workload.refused:
             raise Violation(f"liveness: a send failed for good: {self.world.workload.refused[0]}")
         for tp in self.world.workload.partitions:
-            logs = {id: self._numbers(id, tp) for id in sorted(self.world.nodes)}
-            first = logs[min(logs)]
-            for id, numbers in logs.items():
-                if numbers != first:
-                    raise Violation(f"I5: {tp} differs between b{min(logs)} and b{id}")
+            logs = {id: self._whole(id, tp) for id in sorted(self.world.nodes)}
+            first = min(logs)
+            for id, data in logs.items():
+                if data != logs[first]:
+                    raise Violation(f"I5: {tp} differs between b{first} and b{id}")
                 epochs_match(id, self.world.nodes[id].broker.replicas.partitions[tp])
-            self.world.workload.history.read_whole(tp, sorted(first.items()))
+            self.world.workload.history.read_whole(tp, sorted(_numbers(logs[first]).items()))
         self._below_watermark()
         report = judge(self.world.workload.history)
         if self.world.workload.has_lost_power:  # and with it what brokers knew of a producer's order
@@ -327,7 +331,10 @@ class Checks:
             await asyncio.sleep(0.1)
         raise Violation(f"liveness: ends and watermarks do not meet: {sorted(ends)}")
 
-    def _numbers(self, id: int, tp: TopicPartition) -> dict[int, int]:
+    def _whole(self, id: int, tp: TopicPartition) -> bytes:
         log = self.world.nodes[id].broker.replicas.partitions[tp].log
-        data = b"".join(log.read(log.start_offset, 1 << 30, log.end_offset).parts)
-        return {record.offset: int(record.value or b"-1") for record in iterate(data)}
+        return b"".join(log.read(log.start_offset, 1 << 30, log.end_offset).parts)
+
+
+def _numbers(data: bytes) -> dict[int, int]:
+    return {record.offset: int(record.value or b"-1") for record in iterate(data)}

@@ -46,6 +46,13 @@ def _not_before(when: float) -> float:
     return ticks * GRID_S if ticks * GRID_S >= when else (ticks + 1) * GRID_S
 
 
+def _is_of_the_dead(error: BaseException | None) -> bool:
+    """Whether this comes of a process that has crashed: its last callbacks find every door shut."""
+    while error is not None and not isinstance(error, (asyncio.CancelledError, CrashedHost)):
+        error = error.__cause__
+    return error is not None
+
+
 class Stuck(RuntimeError):
     """Every task waits and no timer is set: on a real loop this would hang for ever."""
 
@@ -70,6 +77,19 @@ OUTSIDE = Host("outside")
 HOST: contextvars.ContextVar[Host] = contextvars.ContextVar("HOST", default=OUTSIDE)
 
 
+class SimHandle(asyncio.Handle):
+    """What is called soon."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: Any, loop: SimLoop, context: contextvars.Context
+    ) -> None:
+        self._callback, self._args = callback, args
+        self._loop, self._context = loop, context
+        self._cancelled, self._repr, self._source_traceback = False, None, None
+
+
 class SimTimer(asyncio.TimerHandle):
     """A timer of one process: it does not fire when that is dead, and late when that was stopped."""
 
@@ -84,8 +104,18 @@ class SimTimer(asyncio.TimerHandle):
         context: contextvars.Context,
         host: Host,
     ) -> None:
-        super().__init__(when, callback, args, loop, context)
+        # what its parents do, without their looks at debug mode: there are thousands of timers in a second
+        self._callback, self._args = callback, args
+        self._loop, self._context = loop, context
+        self._cancelled, self._repr, self._source_traceback = False, None, None
+        self._when, self._scheduled = when, True
         self.host = host
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._loop._timer_handle_cancelled(self)
+            self._callback, self._args = None, ()  # type: ignore[assignment]
 
 
 class SimTask(asyncio.Task[Any]):
@@ -128,7 +158,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if error is not None and not isinstance(error, (asyncio.CancelledError, CrashedHost)):
+        if error is not None and not _is_of_the_dead(error):
             frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
             way = " > ".join(f"{posixpath.basename(f.filename)}:{f.lineno}" for f in frames)
             self.failures.append(f"{context.get('message')}: {error!r} ({way})")
@@ -144,11 +174,19 @@ class SimLoop(asyncio.BaseEventLoop):
         Real time moves while a program looks at the clock; here it would look at the same instant for ever.
         """
         when = _not_before(when)
-        context = context or contextvars.copy_context()
+        context = contextvars.copy_context() if context is None else context  # an empty one is false
         timer = SimTimer(when, callback, args, self, context, context.get(HOST, OUTSIDE))
-        timer._scheduled = True  # type: ignore[attr-defined]  # its cancellation is told to us
         heapq.heappush(self._timers, (when, next(self._numbers), timer))
         return timer
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        """As ever; there is no debug mode to look at."""
+        context = contextvars.copy_context() if context is None else context
+        handle = SimHandle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
@@ -159,33 +197,44 @@ class SimLoop(asyncio.BaseEventLoop):
         """Most timers are deadlines that are never reached: they do not stay until then."""
         self._cancelled += 1
         if self._cancelled > CANCELLED_MAX and 2 * self._cancelled > len(self._timers):
-            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            self._timers[:] = [entry for entry in self._timers if not entry[2].cancelled()]
             heapq.heapify(self._timers)
             self._cancelled = 0
 
     def _run_once(self) -> None:
-        """One turn: what is ready; if nothing is, the clock moves to the next timer."""
-        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
-        self.turns += 1
-        if not ready and not self._stopping:  # type: ignore[attr-defined]
-            self._jump()
-        while self._timers and self._timers[0][0] <= self.now:
-            timer = heapq.heappop(self._timers)[2]
-            timer._scheduled = False  # type: ignore[attr-defined]
-            if timer.cancelled() or not (timer.host.alive or self.draining):
-                continue
-            if timer.host.stopped and not self.draining:
-                timer.host.held.append(timer)
-            else:
-                ready.append(timer)
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()
+        """Turn after turn, until somebody stops the loop.
+
+        In a turn all is called that is ready; if nothing is, the clock moves to the next timer.
+        """
+        ready: deque[Any] = self._ready  # type: ignore[attr-defined]
+        timers = self._timers
+        while True:
+            self.turns += 1
+            if not ready and not self._stopping:  # type: ignore[attr-defined]
+                self._jump()
+            now = self.now
+            while timers and timers[0][0] <= now:
+                self._fire(heapq.heappop(timers)[2], ready)
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+            if self._stopping:  # type: ignore[attr-defined]
+                return
+
+    def _fire(self, timer: SimTimer, ready: deque[Any]) -> None:
+        timer._scheduled = False
+        host = timer.host
+        if timer._cancelled or not (host.alive or self.draining):
+            return
+        if host.stopped and not self.draining:
+            host.held.append(timer)
+        else:
+            ready.append(timer)
 
     def _jump(self) -> None:
         timers = self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
             self._cancelled -= 1
         if not timers:

@@ -27,38 +27,12 @@ from ..replication.effects import Truncate
 from ..replication.follower import AskRecords, Follower
 from ..replication.leader import Leader
 from ..replication.profiles import TODAY, Truncation
-from ..storage import incarnation
+from ..storage import incarnation, verdict
 from ..storage import recovery as log_recovery
 from ..storage.lasting import Flush
 from .many import spare_garbage
+from .patches import Patches
 from .world import run_seed
-
-MISSING = object()
-
-
-class Patches:
-    """Replaces attributes, and puts them back."""
-
-    def __init__(self) -> None:
-        self._before: list[tuple[Any, str, Any]] = []
-
-    def put(self, owner: Any, name: str, value: Any) -> None:
-        """Replace one; what is frozen, too."""
-        before = owner.__dict__.get(name, MISSING) if isinstance(owner, type) else getattr(owner, name)
-        self._before.append((owner, name, before))
-        self._set(owner, name, value)
-
-    def undo(self) -> None:
-        """Put all back, the last first."""
-        while self._before:
-            owner, name, before = self._before.pop()
-            if before is MISSING:
-                delattr(owner, name)
-            else:
-                self._set(owner, name, before)
-
-    def _set(self, owner: Any, name: str, value: Any) -> None:
-        (setattr if isinstance(owner, type) else object.__setattr__)(owner, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +68,9 @@ def _no_maximal(patches: Patches) -> None:
 def _no_zkver(patches: Patches) -> None:
     attempt = IsrWriter._attempt
 
-    async def careless(writer: IsrWriter, tp: Any, leader: Any, ask: Any) -> Any:
-        _, version = await znodes.read_state(writer._registry, tp)
-        return await attempt(writer, tp, leader, dataclasses.replace(ask, expected_version=version))
+    async def careless(writer: IsrWriter, partition: Any, leader: Any, ask: Any) -> Any:
+        _, version = await znodes.read_state(writer._registry, partition.tp)
+        return await attempt(writer, partition, leader, dataclasses.replace(ask, expected_version=version))
 
     patches.put(IsrWriter, "_attempt", careless)
 
@@ -253,12 +227,16 @@ def _note_after_cut(patches: Patches) -> None:
 
 
 def _flush_cfg_now(patches: Patches) -> None:
-    judge = incarnation.judge
+    judge = verdict.judge
 
     def by_today(before: Any, **more: Any) -> Any:
         return judge(dataclasses.replace(before, flush_mode=True), **more)
 
     patches.put(incarnation, "judge", by_today)
+
+
+def _stale_leader(patches: Patches) -> None:
+    patches.put(IsrWriter, "_stands", lambda writer, partition, leader: True)
 
 
 MUTANTS = {
@@ -285,6 +263,7 @@ MUTANTS = {
     "flush_fetch_leo": Mutant("a fetch says what is flushed", _flush_fetch_leo, ("flushed",)),
     "flush_own_leo": Mutant("a leader counts what it has flushed", _flush_own_leo, ("flushed",)),
     "flush_believed": Mutant("a flush counts when it has ended", _flush_believed, ("flushed",)),
+    "stale_leader": Mutant("an ended leadership writes no state, and hears of none", _stale_leader),
     "note_after_cut": Mutant("a loss is noted before it is made", _note_after_cut, families=()),
     "flush_cfg_now": Mutant("the mode of the run before counts", _flush_cfg_now, families=()),
 }

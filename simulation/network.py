@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ORDER_S = 3e-9
 """What keeps two arrivals apart."""
 Hear: TypeAlias = Callable[["Transport", bytes], None]
+NOBODY = contextvars.Context()
+"""In whose name a machine answers for a process that is gone."""
 CUT_RETRY_S = 0.05
 """How often a stalled link tries again."""
 
@@ -114,12 +116,19 @@ class Network:
         for transport in [t for t in self.transports if t.host is host]:
             transport.dead = True
             self.transports.remove(transport)
-            if not vanishes:
+            if vanishes:
+                transport.half_open = True
+                transport.missed = transport.last > self.loop.now
+            else:
                 transport.peer.arrive(None)
 
     def is_back(self, name: str) -> None:
-        """A machine that had vanished is there again."""
+        """A machine that had vanished is there again: what was sent to it meanwhile, it is sent once more."""
         self.vanished.discard(name)
+        for transport in self.transports:
+            if transport.remote.name == name and transport.peer.missed:
+                transport.peer.missed = False
+                transport.arrive(None)
 
     def reset(self, transport: Transport) -> None:
         """A connection breaks: both ends hear of it, and what is under way is lost."""
@@ -140,6 +149,8 @@ class Transport(asyncio.Transport):
         self.peer: Transport = self
         self.dead = self.closing = self.paused = self.broken = False
         self.dialled = False
+        self.half_open = False  # its machine is off, or back and does not know it
+        self.missed = False  # something was sent to it meanwhile
         self.held: list[bytes | None] = []
         self.last = 0.0
 
@@ -157,11 +168,13 @@ class Transport(asyncio.Transport):
         """Bytes (None: the end) will reach this end later, but never before those sent earlier."""
         loop = self.network.loop
         self.last = max(self.last + ORDER_S, loop.now + self.network.delay())
-        loop.call_at(self.last, self._deliver, data, context=self.context)
+        if self.half_open:
+            loop.call_at(self.last, self._answer_for_the_dead, context=NOBODY)
+        else:
+            loop.call_at(self.last, self._deliver, data, context=self.context)
 
     def _deliver(self, data: bytes | None) -> None:
         if self.dead:
-            self._answer_for_the_dead()
             return
         if self.broken and data is not None:
             return
@@ -176,7 +189,9 @@ class Transport(asyncio.Transport):
 
     def _answer_for_the_dead(self) -> None:
         """A machine that is back resets what it does not know."""
-        if not (self.peer.dead or self.host.alive or self.host.name in self.network.vanished):
+        if self.host.name in self.network.vanished:
+            self.missed = True
+        elif not self.peer.dead:
             self.peer.arrive(None)
 
     def _hand_over(self, data: bytes | None) -> None:

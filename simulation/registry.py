@@ -62,6 +62,7 @@ class SimRegistry:
         self._seen_zxid = 0  # it never shows an older state than before
         self._down_until = 0.0
         self.hear: Callable[[str, Sequence[Op], object], None] | None = None
+        self.on_send: Callable[[Sequence[Op]], None] | None = None  # is shown what is about to leave
         self._loses = False  # what arrives while the connection is down
 
     @property
@@ -113,6 +114,12 @@ class SimRegistry:
         )
         return answer
 
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        found: list[tuple[bytes, Stat] | None] = await self._ask(
+            lambda _: self._server.get_many(paths, self._view())
+        )
+        return found
+
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         stat: Stat | None = await self._ask(
             lambda id: self._server.exists(path, id, self._armed(watch), self._view())
@@ -126,6 +133,8 @@ class SimRegistry:
         return names
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        if self.on_send is not None and self._host.alive:
+            self.on_send(ops)
         results: list[OpResult] = await self._ask(lambda id: self._write(ops, id))
         return results
 

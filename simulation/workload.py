@@ -39,6 +39,7 @@ class Workload:
         self.acknowledged: dict[tuple[TopicPartition, int], int] = {}  # where -> number, as the receipts said
         self.refused: list[str] = []
         self.seen: dict[tuple[TopicPartition, int], int] = {}  # what a reader was given while it happened
+        self.forgotten: dict[tuple[TopicPartition, int], int] = {}  # seen, then forgiven; may be there
         self.contradictions: list[str] = []
         self.history = History()
         self.has_lost_power = False
@@ -52,6 +53,7 @@ class Workload:
     def forgive(self, flushed: dict[tuple[TopicPartition, int], set[int]]) -> None:
         """Power was lost everywhere: what no medium holds is not to be counted on any more."""
         self.has_lost_power = True
+        self.forgotten.update(self.seen)
         for told in (self.acknowledged, self.seen):
             for place, number in list(told.items()):
                 if number not in flushed.get(place, ()):
@@ -119,7 +121,7 @@ class Workload:
         """Read what is committed, as it comes, up to everything that was acknowledged."""
         async with Consumer(BOOTSTRAP, random=self._chance(), auto_offset_reset="earliest") as consumer:
             consumer.assign(self.partitions)
-            while not (self._stop.is_set() and self.acknowledged.keys() <= self.seen.keys()):
+            while not (self._stop.is_set() and self._has_seen_all()):
                 try:
                     records = await consumer.poll(200)
                 except ApiError as error:
@@ -134,6 +136,11 @@ class Workload:
                     self._compare(place, int(record.value))
                     self._committed(*place)
                     self.seen[place] = int(record.value)
+
+    def _has_seen_all(self) -> bool:
+        """Whether the reader has met all that was acknowledged; what it met before power was lost, too."""
+        missed = self.acknowledged.items() - self.seen.items()
+        return all(self.forgotten.get(place) == number for place, number in missed)
 
     def _committed(self, tp: TopicPartition, offset: int) -> None:
         try:

@@ -9,23 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import hashlib
 import random
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
+from ..broker.config import BrokerConfig
 from ..broker.config_file import load
 from ..broker.node import Node, StartFailed, build
 from ..broker.trouble import StorageLost
+from ..controller.registry import Op
+from ..protocol.errors import ApiError
 from .checks import Checks
 from .committed import Violation
 from .disk import SimDisk
 from .families import FAMILIES, FLUSHED, KINDS, Family
 from .faults import BROKERS, SESSION_S, Faults
-from .loop import Host, SimLoop, Stuck
+from .loop import Host, SimLoop
 from .moving import Mover
 from .registry import SimRegistry
+from .standing import Standing
 from .talk import Talk
 from .workload import Workload
 from .zookeeper import SimZooKeeper
@@ -34,6 +41,11 @@ START_WALL_MS = 1_700_000_000_000
 RESTART_S = 1.0
 """When whoever runs the brokers starts one again that could not start."""
 HEAL_WITHIN_S = 90.0
+FAILURES = (
+    Violation, ApiError, ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError,
+    TypeError, ValueError, struct.error,
+)  # fmt: skip
+"""What fails a seed, and no other one: what must hold does not, or code of the world itself is wrong."""
 PLAY_S = 1.0
 """How soon after a violation the world ends."""
 SETTINGS = (
@@ -104,6 +116,7 @@ class World:
         self.workload = Workload(self)
         self.mover = Mover(self)
         self.checks = Checks(self)
+        self.standing = Standing(self.checks.fail)
         self.talk = Talk(self.note) if talks else None
         self.loop.network.hear = self.talk.hear if self.talk else None
 
@@ -127,9 +140,9 @@ class World:
             f"listeners=CLIENT://b{id}:9092,INTERNAL://b{id}:19092",
         ]
         node = build(
-            load(overrides=overrides).config,
+            _configured(tuple(overrides)),
             self.disks[id],
-            lambda previous: self._connect(id, previous),
+            lambda previous: self._connect(id, previous, lambda ops: self.standing.sends(node, ops)),
             self.clocks[id],
             random.Random(self.random.getrandbits(64)),
             f"boot-{self.boots[id]}",
@@ -155,8 +168,11 @@ class World:
         if not self.lives(id):
             self.start(id)
 
-    def _connect(self, id: int, previous: tuple[int, bytes] | None) -> SimRegistry:
+    def _connect(
+        self, id: int, previous: tuple[int, bytes] | None, on_send: Callable[[Sequence[Op]], None]
+    ) -> SimRegistry:
         registry = self.registries[id] = SimRegistry(self.loop, self.zookeeper, SESSION_S, previous)
+        registry.on_send = on_send
         registry.hear = self.talk.to_zookeeper if self.talk else None
         return registry
 
@@ -210,11 +226,12 @@ class World:
         everything = structlog.make_filtering_bound_logger(0)
         structlog.configure([self._to_trace], wrapper_class=everything, cache_logger_on_first_use=False)
         violation: str | None = None
+        self.standing.begin()
         try:
             self._play()
             if self.loop.failures:
                 violation = f"a callback raised: {self.loop.failures[0]}"
-        except (Violation, Stuck, TimeoutError, AssertionError) as error:
+        except FAILURES as error:
             violation = f"{type(error).__name__}: {error}"
         finally:
             if self.violations:
@@ -224,6 +241,7 @@ class World:
             self.loop.drain()
             self.loop.close()
             asyncio.set_event_loop(None)
+            self.standing.end()
             structlog.reset_defaults()
         print_of = hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
         return Outcome(
@@ -253,6 +271,12 @@ class World:
         facts = " ".join(f"{key}={value}" for key, value in sorted(event.items()) if key != "exc_info")
         self.note(f"{current_host().name}: {name} {facts}".rstrip())
         raise structlog.DropEvent
+
+
+@functools.cache
+def _configured(overrides: tuple[str, ...]) -> BrokerConfig:
+    """What a broker is started with; read once for all its lives."""
+    return load(overrides=overrides).config
 
 
 def run_seed(seed: int, family: str = "plain", *, talks: bool = False) -> Outcome:

@@ -133,6 +133,10 @@ class SimZooKeeper:
         self._watch("data", path, session, fire)
         return node.data, node.stat()
 
+    def get_many(self, paths: Sequence[str], at: int | None = None) -> list[tuple[bytes, Stat] | None]:
+        found = [self._seen(path, at, None)[0] for path in paths]
+        return [None if node is None else (node.data, node.stat()) for node in found]
+
     def exists(self, path: str, session: int, fire: Fire | None, at: int | None = None) -> Stat | None:
         node, fire = self._seen(path, at, fire)
         self._watch("data", path, session, fire)

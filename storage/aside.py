@@ -187,8 +187,17 @@ def tidy(disk: Disk, dirs: Sequence[str], now_ms: int, retention_ms: int, bytes_
     """Delete what the bounds no longer allow beside each of `dirs`; returns the paths. Blocking."""
     gone = []
     for log_dir in dirs:
-        for each in expired(Aside(disk, log_dir).all(), now_ms, retention_ms, bytes_max):
-            disk.rmtree(each.path)
+        try:
+            going = expired(Aside(disk, log_dir).all(), now_ms, retention_ms, bytes_max)
+        except OSError as error:  # nobody may look there; the others have their bounds all the same
+            log.error("removals_not_counted", path=f"{log_dir}{ASIDE}", reason=str(error))
+            continue
+        for each in going:
+            try:
+                disk.rmtree(each.path)
+            except OSError as error:
+                log.error("removal_not_deleted", path=each.path, reason=str(error))
+                continue
             gone.append(each.path)
             log.warning(
                 "removal_deleted",

@@ -14,13 +14,14 @@ from operator import attrgetter
 from ..protocol.primitives import Buffer
 from . import snapshots
 from .condemned import GONE
-from .disk import FULL, Disk, DiskFailed, File, LogDamaged, disk_error
+from .disk import FULL, NO_DESCRIPTOR, Disk, DiskFailed, File, LogDamaged, disk_error
 from .handles import OpenSegments
 from .rolling import RollLimits
 from .segment import LOG, SUFFIXES, CorruptBatch, Segment
 from .swaps import swap
 from .walk import Rules
 
+PASSING = FULL | NO_DESCRIPTOR
 RETIRED = (*SUFFIXES, snapshots.SUFFIX)  # the snapshot that was taken before the segment goes with it
 
 _base_offset = attrgetter("base_offset")
@@ -70,6 +71,14 @@ class Chain:
             self.damaged = self.damaged or not self.failed
             self.failed = True
             raise LogDamaged(self.directory, OSError(errno.EIO, str(error))) from error
+
+    def to_append(self) -> Segment:
+        """The active segment, its first batch's time known: whether it is full depends on that."""
+        segment = self.active
+        if segment.first_time is None and segment.size:
+            with self.guarded():
+                segment.first_ms()
+        return segment
 
     def fail(self, error: OSError) -> DiskFailed:
         """A sync failed. Whatever it said, it must never be tried again: the pages count as clean now."""
@@ -152,6 +161,14 @@ class Chain:
                 return data  # of a compacted segment nothing may be left from `offset` on
         return b""
 
+    def tells_end(self, end: int) -> bool:
+        """Whether a scan would find the log's `end`: compaction may have taken the last batch before it."""
+        if self.active.base_offset == end:
+            return True
+        with self.guarded():
+            found = self.active.locate(end - 1)
+        return found is not None and found[1].next_offset == end
+
     def boundary_before(self, offset: int) -> int:
         """`offset`, or the base offset of the batch in whose middle it lies."""
         found = self.segments[self.place_of(offset)].locate(offset)
@@ -177,10 +194,16 @@ class Chain:
             self.active.cut(found[0] if found else self.active.size, end)
         return renamed
 
-    def restart(self, offset: int, now_ms: int) -> list[str]:
-        """Take everything away and begin anew at `offset`; the files are renamed for deletion."""
+    def restart(self, start: int, offset: int, now_ms: int) -> list[str]:
+        """Take everything away and begin anew at `offset`; the files are renamed for deletion.
+
+        What lies before the log's `start` goes first, then the last one: at any time what is left is a log
+        that begins where it did.
+        """
         renamed: list[str] = []
         with self.guarded():
+            while len(self.segments) > 1 and self.segments[1].base_offset <= start:
+                renamed += self._take_out(self.segments.pop(0), SUFFIXES)
             while self.segments:
                 renamed += self._take_out(self.segments.pop(), SUFFIXES)
             self.active = self._begin(offset, now_ms)
@@ -216,8 +239,12 @@ class Chain:
                 fresh.close_file()
                 paths += map(fresh.path, RETIRED)
             gone += filter(None, map(self._condemn, paths))
-        except OSError as error:
-            raise self.fail(error) from error  # halfway: the next start finishes it
+        except OSError as error:  # halfway: the next start finishes it
+            trouble = self.fail(error)
+            if error.errno in PASSING:  # which says nothing about the other logs of the directory
+                self.damaged = True
+                raise LogDamaged(self.directory, error) from error
+            raise trouble from error
         kept = [fresh] if fresh.size or not place else []
         for segment in kept:
             segment.belongs_to(self._opened)

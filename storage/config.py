@@ -217,7 +217,8 @@ class StorageConfig(CompactionConfig, frozen=True, extra="forbid"):
         ge=1,
         le=64,
         kafka="num.recovery.threads.per.data.dir",
-        help="How many logs of one directory are recovered at once at a start; directories always are.",
+        help="How many logs of one directory are recovered at once at a start; directories always are. "
+        "Logs that are many and small are recovered 16 at once, for then all they wait for is the disk.",
     )
     aside_bytes_max: int = option(
         10 << 30,

@@ -13,8 +13,16 @@ from uuid import UUID
 from ..protocol.kinds import TopicPartition
 from . import checkpoints
 from .config import TopicConfig
-from .disk import Disk, DiskError, DiskFailed, disk_error
+from .disk import Disk, DiskError, DiskFailed, LogDamaged, disk_error
 from .segment import Segment
+
+
+class ReplicaMissing(LogDamaged):
+    """The log that a replica should have is not there under its name; `path` is where it may be."""
+
+    def __init__(self, partition: TopicPartition, path: str, error: OSError) -> None:
+        super().__init__(path, error)
+        self.partition = partition
 
 
 @dataclass(slots=True)

@@ -115,6 +115,8 @@ def rebuilt(
         seen = [entry for entry in entries if segment.base_offset <= entry[1] < stop]
         if found is not None:
             seen = _with_gaps(segment, found, seen) if gaps else found.epochs
+        elif entries and segment.base_offset < entries[0][1]:
+            history.clear()  # deleted records that have come back: what was known would reach over them
         for epoch, offset in seen:
             if epoch >= 0:
                 history.assign(epoch, offset)

@@ -1,14 +1,12 @@
-"""Incarnations: which start of this broker id this is, and whether its data is what it was.
+"""Incarnations: which start of this broker id this is, and what its log directories remember of earlier ones.
 
-A broker may be elected only for what it can prove to hold. Each log directory keeps the number of the last
-incarnation, the boot it ran in and since which incarnation the data is intact; a clean marker says that all
-was on the medium. From these and from ZooKeeper's record the verdict of this start is drawn.
-Left to others: the registration itself (broker/registration.py), what may be elected (controller/).
+They are locked, belong to one broker of one cluster, and keep what the verdict of this start is drawn from;
+what is about to be lost is noted in them before it is.
+Left to others: the verdict (verdict.py), the registration itself (broker/registration.py).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from threading import Lock as Mutex
 from uuid import UUID
 
@@ -19,31 +17,18 @@ from ..protocol.kinds import TopicPartition
 from . import checkpoints, documents
 from .disk import FULL, Disk, Lock, disk_error
 from .documents import WrongChecksum
+from .verdict import DOUBTS_MAX, IncarnationFile, Remembered, Verdict, judge, worst
 
 LOCK = ".lock"
 INCARNATION = "incarnation.json"
 CLEAN_MARKER = ".kafka_cleanshutdown"
 SESSION = "zookeeper.session"
-DOUBTS_MAX = 100  # more doubtful partitions than this condemn the broker as a whole
 
 log = structlog.get_logger(__name__)
 
 
 class WrongDirectory(Exception):
     """A log directory belongs to another broker or cluster; starting on it would mix their data."""
-
-
-class IncarnationFile(BaseModel, frozen=True, extra="forbid"):
-    """What a log directory remembers of the last start."""
-
-    version: int = 1
-    last_k: int
-    boot_id: str
-    intact_since: int
-    intact_since_of: dict[str, int] = {}
-    flush_mode: bool
-    lost_note: bool = False  # written before data is cut, cleared by the next registration
-    doubts: list[str] = []  # partitions about which the same must be said
 
 
 class CleanMarker(BaseModel, frozen=True):
@@ -62,89 +47,6 @@ class Session(BaseModel, frozen=True):
     @property
     def client_id(self) -> tuple[int, bytes]:
         return self.session_id, bytes.fromhex(self.password)
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """The worst of what all log directories say: None where one of them says nothing."""
-
-    last_k: int | None
-    boot_id: str | None
-    intact_since: int
-    intact_since_of: Mapping[str, int]
-    flush_mode: bool
-    lost_note: bool
-    doubts: frozenset[str]
-    clean: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """This incarnation, and since which one the data is intact; exceptions by partition."""
-
-    k: int
-    intact_since: int
-    intact_since_of: dict[str, int] = field(default_factory=dict)
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def intact(self) -> bool:
-        """Whether the broker as a whole holds what it held before."""
-        return self.intact_since < self.k
-
-
-def worst(files: Sequence[IncarnationFile | None], clean: bool) -> Remembered:
-    """Fold the directories' files into one: any that is missing or disagrees takes the proof away."""
-    there = [file for file in files if file is not None]
-    complete = bool(there) and len(there) == len(files)
-    ks = {file.last_k for file in there}
-    boots = {file.boot_id for file in there}
-    of: dict[str, int] = {}
-    for file in there:
-        for partition, k in file.intact_since_of.items():
-            of[partition] = max(k, of.get(partition, 0))
-    return Remembered(
-        last_k=ks.pop() if complete and len(ks) == 1 else None,
-        boot_id=boots.pop() if complete and len(boots) == 1 else None,
-        intact_since=max((file.intact_since for file in there), default=0),
-        intact_since_of=of,
-        flush_mode=complete and all(file.flush_mode for file in there),
-        lost_note=any(file.lost_note for file in there),
-        doubts=frozenset(p for file in there for p in file.doubts),
-        clean=clean,
-    )
-
-
-def judge(
-    before: Remembered,
-    *,
-    boot_id: str,
-    z_k: int,
-    z_dirs: Collection[str],
-    dirs: Collection[str],
-    failed_dirs: Collection[str] = (),
-    recovery_lost: bool = False,
-) -> Verdict:
-    """The data-intact proof. `z_k` and `z_dirs` are ZooKeeper's record, `dirs` the directories present."""
-    k = z_k + 1
-    survived = before.clean or before.boot_id == boot_id or before.flush_mode
-    broken = {
-        "no incarnation file in every log directory, or they differ": before.last_k is None,
-        "another boot, no clean shutdown, no flush before ack": not survived,
-        "a log directory is missing": not set(z_dirs) <= set(dirs),
-        "a log directory had failed": not set(failed_dirs).isdisjoint(z_dirs) or bool(failed_dirs),
-        "the directories are not those of the last incarnation": before.last_k not in (z_k, z_k + 1),
-        "recovery lost data": recovery_lost,
-        "an earlier start noted a loss": before.lost_note,
-    }
-    reasons = tuple(reason for reason, holds in broken.items() if holds)
-    if reasons:
-        return Verdict(k, k, {}, reasons)
-    of = {p: since for p, since in before.intact_since_of.items() if since > before.intact_since}
-    of.update(dict.fromkeys(before.doubts, k))
-    if len(of) > DOUBTS_MAX:
-        return Verdict(k, k, {}, (f"{len(of)} partitions are doubtful",))
-    return Verdict(k, before.intact_since, dict(sorted(of.items())))
 
 
 def put_small(disk: Disk, path: str, data: bytes, mode: int = 0o644) -> None:

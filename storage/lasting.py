@@ -83,12 +83,11 @@ class Lasting:
         """The log is about to end at `end`; its generation has risen."""
         self.offset = min(self.offset, end)
 
-    def restart(self, offset: int) -> None:
+    def restart(self, offset: int, sync: bool) -> None:
         """The log is empty and begins at `offset`; its generation has risen."""
-        with (
-            self._chain.guarded()
-        ):  # at once: whoever is told "I hold all before" must not see old files again
-            self._chain.disk.sync_dir(self._chain.directory)
+        if sync:  # at once: whoever is told "I hold all before" must not see old files again
+            with self._chain.guarded():
+                self._chain.disk.sync_dir(self._chain.directory)
         self.offset = offset
 
     def written(self, name: str) -> None:

@@ -46,7 +46,7 @@ class Log(LogState):
             max_time = now_ms
         if epoch != self._epoch_saved:
             self._open_epoch(epoch, base_offset)
-        segment = self._chain.active
+        segment = self._chain.to_append()
         if segment.must_roll(size, last_offset, max_time, now_ms, self._limits):
             segment = self._roll(base_offset, now_ms)
         stamp(batch, 0, base_offset, epoch)
@@ -75,7 +75,7 @@ class Log(LogState):
     def _append_stretch(self, records: Buffer, run: list[Placed], first: int, now_ms: int) -> int:
         """Write the batches from `first` on that fit one segment, in one call; returns what comes next."""
         position, header = run[first]
-        segment = self._chain.active
+        segment = self._chain.to_append()
         if segment.must_roll(header.size, header.last_offset, header.max_timestamp, now_ms, self._limits):
             segment = self._roll(header.base_offset, now_ms)
         last = stretch_end(run, first, segment, self._limits)
@@ -185,7 +185,7 @@ class Log(LogState):
                 self.restart_at(self.start_offset)
                 return self.end_offset
             self._lasting.cut(end)
-            self.before_cut(end)  # first: if that cannot be written, nothing has been taken away yet
+            self.before_cut(end, self.start_offset)  # first: if it fails, nothing has been taken away yet
         self._chain.generation += 1
         forgotten = self.epochs.truncate_from_end(offset)  # also when no record goes (KAFKA-10706)
         if end < self.end_offset:
@@ -193,10 +193,12 @@ class Log(LogState):
                 snapshots.drop(self.disk, self.directory, high=end)
                 snapshots.rebuild(self.disk, self.directory, self.producers, self.segments, end)
             self._cut(end)
+            if self.gaps_allowed and not self._chain.tells_end(end):
+                self._roll(end, 0)  # the name of an empty segment tells it
             self._chain.count_opened()
             forgotten = self.epochs.truncate_from_end(end) or forgotten
         if forgotten:
-            self.save_epochs_if_room()
+            self.save_epochs_if_room(sync=False)  # what it says too much is cut when the log is opened
         return self.end_offset
 
     def _cut(self, end: int) -> None:
@@ -204,21 +206,24 @@ class Log(LogState):
         self.gone(self._chain.cut(end))
         self.end_offset = end
 
-    def restart_at(self, offset: int, now_ms: int = 0) -> None:
-        """Take everything away and begin anew at `offset`: the leader no longer has what comes before."""
+    def restart_at(self, offset: int, now_ms: int = 0, sync: bool = True) -> None:
+        """Take everything away and begin anew at `offset`: the leader no longer has what comes before.
+
+        Without `sync` the directory is to be brought to the medium before anybody is told of the new start.
+        """
         self._lasting.cut(0)
-        self.before_cut(0)  # first, as in `truncate_to`
+        self.before_cut(0, offset)  # first, as in `truncate_to`
         self._chain.generation += 1
         self.epochs.clear()
-        self.save_epochs_if_room()
+        self.save_epochs_if_room(sync)
         self.producers.clear()
         with self._chain.guarded():
             snapshots.drop(self.disk, self.directory, high=-1)
         self._tail.clear()
-        self.start_offset = offset  # before its segment: a thread may look at both (logs.begins_within)
-        self.gone(self._chain.restart(offset, now_ms))
+        start, self.start_offset = self.start_offset, offset  # before its segment: see logs.begins_within
+        self.gone(self._chain.restart(start, offset, now_ms))
         self.end_offset = offset
-        self._lasting.restart(offset)
+        self._lasting.restart(offset, sync)
 
     def move_start(self, offset: int) -> bool:
         """Records before `offset` are no longer part of the log; their segments go in a retention pass."""

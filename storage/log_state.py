@@ -54,7 +54,7 @@ class LogState:
         self.epochs = epochs
         self.producers = producers
         self._chain = Chain(disk, directory, segments, open_segments, limits_of(config))
-        self.before_cut: Callable[[int], None] = _nothing  # told the new end before records go
+        self.before_cut: Callable[[int, int], None] = _nothing  # told end and start before records go
         self.start_moved: Callable[[int], None] = _nothing  # told the new start
         self.gone: Callable[[list[str]], None] = self._delete  # told which files are out of use
         self._tail = Tail(tail_bytes_max)
@@ -217,5 +217,5 @@ class LogState:
                 self.disk.unlink(path)
 
 
-def _nothing(_end: int) -> None:
+def _nothing(*_offsets: int) -> None:
     """Nobody keeps checkpoints for this log."""

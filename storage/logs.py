@@ -6,17 +6,16 @@ Left to others: when passes run (broker/node.py), who is told of a failed direct
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from threading import Lock
 from uuid import UUID
 
 import structlog
 
 from ..protocol.kinds import Clock, TopicPartition
-from . import checkpoints
+from .aside import NAME_MAX
 from .cleaning.checkpoint import CleanerOffsets
 from .condemned import DELETED, Condemned
 from .config import StorageConfig, TopicConfig
-from .disk import Disk, DiskError, DiskFailed, ReplicaElsewhere, disk_error
+from .disk import Disk, DiskError, ReplicaElsewhere, disk_error
 from .epochs import EpochHistory
 from .fresh import Fresh
 from .handles import OpenSegments
@@ -32,6 +31,7 @@ from .opening import (
 )
 from .places import Places
 from .producers import ProducerStates
+from .promises import Promises
 from .recovery import BeforeLoss, Obstructed, Recovered
 from .retention import FOREVER, expired, with_ends
 
@@ -40,11 +40,12 @@ __all__ = ["STRAY", "AmbiguousDirectory", "Logs", "Obstructed", "Stop", "parse_d
 log = structlog.get_logger(__name__)
 
 STRAY = "-stray"
-NAME_MAX = 255  # of a file, for the kernel
 
 
 class Logs:
     """The logs of a broker. `recovered` tells what opening them has cost."""
+
+    _opening: Opening
 
     def __init__(
         self,
@@ -59,15 +60,13 @@ class Logs:
         self.config = config
         self.clock = clock
         self.logs: dict[TopicPartition, Log] = {}
-        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.closed: set[TopicPartition] = set()  # there, but to mend them there was no room
         self.recovered: list[Recovered] = []
         self.condemned = Condemned()
         self.starts_moved = False  # since log start offsets were last written down
-        self._recovery_points: dict[TopicPartition, int] = {}  # as they stand in the checkpoint files
-        self._start_offsets: dict[TopicPartition, int] = {}
         self.removed_from: set[str] = set()  # directories in which removals wait for a sync
-        self._writing = Lock()  # one checkpoint at a time: they come from a thread and from cuts
         self._dir_of: dict[TopicPartition, str] = {}
+        self._promises = Promises(disk, self.places, self._dir_of)
         self.cleaned = CleanerOffsets(disk, self._dir_of.get)  # up to where logs are compacted
         self._open_segments = OpenSegments(
             config.sealed_open_max, config.open_files_max or max(disk.open_files_max() // 2, 16)
@@ -97,9 +96,22 @@ class Logs:
         logs = cls(dirs, disk, config, clock, offline)
         stop = Stop(clean, same_boot, doubts)
         opening = Opening(disk, config, clock, logs._open_segments, stop, before_loss, crew)
+        logs._opening = opening
         for directory in opening.open(logs.places.usable):
             logs._take(directory)
         return logs
+
+    def open_again(self, path: str) -> Directory:
+        """What could not be opened in this directory for want of room, for `take_again`. Blocking."""
+        return self._opening.open_again(path, [p for p in self.closed if self._dir_of[p] == path])
+
+    def take_again(self, directory: Directory) -> None:
+        """What could be opened now is ours. Raises OSError or DiskError if the directory has failed."""
+        if directory.failure is not None:
+            raise directory.failure
+        for opened, _, _ in directory.opened:
+            self.closed.discard(opened.partition)
+        self._take(directory)
 
     def _take(self, directory: Directory) -> None:
         """What was found in a directory is ours; a failed one is offline, unless it is the only one."""
@@ -111,12 +123,17 @@ class Logs:
         for opened, cost, known in directory.opened:
             partition = opened.partition
             self._adopt(opened, directory.path)
-            self._recovery_points[partition] = known.recovery_point
-            self._start_offsets[partition] = known.start_offset or 0
+            self._promises.recovery_points[partition] = known.recovery_point
+            self._promises.start_offsets[partition] = known.start_offset or 0
             self.recovered.append(cost)
             self.high_watermarks[partition] = max(
                 opened.start_offset, min(known.high_watermark, opened.end_offset)
             )
+        for partition, known in directory.closed.items():
+            self.closed.add(partition)
+            self._dir_of[partition] = directory.path
+            self._promises.start_offsets[partition] = known.start_offset or 0
+            self.high_watermarks[partition] = known.high_watermark
         self.cleaned.adopt({p: end for p, end in directory.cleaned.items() if p in self.logs})
 
     # -- one log
@@ -159,7 +176,11 @@ class Logs:
         assert partition not in self.logs, f"{partition} has a log"
         if self.places.offline and not is_new:
             raise ReplicaElsewhere(", ".join(self.places.offline), OSError(f"{partition} may be there"))
-        self._lower(partition, 0)  # there may have been a log of this name
+        if partition in self.closed:
+            raise ReplicaElsewhere(
+                self._dir_of[partition], OSError(f"no room to mend the log of {partition}")
+            )
+        self._lower(partition, 0, 0)  # there may have been a log of this name
         directory = self._dir_of[partition] = self.places.for_new(self._dir_of.values())
         return Fresh(partition, topic_id, config, directory)
 
@@ -191,28 +212,20 @@ class Logs:
         partition = each.partition
         self.logs[partition] = each
         self._dir_of[partition] = directory
-        each.before_cut = lambda end: self._lower(partition, end)
+        each.before_cut = lambda end, start: self._lower(partition, end, start)
         each.start_moved = self._start_moved
         each.gone = self.condemned.add
 
     def _start_moved(self, _offset: int) -> None:
         self.starts_moved = True
 
-    def _lower(self, partition: TopicPartition, end: int) -> None:
-        """A log is about to be cut: its checkpoints must not promise more than will be there.
+    def lower(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Logs are about to be cut to these `ends`. Blocking. Raises DiskError."""
+        self._promises.lower_all(ends)
 
-        Else recovery would take the cut for a loss, and new records below the old recovery point for flushed.
-        """
+    def _lower(self, partition: TopicPartition, end: int, start: int) -> None:
         self.cleaned.lower(partition, end)
-        for name, offsets in (
-            (checkpoints.RECOVERY_POINTS, self._recovery_points),
-            (checkpoints.HIGH_WATERMARKS, self.high_watermarks),
-            (checkpoints.START_OFFSETS, self._start_offsets),
-        ):
-            with self._writing:  # before the look: a thread may be writing what is higher
-                if offsets.get(partition, 0) > end:
-                    self._checkpoint(name, {**offsets, partition: end}, self._dir_of.get(partition))
-                    offsets[partition] = end
+        self._promises.lower(partition, end, start)
 
     def remove(self, partition: TopicPartition, name: UUID, suffix: str = DELETED, sync: bool = True) -> str:
         """Take a log away at once by renaming its directory; it is deleted later. Raises DiskError.
@@ -238,59 +251,45 @@ class Logs:
         return target
 
     def settle_removals(self) -> None:
-        """Bring the new names of removed logs to the medium. Blocking. Raises DiskError."""
+        """Bring the new names of removed logs to the medium. Blocking. Raises DiskError.
+
+        Checkpoints forget them then, for a log that they name and that is not there counts as lost.
+        """
         while self.removed_from:
             directory = self.removed_from.pop()
             try:
                 self.disk.sync_dir(directory)
             except OSError as error:
                 raise disk_error(directory, error) from error
+            self._promises.forget_removed(directory)
 
     # -- checkpoints
 
+    @property
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """As they were written down last."""
+        return self._promises.high_watermarks
+
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write down the watermarks; partitions not given keep theirs (KAFKA-1647). Blocking."""
-        with self._writing:
-            for partition, offset in high_watermarks.items():
-                if partition in self.logs:
-                    self.high_watermarks[partition] = offset
-            self._checkpoint(checkpoints.HIGH_WATERMARKS, dict(self.high_watermarks))
+        """Write down the watermarks. Blocking. Raises DiskError."""
+        self._promises.give_watermarks({p: at for p, at in high_watermarks.items() if p in self.logs})
 
     def checkpoint_recovery_points(self) -> None:
         """Write down up to where each log is on the medium, and where it starts. Blocking."""
-        with self._writing:
-            logs = dict(self.logs)
-            points = {partition: each.flushed_offset for partition, each in logs.items()}
-            self._checkpoint(checkpoints.RECOVERY_POINTS, points)
-            self._recovery_points.clear()  # in place: whoever is about to lower it has it in hand
-            self._recovery_points.update(points)
+        self._promises.give_recovery_points(
+            lambda: {partition: each.flushed_offset for partition, each in dict(self.logs).items()}
+        )
         self.checkpoint_start_offsets()
 
     def checkpoint_start_offsets(self) -> None:
         """Write down where logs begin, if that is not where their first segment does. Blocking."""
-        with self._writing:
-            self.starts_moved = False  # first: what moves meanwhile may or may not be written
-            starts = {p: start for p, each in dict(self.logs).items() if (start := begins_within(each))}
-            if starts != self._start_offsets:
-                self._checkpoint(checkpoints.START_OFFSETS, starts)
-                self._start_offsets.clear()
-                self._start_offsets.update(starts)
+        self._promises.give_starts(self._starts)
 
-    def _checkpoint(self, name: str, offsets: Mapping[TopicPartition, int], only: str | None = None) -> None:
-        """Write to every directory, or `only` to one; what is wrong with one does not spare the others."""
-        where = dict(self._dir_of)
-        trouble: DiskError | None = None
-        for directory in self.places.usable if only is None else [only]:
-            path = f"{directory}/{name}"
-            mine = {p: offset for p, offset in offsets.items() if where.get(p) == directory}
-            try:
-                checkpoints.write_offsets(self.disk, path, mine)
-            except OSError as error:
-                found = disk_error(path, error)
-                if trouble is None or isinstance(found, DiskFailed):
-                    trouble = found
-        if trouble is not None:
-            raise trouble
+    def _starts(self) -> dict[TopicPartition, int]:
+        self.starts_moved = False  # first: what moves meanwhile may or may not be written
+        written = self._promises.start_offsets
+        starts = {p: start for p in list(self.closed) if (start := written.get(p))}
+        return starts | {p: start for p, each in dict(self.logs).items() if (start := begins_within(each))}
 
     # -- passes
 
@@ -320,7 +319,7 @@ class Logs:
         One in which damage was found counts as closed: that it is in doubt is written down already. With
         `clean=False` nothing is written. Blocking.
         """
-        good = clean
+        good = clean and not self.closed  # those must be read again
         for each in self.logs.values():
             try:
                 if clean:

@@ -17,12 +17,12 @@ import structlog
 
 from ..protocol.kinds import Clock, TopicPartition
 from . import checkpoints
-from .aside import Aside
+from .aside import NAME_MAX, Aside
 from .checkpoints import Unreadable
 from .cleaning.checkpoint import CLEANER_OFFSETS
 from .condemned import DELETED
 from .config import StorageConfig
-from .disk import Disk, DiskFailed
+from .disk import FULL, Disk, DiskFailed
 from .handles import OpenSegments
 from .log import Log
 from .recovery import BeforeLoss, Known, Obstructed, Recovered, Recovery, Surroundings, Survey
@@ -30,6 +30,7 @@ from .rings import FLIGHT_RECORDER
 
 log = structlog.get_logger(__name__)
 
+MANY_LOGS, SMALL_LOG_BYTES, SMALL_LOGS_AT_ONCE = 64, 1 << 20, 16  # to scan, on average
 PROGRESS_MS = 1_000
 NAMES_SHOWN_MAX = 10
 # <topic>-<number>.<32 hexadecimal digits>-<what happens to it>
@@ -78,7 +79,10 @@ class Directory:
     recoveries: list[tuple[Recovery, Known]] = field(default_factory=list)
     condemned: list[str] = field(default_factory=list)
     opened: list[tuple[Log, Recovered, Known]] = field(default_factory=list)
+    closed: dict[TopicPartition, Known] = field(default_factory=dict)  # no room to mend them
     cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)  # up to where logs are compacted
+    promised: set[TopicPartition] = field(default_factory=set)  # whose logs were here, as checkpoints say
+    removed: list[str] = field(default_factory=list)  # names of logs that were taken away
     failure: OSError | DiskFailed | None = None  # it cannot be used
 
 
@@ -110,8 +114,19 @@ class Opening:
         for directory in directories:
             self._guarded(directory, self._look)
         self._insist_on_one_place(directories)
+        self._miss(directories)
         self._crew([partial(self._guarded, each, self._recover) for each in directories], len(directories))
         return directories
+
+    def open_again(self, path: str, partitions: Collection[TopicPartition]) -> Directory:
+        """Logs of one directory for which there was no room before."""
+        directory = Directory(path)
+        self._guarded(directory, self._look)
+        directory.recoveries = [each for each in directory.recoveries if each[0].partition in partitions]
+        directory.cleaned = {p: end for p, end in directory.cleaned.items() if p in partitions}
+        directory.condemned.clear()
+        self._guarded(directory, self._recover)
+        return directory
 
     def _guarded(self, directory: Directory, work: Callable[[Directory], None]) -> None:
         if directory.failure is None:
@@ -127,7 +142,7 @@ class Opening:
     def _look(self, directory: Directory) -> None:
         self.disk.mkdir(directory.path)
         directory.cleaned = self._offsets(directory.path, CLEANER_OFFSETS) or {}
-        known = self._known(directory.path, directory.cleaned)
+        known = self._known(directory)
         around = Surroundings(
             disk=self.disk,
             storage=self.config,
@@ -146,20 +161,23 @@ class Opening:
                 directory.recoveries.append(
                     (Recovery(around, path, partition, known(partition)), known(partition))
                 )
-            elif name.endswith(DELETED):
-                directory.condemned.append(path)
             else:
-                log.info("log_left_alone", path=path)
+                directory.removed.append(name)
+                if name.endswith(DELETED):
+                    directory.condemned.append(path)
+                else:
+                    log.info("log_left_alone", path=path)
         unknown = [name for name in foreign if name not in OUR_FILES and not name.startswith(".")]
         if unknown:
             log.info("foreign_names", directory=directory.path, names=unknown[:NAMES_SHOWN_MAX])
 
-    def _known(self, path: str, cleaned: Collection[TopicPartition]) -> Callable[[TopicPartition], Known]:
+    def _known(self, directory: Directory) -> Callable[[TopicPartition], Known]:
         points, starts, watermarks = (
-            self._offsets(path, name)
+            self._offsets(directory.path, name)
             for name in (checkpoints.RECOVERY_POINTS, checkpoints.START_OFFSETS, checkpoints.HIGH_WATERMARKS)
         )
-        stop = self.stop
+        directory.promised = {*(points or {}), *(watermarks or {})}
+        stop, cleaned = self.stop, directory.cleaned
 
         def known(partition: TopicPartition) -> Known:
             return Known(
@@ -201,22 +219,52 @@ class Opening:
                         f"{recovery.directory} and {other} both hold {recovery.partition}"
                     )
 
+    def _miss(self, directories: Iterable[Directory]) -> None:
+        """A log that checkpoints name and that nobody here has taken away is lost: its replica begins empty.
+
+        The files are written again when logs are removed, so they name a removed one only after a crash in
+        between, which its new name tells.
+        """
+        there = {recovery.partition for each in directories for recovery, _ in each.recoveries}
+        removed = [name for each in directories for name in each.removed]
+        for directory in directories:
+            if directory.failure is not None:
+                continue
+            for partition in sorted(directory.promised - there):
+                if not any(was_called(name, partition) for name in removed):
+                    log.error("log_missing", partition=str(partition), directory=directory.path)
+                    self._note(partition, "its directory is gone")
+
     # Recover.
 
     def _recover(self, directory: Directory) -> None:
         surveys = [recovery.survey() for recovery, _ in directory.recoveries]
         progress = Progress(directory.path, self.clock, surveys)
 
-        def work(recovery: Recovery, known: Known) -> tuple[Log, Recovered, Known]:
-            opened, cost = recovery.run(progress.advance)
+        def work(recovery: Recovery, known: Known) -> tuple[Log, Recovered, Known] | None:
+            try:
+                opened, cost = recovery.run(progress.advance)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                directory.closed[recovery.partition] = known
+                log.error("log_not_opened", partition=str(recovery.partition), reason=str(error))
+                return None
             progress.opened(len(recovery.surveyed.to_scan))
             tell(opened, cost)
             return opened, cost, known
 
         works = [partial(work, *each) for each in directory.recoveries]
-        directory.opened = self._crew(works, self.config.recovery_threads)
+        found = self._crew(works, self._threads(progress))
+        directory.opened = [each for each in found if each is not None]
         directory.recoveries = []
         progress.end()
+
+    def _threads(self, progress: "Progress") -> int:
+        """Each log is synced by itself. Where that is all the work, many wait for the disk at once."""
+        logs = progress.logs_total
+        is_small = logs >= MANY_LOGS and progress.bytes_total < logs * SMALL_LOG_BYTES
+        return max(self.config.recovery_threads, SMALL_LOGS_AT_ONCE if is_small else 0)
 
     def _note(self, partition: TopicPartition, reason: str) -> None:
         with self._noting:  # logs are recovered in several threads
@@ -280,6 +328,16 @@ def tell(opened: Log, cost: Recovered) -> None:
             end_offset=opened.end_offset,
             aside=cost.aside,
         )
+
+
+def was_called(name: str, partition: TopicPartition) -> bool:
+    """Whether the log that is set aside as `name` was that of the partition; a long name was cut to fit."""
+    found = MARKED.fullmatch(name)
+    return (
+        found is not None
+        and int(found[2]) == partition.partition
+        and (found[1] == partition.topic or (len(name) == NAME_MAX and partition.topic.startswith(found[1])))
+    )
 
 
 def parse_directory(name: str) -> TopicPartition | None:

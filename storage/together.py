@@ -37,6 +37,13 @@ def _others(logs: Iterable[Log], failures: Failures) -> list[Log]:
     return [each for each in logs if id(each) not in failed]
 
 
+def settle_restarted(disk: Disk, logs: Sequence[Log]) -> Failures:
+    """Bring to the medium that logs have begun anew; what has failed."""
+    if len(logs) >= MANY:
+        return _sync_all(disk, logs)
+    return _each(logs, lambda each: disk.sync_dir(each.directory))
+
+
 def _sync_files(disk: Disk, new: Log) -> None:
     for name in (checkpoints.PARTITION_METADATA, checkpoints.TOPIC_CONFIG):
         path = f"{new.directory}/{name}"

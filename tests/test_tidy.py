@@ -65,7 +65,10 @@ BANNED = {
             "broker/",
         ),
     ),
-    r"^\s*(import|from) kazoo\b": ("Registry of controller/registry.py", ("controller/zookeeper.py",)),
+    r"^\s*(import|from) kazoo\b": (
+        "Registry of controller/registry.py",
+        ("controller/zookeeper.py", "controller/kazoo_requests.py"),
+    ),
     r"^\s*(import|from) pyspark\b": ("the data source of client/spark/", ("client/spark/", "cli/")),
     r"version=-1\b": ("an expected version: a write without one may land late and undo others", ()),
     r"\bpickle\b|\beval\(|yaml\.load\b": ("a format that cannot run code", ()),

@@ -1,7 +1,7 @@
 """Fetch 4-17: batches from an offset on, for consumers and for followers.
 
 A follower's fetch is also its acknowledgement of all before that offset; it is taken only where brokers
-speak to each other. v5 log start offset · v7 sessions, answered but not kept · v9 leader epoch · v11
+speak to each other. v5 log start offset · v7 sessions, kept for followers only · v9 leader epoch · v11
 rack, not looked at v12 flexible, epoch of the last record, diverging epoch, current leader · v13 topic
 ids · v15 the follower's incarnation · v16 addresses of leaders.
 Left to others: reading (partition.py, storage/log.py), long waits (waiting.py, parked_fetch.py).
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from ...protocol.apis import Api
 from ...protocol.errors import (
     ApiError,
-    ErrorCode,
     FetchSessionIdNotFound,
+    InvalidFetchSessionEpoch,
     TopicAuthorizationFailed,
 )
 from ...protocol.kinds import BrokerId, Incarnation
 from ...protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ..exchange import Exchange, HandlerEntry
 from ..fetch_read import CONSUMER, Fetcher, Reading, Wanted
+from ..fetch_sessions import FetchSession, SessionReading
 from ..parked_fetch import ParkedFetch
 from .leader_hints import LeaderHints
 
@@ -33,28 +34,22 @@ COLD_WAIT_MS = 5_000  # for a medium, also when the caller would not wait for ne
 
 def handle(broker: "Broker", exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
     """Read at once; park if there is too little and the caller has time, or if the medium must be read."""
-    if request.session_id != 0 and request.session_epoch > 0:
-        raise FetchSessionIdNotFound()
     fetcher = _fetcher(request)
     if fetcher.is_replica and not exchange.internal:
         raise TopicAuthorizationFailed("only brokers fetch as followers, and only where brokers speak")
-    wanted = _wanted(broker, exchange, request)
-    limit = request.max_bytes if fetcher.is_replica else min(request.max_bytes, broker.config.fetch_max_bytes)
-    reading = Reading(fetcher, wanted, limit, request.isolation_level)
+    replicas = broker.replicas
+    session = _session(broker, fetcher, request)
+    reading = _reading(broker, exchange, request, fetcher, session)
     hints = LeaderHints(broker, exchange.listener.name)
 
     def respond(found: list[PartitionData]) -> FetchResponse:
         if pace is not None:
             pace.answered(reading.nbytes, now())
-        return _response(hints, wanted, found)
+        return _response(hints, *reading.told(found), reading.session_id)
 
-    replicas = broker.replicas
     now = replicas.host.loop.time
     pace = replicas.parked_replicas.pace_of(fetcher.replica) if fetcher.is_replica else None
-    if fetcher.is_replica:
-        replicas.parked_replicas.supersede(fetcher.replica)
-        reading.acknowledge()
-    at_once = not wanted or request.max_wait_ms <= 0
+    at_once = not (reading.wanted or session) or request.max_wait_ms <= 0
     held = pace is not None and not at_once and pace.holds_back(now())
     found = [] if held else reading.read()
     cold = reading.is_cold and not reading.nbytes and not reading.must_be_told
@@ -66,6 +61,8 @@ def handle(broker: "Broker", exchange: Exchange, request: FetchRequest) -> Fetch
         return respond(found or reading.read())
     if fetcher.is_replica:
         replicas.parked_replicas.put(fetcher.replica, parked)
+    if session is not None:
+        session.waiting = parked
     if held:
         parked.look_again()
     return None
@@ -78,6 +75,37 @@ def _fetcher(request: FetchRequest) -> Fetcher:
     return Fetcher(BrokerId(request.replica_id), Incarnation(-1)) if request.replica_id >= 0 else CONSUMER
 
 
+def _session(broker: "Broker", fetcher: Fetcher, request: FetchRequest) -> FetchSession | None:
+    """The session that a follower fetches by. What it says in it is noted."""
+    if not fetcher.is_replica:
+        if request.session_id != 0 and request.session_epoch > 0:
+            raise FetchSessionIdNotFound()
+        return None
+    replicas = broker.replicas
+    replicas.parked_replicas.supersede(fetcher.replica)
+    session = replicas.sessions.of(fetcher, request)
+    if session is not None:
+        names = broker.metadata.names
+        session.take(request, replicas.get, lambda id: names.get(id) or replicas.name_of(id))
+    return session
+
+
+def _reading(
+    broker: "Broker",
+    exchange: Exchange,
+    request: FetchRequest,
+    fetcher: Fetcher,
+    session: FetchSession | None,
+) -> Reading:
+    if session is not None:
+        return SessionReading(session, request.max_bytes)
+    limit = request.max_bytes if fetcher.is_replica else min(request.max_bytes, broker.config.fetch_max_bytes)
+    reading = Reading(fetcher, _wanted(broker, exchange, request), limit, request.isolation_level)
+    if fetcher.is_replica:
+        reading.acknowledge()
+    return reading
+
+
 def _wanted(broker: "Broker", exchange: Exchange, request: FetchRequest) -> list[Wanted]:
     """The partitions asked for, each with its replica here or the error that it gets instead."""
     wanted = []
@@ -87,15 +115,14 @@ def _wanted(broker: "Broker", exchange: Exchange, request: FetchRequest) -> list
         name = names.get(topic.topic_id) or broker.replicas.name_of(topic.topic_id) if by_id else topic.topic
         for asked in topic.partitions:
             item = Wanted(name or "", topic.topic_id, asked)
-            if name is None:
-                item.error = ErrorCode.UNKNOWN_TOPIC_ID
-            else:
-                item.find(broker.replicas.get)
+            item.look_up(name, broker.replicas.get)
             wanted.append(item)
     return wanted
 
 
-def _response(hints: LeaderHints, wanted: list[Wanted], found: list[PartitionData]) -> FetchResponse:
+def _response(
+    hints: LeaderHints, wanted: list[Wanted], found: list[PartitionData], session_id: int
+) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
     for item, data in zip(wanted, found, strict=True):
         if data.error_code:
@@ -103,7 +130,7 @@ def _response(hints: LeaderHints, wanted: list[Wanted], found: list[PartitionDat
         if not topics or (topics[-1].topic, topics[-1].topic_id) != (item.topic, item.topic_id):
             topics.append(FetchableTopicResponse(topic=item.topic, topic_id=item.topic_id, partitions=[]))
         topics[-1].partitions.append(data)
-    return FetchResponse(responses=topics, node_endpoints=hints.endpoints)
+    return FetchResponse(session_id=session_id, responses=topics, node_endpoints=hints.endpoints)
 
 
 def _with_hint(hints: LeaderHints, item: Wanted, data: PartitionData) -> PartitionData:
@@ -121,7 +148,7 @@ def _with_hint(hints: LeaderHints, item: Wanted, data: PartitionData) -> Partiti
 
 def refuse(request: FetchRequest, error: ApiError) -> FetchResponse:
     """The error of a session stands alone; any other one stands at every partition."""
-    if isinstance(error, FetchSessionIdNotFound):
+    if isinstance(error, FetchSessionIdNotFound | InvalidFetchSessionEpoch):
         return FetchResponse(error_code=error.code, responses=[])
     return FetchResponse(
         responses=[

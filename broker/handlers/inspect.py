@@ -19,7 +19,7 @@ from ...storage.aside import removal_rows, removed_bytes
 from ...storage.disk import Disk
 from ..exchange import Exchange, HandlerEntry
 from ..inspection import partition_document
-from ..replication_metrics import lags, replication_metrics
+from ..replication_metrics import lags, of_cleaning, replication_metrics
 
 if TYPE_CHECKING:
     from ..context import Broker
@@ -39,6 +39,7 @@ async def handle(broker: "Broker", exchange: Exchange, request: InspectRequest) 
             "now_ms": broker.clock.wall_ms(),
             "replication": replication_metrics(broker),
             "max_lag_by_leader": lags(broker.replicas),
+            "cleaner": of_cleaning(broker.cleaning),
             "requests": broker.metrics.snapshot(),
         }
     elif request.about == "removals":

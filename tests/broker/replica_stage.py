@@ -63,6 +63,10 @@ class DirectRegistry:
         await asyncio.sleep(0)
         return self.zookeeper.get(path, self.session_id, None)
 
+    async def get_many(self, paths: Any) -> Any:
+        await asyncio.sleep(0)
+        return self.zookeeper.get_many(paths)
+
     async def multi(self, ops: Any) -> Any:
         await asyncio.sleep(0)
         return self.zookeeper.multi(ops, self.session_id)
@@ -110,8 +114,8 @@ class Member:
         self.broker = Broker(
             live=LiveConfig(self.config), clock=clock, cluster_id="c", incarnation=self.incarnation,
             metadata=Picture(), metrics=self.server.metrics, replicas=self.replicas, groups=nothing,
-            controller=nothing, forwarder=nothing, producer_ids=nothing, wake=self.server.wake,
-            refresh=nothing, fail=self.failures.append,
+            controller=nothing, forwarder=nothing, producer_ids=nothing, cleaning=nothing,
+            wake=self.server.wake, refresh=nothing, fail=self.failures.append,
         )  # fmt: skip
         self.replicas.start()
         self.server.open(self.broker)
@@ -144,6 +148,7 @@ class Cluster:
         self.zookeeper = SimZooKeeper()
         self.registry = DirectRegistry(self.zookeeper)
         self.members: dict[int, Member] = {}
+        self.leaving: set[int] = set()  # brokers that have said that they are shutting down
         self.epoch = -1
 
     async def register(self, member: Member) -> None:
@@ -206,6 +211,7 @@ class Cluster:
                     UpdateMetadataEndpoint(port=port, host="127.0.0.1", listener=name)
                     for name, port in m.ports.items()
                 ],
+                is_leaving=m.id in self.leaving,
             )
             for m in self.members.values()
         ]

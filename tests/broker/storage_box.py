@@ -22,13 +22,15 @@ from strandline.protocol.messages.control import (
     LeaderAndIsrTopicState,
 )
 from strandline.simulation.zookeeper import SimZooKeeper
-from strandline.storage.incarnation import INCARNATION, Incarnations, Verdict
+from strandline.storage.incarnation import INCARNATION, Incarnations
 from strandline.storage.logs import Logs
+from strandline.storage.verdict import Verdict
 
 from ..storage.faulty_disk import FaultyDisk
 from .replica_stage import TOPIC, TOPIC_ID, DirectRegistry, batch
 
 ME = 1
+EARLIER = 0  # an incarnation before this start, in which all logs were whole
 RESERVE = 4096
 
 
@@ -74,7 +76,7 @@ class Box:
         self.replicas = self.failing.replicas = Replicas(
             self.config, Incarnation(1), self.logs, self.registry, clock, lambda: None,
             is_known=lambda _: True, on_failure=self.failures.append,
-            on_disk_failed=self.failing.happened,
+            on_disk_failed=self.failing.happened, vouches=lambda _, joined: joined == EARLIER,
         )  # fmt: skip
 
     async def create(self, path: str) -> None:
@@ -82,14 +84,14 @@ class Box:
             await self.registry.multi([Create(path, b"{}")])
 
     async def lead(
-        self, *numbers: int, leader: int = ME, is_new: bool = True
+        self, *numbers: int, leader: int = ME, is_new: bool = True, joined: int = -1
     ) -> list[LeaderAndIsrPartitionError]:
-        """A new epoch of these partitions; what the broker answered."""
+        """A new epoch of these partitions, whose ISR is the leader; what the broker answered."""
         self.epoch += 1
         states = [
             LeaderAndIsrPartitionState(
                 partition_index=number, controller_epoch=1, leader=leader, leader_epoch=self.epoch,
-                isr=[leader], partition_epoch=1, replicas=[ME, 2], is_new=is_new,
+                isr=[leader], isr_epochs=[joined], partition_epoch=1, replicas=[ME, 2], is_new=is_new,
             )
             for number in numbers
         ]  # fmt: skip

@@ -14,7 +14,7 @@ from strandline.broker.cleaners import ThreadCleaners
 from strandline.protocol.kinds import TopicPartition
 from strandline.storage.cleaning.job import Cleaned, Job, Report
 from strandline.storage.config import TopicConfig
-from strandline.storage.disk import DiskFailed, NoDescriptor, RealDisk
+from strandline.storage.disk import DiskFailed, LogDamaged, NoDescriptor, RealDisk
 from strandline.storage.log import Log
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -113,6 +113,21 @@ async def test_a_cut_after_a_cleaning_makes_what_comes_there_dirty(stage: Stage)
     stage.log.truncate_to(50)
     assert stage.checkpoint() == {T0: 50}
     assert stage.logs.cleaned.get(T0) == 50
+
+
+@in_loop
+async def test_a_cleaned_log_that_is_cut_to_its_start_is_still_there_after_a_kill(stage: Stage) -> None:
+    """Nothing is left between the base of the first segment and the start: no scan could tell the end."""
+    stage.put(100, keys=1)
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+    stage.log.move_start(50)
+    stage.logs.checkpoint_recovery_points()
+    stage.log.truncate_to(50)
+    assert (stage.log.start_offset, stage.log.end_offset) == (50, 50)
+    stage.start_again(clean=False)
+    assert (stage.log.start_offset, stage.log.end_offset) == (50, 50)
+    assert not stage.logs.recovered[0].losses
 
 
 @in_loop
@@ -246,6 +261,28 @@ async def test_a_log_start_that_moves_before_the_work_begins_gives_it_up(
     async with cleaning(stage) as part:
         await part.clean_filthiest()
         assert part.counts().cleanings == part.counts().failures == 0
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC, errno.EIO])
+@in_loop
+async def test_a_swap_that_stops_halfway_fails_the_directory_only_if_the_disk_has(
+    tmp_path: Path, error: int
+) -> None:
+    stage, disk = Stage(tmp_path), FaultyDisk()
+    stage.put(60, keys=5)
+    latest = {key: value for _, key, value in stage.records()}
+    stage.start_again(clean=True, disk=disk)
+    stage.logs.high_watermarks[T0] = stage.log.end_offset
+    disk.fail("rename", "*.log.swap", error)
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+    (told,) = stage.replicas.disk_errors
+    assert isinstance(told, DiskFailed if error == errno.EIO else LogDamaged)
+    assert stage.log.failed
+    disk.heal()
+    stage.start_again(clean=False, disk=disk)
+    assert {key: value for _, key, value in stage.records()} == latest
+    assert not stage.logs.recovered[0].losses
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])

@@ -4,7 +4,7 @@ import pytest
 
 from strandline.broker.config import OPTIONS, BrokerConfig
 from strandline.broker.config_document import render
-from strandline.broker.config_file import load
+from strandline.broker.config_file import OPTIONS_WITHOUT_EFFECT, load
 from strandline.broker.trouble import ConfigError
 from strandline.replication.profiles import PROFILES, TODAY
 
@@ -208,10 +208,18 @@ def test_a_configuration_does_not_change() -> None:
         config.broker_id = 2
 
 
-def test_options_that_have_no_effect_yet_are_taken_with_a_warning() -> None:
+def test_an_option_without_effect_is_taken_with_a_warning_and_says_so_itself() -> None:
     _, warnings = load(BASE + "max.request.partition.size.limit=7")
-    assert [w.split(" ")[0] for w in warnings] == ["max.request.partition.size.limit"]
-    assert all(OPTIONS[w.split(" ")[0]].option.help.endswith("No effect yet.") for w in warnings)
+    assert [w.split(" ")[0] for w in warnings] == [*OPTIONS_WITHOUT_EFFECT]
+    without = {name for name, place in OPTIONS.items() if "without effect" in place.option.help.lower()}
+    assert without == OPTIONS_WITHOUT_EFFECT
+
+
+def test_the_balance_of_leaders_is_configured_without_a_warning() -> None:
+    """It has an effect: whoever turns it off must not be told that it goes on."""
+    text = "auto.leader.rebalance.enable=false\nleader.imbalance.check.interval.seconds=7"
+    config, warnings = load(BASE + text)
+    assert not config.controller.auto_leader_rebalance_enable and not warnings
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from errno import EACCES, ENOENT, ENOSPC, EPERM, EROFS
+from errno import EACCES, EIO, ENOENT, ENOSPC, EPERM, EROFS
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from strandline.protocol.kinds import Offset
 from strandline.protocol.records import iterate
 from strandline.replication.effects import Truncate
 from strandline.storage.aside import Aside, removal_rows, removed_bytes
+from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.disk import RealDisk
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -249,3 +251,65 @@ def test_only_what_lies_aside_is_read(tmp_path: Path) -> None:
         assert removed_bytes(disk, log_dir, other, 0, 100) is None
     assert json.loads((Path(row["path"]) / "removal.json").read_text())["unclean"] is None
     assert Aside(disk, log_dir).all(TP)
+
+
+class Watched(RealDisk):
+    """Knows what the loop itself has waited for; fails to sync a log's directory when told."""
+
+    def __init__(self) -> None:
+        self.waited: list[str] = []
+        self.broken = ""
+
+    def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
+        self._note(path, sync)
+        super().replace(path, data, sync, mode)
+
+    def sync_dir(self, path: str) -> None:
+        self._note(path, True)
+        if path == self.broken:
+            raise OSError(EIO, "broken")
+        super().sync_dir(path)
+
+    def _note(self, path: str, waits: bool) -> None:
+        if waits and current_thread() is main_thread():
+            self.waited.append(path)
+
+
+@pytest.mark.parametrize(("begins_anew", "broken"), [(False, False), (True, False), (True, True)])
+def test_the_loop_waits_for_no_disk_when_logs_are_cut_or_begin_anew(
+    tmp_path: Path, begins_anew: bool, broken: bool
+) -> None:
+    """A broker that was away for a week does it with all of its logs at once."""
+
+    async def story() -> None:
+        disks: list[Watched] = []
+
+        def disk() -> Watched:
+            disks.append(Watched())
+            return disks[-1]
+
+        async with parted(tmp_path, disk) as stage:
+            away, partition = stage.members[1], stage.members[1].partition
+            await away.replicas.flushing.flush_all()
+            away.logs.checkpoint_recovery_points()
+            away.logs.checkpoint_high_watermarks({TP: 4})
+            if begins_anew:
+                other = stage.members[2].partition.log
+                other.restart_at(1000)
+            disks[0].waited.clear()
+            disks[0].broken = partition.log.directory if broken else ""
+            if begins_anew:
+                await stage.elect(2, [2])
+                await until(lambda: partition.log.start_offset == 1000)
+            else:
+                await cut_by(stage)
+            await until(lambda: partition.log.end_offset == (1000 if begins_anew else 2))
+            assert disks[0].waited == []
+            if broken:
+                await until(lambda: partition.offline is not None)
+                return
+            await until(lambda: partition.high_watermark == partition.log.end_offset)
+            points = read_offsets(disks[0], str(tmp_path / "1" / RECOVERY_POINTS))
+            assert points[TP] == (0 if begins_anew else 1), "lowered before, in a thread"
+
+    asyncio.run(story())

@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -12,11 +13,13 @@ from strandline.protocol.messages.control import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
+from strandline.storage.config import TopicConfig
 from strandline.storage.disk import LogDamaged
-from strandline.storage.incarnation import INCARNATION, Verdict
+from strandline.storage.incarnation import INCARNATION
+from strandline.storage.verdict import Verdict
 
 from .replica_stage import until
-from .storage_box import TOPIC, Box, box, run, tp
+from .storage_box import EARLIER, TOPIC, Box, box, run, tp
 
 
 @pytest.mark.parametrize("call", ["append", "pread", "open", "sync", "rename"])
@@ -137,6 +140,27 @@ def test_a_damaged_log_is_one_replicas_matter(tmp_path: Path) -> None:
             assert b.failed_dirs() == [] and not b.logs.places.offline
 
     run(story)
+
+
+def test_a_log_of_another_topic_id_is_not_begun_anew_by_who_vouches_for_it(tmp_path: Path) -> None:
+    """A flipped bit in partition.metadata, or a topic made anew: only the ISR can tell."""
+
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            for number in (0, 1):
+                b.logs.create(tp(number), UUID(int=5), TopicConfig.of(b.config.storage))
+            for _ in range(2):
+                (answer,) = await b.lead(0, is_new=False, joined=EARLIER)
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert b.logs.get(tp(0)) is None
+            await until(lambda: b.remembered(0)["doubts"] == ["t-0"])
+            await until(lambda: len(b.events()) == 1)  # the controller asks, and takes it out of the ISR
+            assert [e.error_code for e in await b.lead(0, leader=2, is_new=False)] == [0]
+            assert b.replicas.get(tp(0)).log.end_offset == 0
+            assert [e.error_code for e in await b.lead(1, is_new=False, joined=EARLIER + 1)] == [0]
+
+    run(story)
+    assert len(list(tmp_path.glob("*/t-?.*-stray"))) == 2, "their data is kept"
 
 
 def test_without_any_directory_the_broker_ends(tmp_path: Path) -> None:

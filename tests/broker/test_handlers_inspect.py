@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgpack
 
+from strandline.broker.cleaning import Counts
 from strandline.broker.handlers.api_versions import OFFERED
 from strandline.broker.routes import route_key, routes
 from strandline.controller.chronicle import Chronicle
@@ -24,6 +25,7 @@ NOBODY = SimpleNamespace(view=None, is_informed=True, active=False, chronicle=Ch
 async def inspected(stage: Any, **of: Any) -> Any:
     member = stage.members[1]
     member.broker.controller = cast(Any, NOBODY)
+    member.broker.cleaning = cast(Any, SimpleNamespace(counts=lambda: Counts(cleanings=3, uncleanable=1)))
     client = await member.connect("CLIENT")
     answer = await ask(client, InspectRequest(**of), 0)
     await client.close()
@@ -57,6 +59,8 @@ def test_a_leader_tells_of_itself_and_its_followers(tmp_path: Path) -> None:
             assert nowhere["replica"] is None and nowhere["decisions"] == []
             metrics = await inspected(stage, about="metrics")
             assert metrics["replication"]["LeaderCount"] == 1
+            cleaner = {"uncleanable-partitions-count": 1, "Cleanings": 3, "BytesFreed": 0}
+            assert metrics["cleaner"] == {**cleaner, "CleaningsGivenUp": 0, "CleaningFailures": 0}
             assert (await inspected(stage, about="removals"))["removals"] == []
 
     asyncio.run(story())

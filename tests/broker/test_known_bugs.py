@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from strandline.protocol.messages.fetch import ReplicaState
 from strandline.replication.follower import AskEpochEnd, AskRecords
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import ask, batch, cluster, fetch, fetched, outcome, produce, until
+from replica_stage import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
 
 
 def test_a_transition_that_failed_half_way_is_made_again(
@@ -110,5 +111,155 @@ def test_an_offset_below_the_start_is_out_of_range_whatever_its_epoch(tmp_path: 
             found = fetched(await ask(client, fetch(0, last_fetched_epoch=0)))
             assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             await client.close()
+
+    asyncio.run(story())
+
+
+LONG_CHAIN = 3000  # more than calls within calls could bear
+
+
+def read_back(member: Any, offset: int) -> bytes:
+    """What a consumer is given from there."""
+    return bytes(member.partition.read(offset, 1 << 16, to_end=False, at_least_one=True, wait=False))
+
+
+@pytest.mark.parametrize(("members", "length"), [(1, LONG_CHAIN), (2, 100)])
+def test_whoever_is_acknowledged_may_produce_and_fetch_there_at_once(
+    tmp_path: Path, members: int, length: int
+) -> None:
+    """KAFKA-7697: to complete a waiter took the partition's lock, while its holder waited for that.
+
+    Group offsets are written so: the acknowledgement of one is what lets the next be appended.
+    """
+
+    async def story() -> None:
+        async with cluster(tmp_path, members) as stage:
+            await stage.elect(1, list(stage.members))
+            member, loop, told = stage.members[1], asyncio.get_running_loop(), list[tuple[int, int]]()
+
+            def acknowledged(code: ErrorCode, base_offset: int) -> None:
+                told.append((code, base_offset))
+                assert member.partition.high_watermark == base_offset + 1 == member.partition.log.end_offset
+                assert b"v%d" % base_offset in read_back(member, base_offset)
+                if len(told) < length:
+                    append()
+
+            def append() -> None:
+                value = bytearray(batch(b"v%d" % len(told)))
+                member.replicas.append_local(TP, value, acknowledged, loop.time() + 5)
+
+            client = await member.connect()
+            reader = asyncio.ensure_future(ask(client, fetch(0, max_wait_ms=4000, min_bytes=length * 60)))
+            append()
+            member.replicas.host.wake()
+            await until(lambda: len(told) == length)
+            assert told == [(0, offset) for offset in range(length)]
+            assert fetched(await reader).high_watermark > 0, "nor does a fetch that waits there keep it up"
+            await client.close()
+
+    asyncio.run(story())
+
+
+def test_waiters_that_a_smaller_isr_completes_may_produce_there(tmp_path: Path) -> None:
+    """KAFKA-13254: the ISR changed under the partition's lock, and what that completed wanted the lock."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            member, loop, told = stage.members[1], asyncio.get_running_loop(), list[tuple[int, int]]()
+            stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+
+            def acknowledged(code: ErrorCode, base_offset: int) -> None:
+                assert not code and member.partition.leading.isr.members == {1}
+                told.append((code, base_offset))
+                if len(told) < 20:
+                    append(b"after")
+
+            def append(value: bytes) -> None:
+                member.replicas.append_local(TP, bytearray(batch(value)), acknowledged, loop.time() + 5)
+
+            await asyncio.sleep(0.5)  # a fetch that was under way has ended: nobody acknowledges any more
+            for _ in range(10):
+                append(b"before")
+            member.replicas.host.wake()
+            await until(lambda: len(told) == 29)
+            assert sorted(base for _, base in told) == list(range(29)) and stage.state().isr == [1]
+
+    asyncio.run(story())
+
+
+def test_waiters_that_lost_leadership_completes_may_ask_again_at_once(tmp_path: Path) -> None:
+    """KAFKA-13254 once more: they are refused, and nobody waits for anybody."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            member, loop, told = stage.members[1], asyncio.get_running_loop(), list[ErrorCode]()
+            stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+            await asyncio.sleep(0.5)
+
+            def refused(code: ErrorCode, _: int) -> None:
+                told.append(code)
+                if len(told) <= 3:
+                    append()
+
+            def append() -> None:
+                member.replicas.append_local(TP, bytearray(batch(b"a")), refused, loop.time() + 5)
+
+            for _ in range(3):
+                append()
+            await stage.elect(2, [2])
+            await until(lambda: len(told) == 6)
+            assert set(told) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+    asyncio.run(story())
+
+
+def test_no_watermark_waits_for_a_broker_that_is_shutting_down(tmp_path: Path) -> None:
+    """KAFKA-15021: it had all a moment ago and was about to join, so the leader waited until it was late."""
+
+    async def story() -> None:
+        lag = {"lag_time_max_ms": 20_000, "fetch_wait_max_ms": 100}
+        async with cluster(tmp_path, 2, replication=lag) as stage:
+            await stage.elect(1, [1, 2])
+            leader, leaver = stage.members[1], stage.members[2]
+            client = await leader.connect()
+            assert outcome(await ask(client, produce(batch(b"a"))))[0] == ErrorCode.NONE
+            stage.leaving = {2}
+            await stage.elect(1, [1])  # as the controller does when a broker asks to be relieved
+            progress = leader.partition.leading.progress_of(BrokerId(2))
+            await until(lambda: progress.end_offset == 1)  # it follows on, and has all
+            leaver.replicas.fetchers.drop(leaver.partition)
+            await asyncio.sleep(0.2)
+            began = asyncio.get_running_loop().time()
+            for _ in range(5):
+                assert outcome(await ask(client, produce(batch(b"b"))))[0] == ErrorCode.NONE
+            assert asyncio.get_running_loop().time() - began < 1
+            assert stage.state().isr == [1], "nor has it been let in again"
+            await client.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+def test_an_epoch_of_a_leader_is_never_taken_for_a_version(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """KAFKA-13790: commands arrive in any order. The latest epoch holds, with the version that came with it.
+
+    One epoch has a higher version than the epoch after it: the topic's node was made anew by a tool.
+    """
+
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            member = stage.members[1]
+            commands = [(3, 8, [1, 2]), (4, 9, [1]), (5, 2, [1, 2])]
+            highest = -1
+            for epoch, version, isr in (commands[place] for place in (*order, *order)):
+                stage.epoch = epoch
+                code = await stage.tell(member, 1, isr, version)
+                assert code == (ErrorCode.STALE_CONTROLLER_EPOCH if epoch < highest else ErrorCode.NONE)
+                highest = max(highest, epoch)
+                leader = member.partition.leading
+                told = {3: (8, {1, 2}), 4: (9, {1}), 5: (2, {1, 2})}[highest]
+                assert (leader.epoch, leader.version, leader.isr.members) == (highest, *told)
 
     asyncio.run(story())

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from strandline.broker.config import BrokerConfig
-from strandline.broker.registration import Registration, connect, lock_directories
+from strandline.broker.registration import Registration, connect, lock_directories, patiently
 from strandline.broker.registries import Registries
 from strandline.broker.trouble import StartFailed
 from strandline.client.clock import SystemClock
 from strandline.controller import documents, znodes
-from strandline.controller.registry import Registry
+from strandline.controller.registry import Registry, RegistryError, SetData, Unknown
 from strandline.storage.disk import RealDisk
 from strandline.storage.incarnation import Incarnations
 
@@ -174,6 +174,30 @@ def test_without_zookeeper_the_start_ends_with_the_remedy(tmp_path: Path) -> Non
     run(story())
 
 
+def test_a_start_asks_again_while_zookeeper_gives_no_answer(tmp_path: Path) -> None:
+    """A short cut of the network in the middle of a start is no reason to give up."""
+    settings = config("", tmp_path, zookeeper={"connect": "127.0.0.1:1", "connection_timeout_ms": 300})
+    answers: list[RegistryError | str] = [Unknown("no answer in time"), Unknown("no answer in time"), "there"]
+
+    async def ask() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, RegistryError):
+            raise answer
+        return answer
+
+    async def story() -> None:
+        assert await patiently(settings, ask) == "there"
+        answers[:] = [RegistryError("refused")]
+        with pytest.raises(RegistryError, match="refused"):
+            await patiently(settings, ask)
+        answers[:] = [Unknown("no answer in time")] * 1000
+        with pytest.raises(Unknown):
+            await patiently(settings, ask)
+        assert 0 < len(answers) < 999
+
+    run(story())
+
+
 def test_a_new_session_is_a_new_incarnation_with_the_same_data(chroot: str, tmp_path: Path) -> None:
     async def story() -> None:
         started = await start(config(chroot, tmp_path))
@@ -186,5 +210,118 @@ def test_a_new_session_is_a_new_incarnation_with_the_same_data(chroot: str, tmp_
         assert (found.incarnation, found.intact_since) == (3, 1)
         assert started.registration.incarnation == 3
         await end(started)
+
+    run(story())
+
+
+UNDER_39 = {"semantics_profile": "3.9"}
+
+
+def quickly(chroot: str) -> dict[str, Any]:
+    """A session short enough for a test to wait for its end."""
+    return {"zookeeper": {"connect": chroot, "session_timeout_ms": 1000, "connection_timeout_ms": 3000}}
+
+
+async def agreed(started: Started) -> str | None:
+    data, _ = await started.registry.get(documents.CLUSTER_ID)
+    return documents.parse(documents.ClusterIdDocument, data).profile
+
+
+def test_a_broker_under_another_profile_is_refused_and_changes_nothing(chroot: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        first = await start(config(chroot, tmp_path / "first"))
+        said = (
+            r"^strandline.semantics.profile = 3.9, but broker 1 runs under strandline, and all brokers of a "
+            r"cluster keep to one profile: start this one under strandline, too, or stop all of them and"
+        )
+        second = config(chroot, tmp_path / "second", 2, **quickly(chroot), **UNDER_39)
+        with pytest.raises(StartFailed, match=said):
+            await start(second)
+        assert not (tmp_path / "second" / "a" / "meta.properties").exists(), "nothing has been claimed"
+        assert await agreed(first) == (await first.registered()).profile == "strandline"
+        assert await first.registry.children(documents.BROKER_IDS) == ["1"]
+        third = await start(config(chroot, tmp_path / "third", 3))
+        await end(first)
+        await end(third)
+
+    run(story())
+
+
+def test_a_stopped_cluster_may_change_its_profile(chroot: str, tmp_path: Path) -> None:
+    """Killed brokers count as registered until their sessions end: that is waited for."""
+
+    async def story() -> None:
+        killed = await start(config(chroot, tmp_path / "first", **quickly(chroot)))
+        killed.incarnations.release()
+        ending = asyncio.ensure_future(asyncio.sleep(0.5))
+        ending.add_done_callback(lambda _: asyncio.ensure_future(killed.registry.close()))
+        second = await start(config(chroot, tmp_path / "second", 2, **quickly(chroot), **UNDER_39))
+        assert ending.done() and await agreed(second) == "3.9"
+        with pytest.raises(StartFailed, match=r"profile = strandline, but broker 2 runs under 3\.9"):
+            await start(config(chroot, tmp_path / "first", **quickly(chroot)))
+        first = await start(config(chroot, tmp_path / "first", **UNDER_39))
+        assert first.registration.cluster_id == second.registration.cluster_id
+        await end(first)
+        await end(second)
+
+    run(story())
+
+
+def test_of_two_that_start_at_once_the_later_one_is_refused(chroot: str, tmp_path: Path) -> None:
+    """The first has read which profile holds, and opens its logs; meanwhile another changes it."""
+
+    async def story() -> None:
+        settings = config(chroot, tmp_path / "first", **quickly(chroot))
+        Path(settings.directories[0]).parent.mkdir(parents=True)
+        incarnations = lock_directories(settings, RealDisk(), "boot")
+        registry = await connect(settings, Registries(settings).new, incarnations)
+        slow = Started(settings, incarnations, registry)
+        await slow.registration.identify()
+        slow.registration.open_logs(RealDisk(), SystemClock()).close()
+        quick = await start(config(chroot, tmp_path / "second", 2, **UNDER_39))
+        with pytest.raises(StartFailed, match=r"profile = strandline, but broker 2 runs under 3\.9"):
+            await slow.registration.register(settings.advertised({"PLAINTEXT": 9092}))
+        assert await registry.children(documents.BROKER_IDS) == ["2"]
+        await end(quick)
+        await slow.registration.register(settings.advertised({"PLAINTEXT": 9092}))
+        assert await agreed(slow) == (await slow.registered()).profile == "strandline"
+        await end(slow)
+
+    run(story())
+
+
+def test_whoever_names_no_profile_is_not_held_to_one(chroot: str, tmp_path: Path) -> None:
+    """A broker of an earlier version, in a cluster that it has made."""
+
+    async def story() -> None:
+        first = await start(config(chroot, tmp_path / "first"))
+        for path, kind in (
+            (documents.CLUSTER_ID, documents.ClusterIdDocument),
+            (documents.broker_path(1), documents.Registration),
+        ):
+            data, stat = await first.registry.get(path)
+            without = documents.parse(kind, data).model_copy(update={"profile": None})
+            await first.registry.multi([SetData(path, without.data(), stat.version)])
+        second = await start(config(chroot, tmp_path / "second", 2, **UNDER_39))
+        assert await agreed(second) == "3.9"
+        await end(first)
+        await end(second)
+
+    run(story())
+
+
+def test_a_new_session_holds_to_the_profile_too(chroot: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        first = await start(config(chroot, tmp_path / "first", **quickly(chroot)))
+        mine = documents.broker_path(1)
+        await znodes.delete_if_present(first.registry, mine)  # as if its session had ended
+        second = await start(config(chroot, tmp_path / "second", 2, **UNDER_39))
+        first.registration._registered_in = -1
+        with pytest.raises(StartFailed, match=r"but broker 2 runs under 3\.9"):
+            await first.registration.register_again()
+        await end(second)
+        await first.registration.register_again()
+        assert await agreed(first) == "strandline" and (await first.registered()).incarnation == 2
+        await end(first)
 
     run(story())

@@ -222,6 +222,7 @@ EVENTS: dict[str, object] = {
     r"partitions are recovered (\S+)": lambda s, f: p.DefaultsChanged(
         s.unclean, {"manually": Strategy.MANUAL, "aggressively": Strategy.AGGRESSIVE}[f[1]]
     ),
+    r"acks=all needs (\d+) by default": lambda s, f: p.DefaultsChanged(s.unclean, s.strategy, int(f[1])),
     r"broker (\d+) says: (.+)": said,
     r"broker (\d+) does not say how far (.+) go": lambda s, f: p.EndsAnswered(
         *s.start_of(int(f[1])), partitions(f[2])

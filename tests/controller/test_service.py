@@ -10,6 +10,8 @@ import pytest
 
 from strandline.controller import documents as d
 from strandline.controller import znodes
+from strandline.controller.admin import Defaults
+from strandline.controller.election_requests import ElectionPolicy
 from strandline.controller.registry import Create, SetData, Unknown
 from strandline.controller.service import Controller, ControllerConfig
 from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
@@ -261,6 +263,24 @@ def test_a_broker_that_leaves_hands_over_first(fake_broker: Any) -> None:
             assert one.heard_at["t-1", 1]
             stop = next(o for o in two.orders if isinstance(o, control.StopReplicaRequest))
             assert not stop.topic_states[0].partition_states[0].delete_partition
+
+    asyncio.run(story())
+
+
+def test_defaults_that_change_hold_in_this_reign(fake_broker: Any) -> None:
+    """What acks=all needs decides when a cancelled move gives up its additions."""
+
+    async def story() -> None:
+        one, now = fake_broker(1), [Defaults(min_isr=1)]
+        await one.start(defaults=lambda: now[0])
+        await until(lambda: one.controller.active)
+        unclean = ElectionPolicy(unclean=True)
+        for wanted in (Defaults(min_isr=2), Defaults(min_isr=3, elections=unclean), Defaults(min_isr=1)):
+            now[0] = wanted
+            one.controller.defaults_changed()
+            await until(lambda: one.controller.view.min_isr == now[0].min_isr)
+            assert one.controller.view.unclean == now[0].elections.unclean
+        await one.stop()
 
     asyncio.run(story())
 

@@ -7,6 +7,8 @@ import pytest
 
 from strandline.controller import documents as d
 from strandline.controller import znodes
+from strandline.controller.agreement import read_agreement
+from strandline.controller.producer_blocks import next_producer_ids
 from strandline.controller.registry import (
     BadVersion,
     Check,
@@ -166,12 +168,12 @@ def test_producer_ids_are_given_out_once(hosts: str, open_session: Any) -> None:
     async def story() -> None:
         async with open_session(hosts) as one, open_session(hosts) as two:
             await znodes.ensure_paths(one)
-            blocks = await asyncio.gather(*(znodes.next_producer_ids(r, 1) for r in (one, two, one, two)))
+            blocks = await asyncio.gather(*(next_producer_ids(r, 1) for r in (one, two, one, two)))
             assert sorted(blocks) == [(0, 1000), (1000, 2000), (2000, 3000), (3000, 4000)]
-            ids = await asyncio.gather(
-                *(znodes.cluster_id(r, bytes([i]) * 16) for i, r in enumerate((one, two)))
+            first, second = await asyncio.gather(
+                *(read_agreement(r, bytes([i]) * 16, "3.9") for i, r in enumerate((one, two)))
             )
-            assert ids[0] == ids[1] and len(ids[0]) == 22
+            assert first == second and len(first.document.id) == 22
             with pytest.raises(MultiFailed):
                 await one.multi([Create("/cluster/id", b"")])
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from strandline.controller.registry import (
+    TOGETHER_MAX,
     BadVersion,
     Check,
     Create,
@@ -48,6 +49,26 @@ def test_a_multi_tells_every_result(hosts: str, open_session: Any) -> None:
             assert await registry.exists("/a") is None
             with pytest.raises(NoNode):
                 await registry.get("/a")
+
+    asyncio.run(story())
+
+
+def test_many_nodes_are_read_in_one_answer(hosts: str, open_session: Any) -> None:
+    async def story() -> None:
+        async with open_session(hosts) as registry:
+            await registry.multi([Create("/many", b"")])
+            paths = [f"/many/{number}" for number in range(TOGETHER_MAX - 1)]
+            await registry.multi([Create(path, path.encode()) for path in paths])
+            await registry.multi([SetData("/many/3", "\u00fc".encode() * 700, 0), Delete("/many/5", 0)])
+            await registry.multi([Create("/many/e", b"", True)])
+            found = await registry.get_many([*paths, "/many/e"])
+            assert found[5] is None
+            for path, node in zip([*paths, "/many/e"], found, strict=True):
+                assert path == "/many/5" or node == await registry.get(path)
+            assert await registry.get_many([]) == []
+            assert found[-1] is not None and found[-1][1].owner == registry.session_id
+            with pytest.raises(AssertionError):
+                await registry.get_many(["/many"] * (TOGETHER_MAX + 1))
 
     asyncio.run(story())
 

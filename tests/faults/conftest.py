@@ -14,7 +14,7 @@ import pytest
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "integration")]
 
-from drill import Drill, Table, assert_tidy  # noqa: E402
+from drill import Drill, Table, assert_tidy, wait_purged  # noqa: E402
 from places import Field, leave_the_network  # noqa: E402
 
 from strandline.cli.cluster import LocalCluster  # noqa: E402
@@ -26,6 +26,7 @@ SETTINGS = {
     "replica.lag.time.max.ms": "2000",
     "unclean.leader.election.enable": "false",
     "auto.leader.rebalance.enable": "false",
+    "log.segment.delete.delay.ms": "1000",
 }
 TABLE = Table()
 
@@ -87,6 +88,7 @@ def start(field: Field, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
     yield start
     for cluster in started:
         try:
+            wait_purged(cluster)
             cluster.stop()
             assert_tidy(cluster)
         finally:

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from confluent_kafka import Producer as StockProducer
 from kazoo.client import KazooClient
-from support import View, assert_no_traceback, create, revive, wait_alike
+from support import View, assert_no_traceback, create, revive, until, wait_alike
 
 from strandline.cli.cluster import LocalCluster
 from strandline.testing.history import Anomaly, Report, judge
@@ -260,6 +260,12 @@ def assert_states_are_good(cluster: LocalCluster) -> None:
     finally:
         client.stop()
         client.close()
+
+
+def wait_purged(cluster: LocalCluster) -> None:
+    """What was deleted goes a moment later, while its broker runs."""
+    running = [broker.directory / "data" for broker in cluster.brokers.values() if broker.alive]
+    until(lambda: not any(list(data.glob("*-delete")) for data in running), 30, "what was deleted has gone")
 
 
 def assert_tidy(cluster: LocalCluster) -> None:

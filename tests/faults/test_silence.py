@@ -2,18 +2,23 @@
 
 import signal
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from drill import zookeeper
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
 from pydantic import BaseModel
 from support import Wire, incarnation, produce_request, produced, until
 
 from strandline.cli.cluster import LocalCluster
+from strandline.cli.processes import BrokerProcess
 from strandline.protocol.errors import ErrorCode
 
 SESSION_S = 3.0
+NOTICED_S = 5.0  # a session that was ended from elsewhere is followed by the next within so long
 HANGS = """import signal
 def hang(*_):
     while True:
@@ -106,22 +111,30 @@ def test_f16_a_session_is_ended_from_outside(cluster: LocalCluster, drill, whose
             victim = cluster.controller() if whose == "controller" else bystander(cluster)
             broker = cluster.brokers[victim]
             before = incarnation(broker)
-            end_session(cluster, broker.directory / "data" / "zookeeper.session")
-            until(lambda b=broker, k=before: incarnation(b) > k, 20, "registered one incarnation later")
+            again = partial(end_session, cluster, broker, before)
+            until(again, 20, "registered one incarnation later")
             assert broker.alive
             it.view.wait_full_isr()
         it.resumed()
 
 
-def end_session(cluster: LocalCluster, file: Path) -> None:
-    """Take the broker's session up from elsewhere, and close it."""
-    session = Session.model_validate_json(file.read_text())
-    taken = KazooClient(
-        hosts=cluster.zookeeper, client_id=(session.session_id, bytes.fromhex(session.password)), timeout=3
-    )
-    taken.start(20)
+def end_session(cluster: LocalCluster, broker: BrokerProcess, before: int) -> bool:
+    """Take the session up from elsewhere, and close it; whether the broker has registered since `before`.
+
+    The broker may take it back before it is closed: then we are hung up on, and it is tried again.
+    """
+    session = Session.model_validate_json((broker.directory / "data" / "zookeeper.session").read_text())
+    address, _, _ = cluster.zookeeper.partition("/")
+    credentials = session.session_id, bytes.fromhex(session.password)
+    taken = KazooClient(hosts=address, client_id=credentials, timeout=3)
+    with suppress(KazooException):
+        taken.start(20)
     taken.stop()
     taken.close()
+    deadline = time.monotonic() + NOTICED_S
+    while incarnation(broker) == before and time.monotonic() < deadline:
+        time.sleep(0.03)
+    return incarnation(broker) > before
 
 
 def test_f42_the_loop_of_a_broker_hangs(cluster: LocalCluster, drill, tmp_path: Path) -> None:

@@ -114,6 +114,33 @@ def test_what_brokers_share_and_what_one_has_alone(cluster: Cluster) -> None:
     assert len(made.partitions) == 3
 
 
+def test_a_leader_follows_what_acks_all_needs_by_default(cluster: Cluster) -> None:
+    """Within its epoch: nobody would be told anew only because a default has changed."""
+    cluster.admin.create_topic("counted", 1, 3)
+    (made,) = cluster.admin.describe_topics(["counted"])
+    epoch, leader = made.partitions[0].leader_epoch, made.partitions[0].leader
+
+    def needs(count: int) -> None:
+        def is_followed() -> bool:
+            replica = cluster.admin.inspect(leader, "partition", topic="counted", partition=0)["replica"]
+            assert replica["epoch"] == epoch, "the test needs one reign"
+            return bool(replica["leading"]["min_isr"] == count)
+
+        until(is_followed, 10, f"the leader asks for {count}")
+
+    needs(1)
+    cluster.set("min.insync.replicas", "2", all_brokers=True)
+    needs(2)
+    cluster.set("min.insync.replicas", "3", broker=leader)
+    needs(3)
+    cluster.set("min.insync.replicas", "2", topic="counted")
+    needs(2)
+    cluster.set("min.insync.replicas", None, topic="counted")
+    cluster.set("min.insync.replicas", None, broker=leader)
+    cluster.set("min.insync.replicas", None, all_brokers=True)
+    needs(1)
+
+
 def test_what_is_refused_changes_nothing(cluster: Cluster) -> None:
     cluster.admin.create_topic("refuses", 1, 3)
     with pytest.raises(

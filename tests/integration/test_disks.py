@@ -10,6 +10,7 @@ import os
 import resource
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -44,10 +45,9 @@ LIMIT_BYTES = 600_000
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
-def mount(directory: Path) -> None:
-    directory.mkdir(parents=True)
-    size = f"size={MOUNT_MB}m"
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(directory)], capture_output=True)
+def mount(directory: Path, limit: str = f"size={MOUNT_MB}m") -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", limit, "tmpfs", str(directory)], capture_output=True)
     if done.returncode:
         pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.decode().strip() or 'mount failed'}")
 
@@ -196,6 +196,32 @@ def pair(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
         yield cluster
     finally:
         cluster.kill()
+
+
+def test_a_torn_log_on_a_full_disk_waits_for_room_and_nothing_else_does(disks: LocalCluster) -> None:
+    """What is torn off is kept aside, and there is no place for it: one replica is not there, the rest is."""
+    topic, victim = "torn-and-full", disks.brokers[2]
+    aside = data(victim).with_name("data.aside")
+    with create(disks, topic, [1, 3, 2]) as view:
+        with Workload(disks.bootstrap, topic, 3) as load, ExitStack() as undo:
+            load.wait_acknowledged(WARM)
+            victim.kill()
+            (torn,) = (data(victim) / f"{topic}-0").glob("*.log")
+            with torn.open("ab") as file:
+                file.write(b"\xff" * 100)
+            mount(aside, "nr_inodes=1")
+            undo.callback(subprocess.run, ["umount", "--lazy", str(aside)], check=True)
+            fill(victim)
+            victim.start()
+            until(lambda: logged(victim, "log_not_opened"), 20, "there is no room to mend it")
+            until(lambda: list(view.partitions()[0].offline) == [2], 20, "that replica is offline")
+            make_room(victim)
+            until(lambda: sum(2 in p.isr for p in view.partitions()) == 2, 30, "the other replicas are whole")
+            load.wait_acknowledged_everywhere()
+            undo.close()
+            view.wait_full_isr()
+            load.wait_acknowledged_everywhere()
+        assert_kept(load)
 
 
 def held_in(broker: BrokerProcess, name: str, topic: str) -> list[int]:

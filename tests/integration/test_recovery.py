@@ -5,6 +5,7 @@ what it knows about itself are made to name another boot of the machine, so its 
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from strandline.client.sync import Admin, Consumer, Producer
 from strandline.protocol.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
 from strandline.protocol.kinds import TopicPartition
 
+CHECKPOINT = "replication-offset-checkpoint"
 LOSSLESS_ALONE = {"default.replication.factor": "3", "min.insync.replicas": "1"}
 
 
@@ -126,6 +128,27 @@ def test_the_last_of_an_isr_loses_power_and_one_outside_has_what_it_lost(cluster
         assert reports(cluster, "alone"), "nobody could know that"
 
 
+def test_a_replica_whose_directory_is_gone_leads_nobody_until_it_is_whole(cluster: LocalCluster) -> None:
+    first, second, last = sorted(cluster.brokers)
+    with created(cluster, "robbed", [first, second, last]) as view:
+        fill(cluster, "robbed", 0, 50)
+        data = [cluster.brokers[first].directory / "data" / name for name in ("robbed-0", CHECKPOINT)]
+        until(
+            lambda: data[1].exists() and "robbed 0 50" in data[1].read_text(),
+            20,
+            "the checkpoint names the log",
+        )
+        for id in sorted(cluster.brokers, reverse=True):
+            cluster.brokers[id].kill()
+        shutil.rmtree(data[0])
+        cluster.brokers[first].start()
+        until(lambda: view.leaders() == [-1], 30, "it does not lead for being there first")
+        for late in (second, last):
+            cluster.brokers[late].start()
+        view.wait_full_isr()
+        assert contents(cluster, "robbed") == list(range(50))
+
+
 def test_leadership_goes_back_on_request(cluster: LocalCluster) -> None:
     first, second, last = sorted(cluster.brokers)
     with created(cluster, "away", [first, second, last]) as view:
@@ -149,19 +172,20 @@ def test_leadership_goes_back_on_request(cluster: LocalCluster) -> None:
         )
 
 
-def test_leadership_goes_back_by_the_znode_of_old_tools(cluster: LocalCluster) -> None:
+@pytest.mark.parametrize("node", ["preferred_replica_election", "preferred-replica-election"])
+def test_leadership_goes_back_by_the_znode_of_old_tools(cluster: LocalCluster, node: str) -> None:
     first, second, last = sorted(cluster.brokers)
-    with created(cluster, "older", [second, first, last]) as view:
+    with created(cluster, node, [second, first, last]) as view:
         cluster.brokers[second].kill()
         view.wait_led_without(second)
         cluster.brokers[second].start()
         view.wait_full_isr()
         zookeeper = KazooClient(cluster.zookeeper)
         zookeeper.start()
-        path = "/admin/preferred_replica_election"
+        path = f"/admin/{node}"
         wish = {
             "version": 1,
-            "partitions": [{"topic": "older", "partition": 0}, {"topic": "none", "partition": 7}],
+            "partitions": [{"topic": node, "partition": 0}, {"topic": "none", "partition": 7}],
         }
         try:
             zookeeper.create(path, json.dumps(wish).encode())

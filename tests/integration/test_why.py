@@ -193,6 +193,7 @@ def test_status_tells_the_numbers_of_row_90(cluster: LocalCluster) -> None:
             "ActiveControllerCount", "LeaderElections", "UncleanLeaderElections",
             "TruncatedBelowHighWatermark",
         }  # fmt: skip
+        assert told["cleaner"]["uncleanable-partitions-count"] == 0
         assert told["replication"]["UncleanLeaderElections"] == 0
         assert told["replication"]["TruncatedBelowHighWatermark"] == 0
     controllers = [m for m in metrics.values() if m["replication"]["ActiveControllerCount"]]

@@ -52,6 +52,9 @@ class Session:
     async def get(self, path: str, watch: Any = None) -> Any:
         return await self.pass_gate("get", path)
 
+    async def get_many(self, paths: Any) -> Any:
+        return [await self.get(path) for path in paths]
+
     async def exists(self, path: str, watch: Any = None) -> Any:
         return self.zookeeper.exists(path, self.session_id, None)
 

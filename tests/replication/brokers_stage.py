@@ -267,7 +267,7 @@ class Story:
         """The follower does what the answer says."""
         actor = self.actors[name]
         asking, answer, actor.asking, actor.answer = actor.asking, actor.answer, None, None
-        asking.take(answer)
+        list(asking.take(answer))
         await carry_out(actor.replicas.host.cuts)
         actor.replicas.host.cuts = []
         self.say(actor.shown())

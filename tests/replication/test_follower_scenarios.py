@@ -85,6 +85,7 @@ class Story:
                     self.log = ListLog([], offset)
                     self.log.flushed_offset = offset
                     self.follower._log = self.log
+                    self.follower.restarted()
                 case HighWatermarkMoved(to):
                     lines.append(f"watermark {to}")
                 case FailReplica(reason):

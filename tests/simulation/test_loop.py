@@ -112,6 +112,33 @@ def test_a_crashed_host_is_heard_of_no_more() -> None:
     assert len(beats) == 3 and min(beats) >= 0, "neither its tasks nor its timers ran on"
 
 
+@pytest.mark.parametrize("sent", ["before", "meanwhile", "after", "never"])
+def test_a_machine_that_is_back_resets_what_it_does_not_know(sent: str) -> None:
+    loop = SimLoop(5)
+
+    async def story() -> list[bool]:
+        async def serve() -> None:
+            await loop.create_server(Recorder, "b", 1)
+
+        b = Host("b")
+        await loop.spawn(b, serve())
+        _, near = await loop.spawn(Host("a"), loop.create_connection(Recorder, "b", 1))
+        told = []
+        for moment in ("before", "meanwhile", "after"):
+            if moment == sent:
+                near.transport.write(b"1")
+            if moment == "before":
+                loop.crash(b, vanishes=True)
+            elif moment == "meanwhile":
+                await asyncio.sleep(5)
+                told.append(near.lost)
+                loop.network.is_back("b")
+        await asyncio.sleep(0.1)
+        return [*told, near.lost]
+
+    assert run(loop, story()) == [False, sent != "never"]
+
+
 def test_the_same_seed_tells_the_same_story() -> None:
     def story(seed: int) -> list[float]:
         loop, seen = SimLoop(seed), list[float]()

@@ -20,9 +20,10 @@ from strandline.simulation.disk import SimDisk
 from strandline.storage.checkpoints import kafka_uuid
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import DiskError
-from strandline.storage.incarnation import Incarnations, Verdict
+from strandline.storage.incarnation import Incarnations
 from strandline.storage.log import Log
 from strandline.storage.logs import Logs
+from strandline.storage.verdict import Verdict
 
 from .conftest import START_MS, T0, FixedClock
 

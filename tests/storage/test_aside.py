@@ -10,6 +10,7 @@ from strandline.storage.aside import NOTE, Aside, Kept, Removal, expired, tidy
 from strandline.storage.disk import RealDisk
 
 from .conftest import T0, Place, put
+from .faulty_disk import FaultyDisk
 
 DAY_MS = 86_400_000
 
@@ -110,3 +111,13 @@ def test_a_failed_move_leaves_a_log_without_a_gap(place: Place, monkeypatch: pyt
     assert left == files[: len(left)] and 2 < len(left) < len(files), "the last one went first"
     monkeypatch.undo()
     assert place.start().end_offset == int(files[1].stem)
+
+
+def test_a_place_that_nobody_may_look_into_spares_the_others(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    dirs = [str(tmp_path / name) for name in "abc"]
+    shelves = [Aside(disk, log_dir).shelf(removal(at_ms=1)).path for log_dir in dirs]
+    disk.fail("listdir", f"{dirs[0]}.aside", errno.EACCES)
+    disk.fail("rmtree", f"{dirs[1]}.aside/*", errno.EACCES)
+    assert tidy(disk, dirs, now_ms=2 * DAY_MS, retention_ms=DAY_MS, bytes_max=-1) == shelves[2:]
+    assert [Path(path).exists() for path in shelves] == [True, True, False]

@@ -9,48 +9,11 @@ import pytest
 from strandline.protocol.kinds import TopicPartition
 from strandline.storage import checkpoints
 from strandline.storage.condemned import Deletion
-from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import DiskFailed, DiskFull, NoDescriptor, ReplicaElsewhere
 from strandline.storage.log import Log
-from strandline.storage.logs import Logs
 
-from .conftest import START_MS, T0, FixedClock, make_batch, put
-from .faulty_disk import FaultyDisk
-
-NAMES = ("a", "b")
-
-
-class Dirs:
-    """Some log directories on a disk that fails on demand."""
-
-    def __init__(self, root: Path, names: tuple[str, ...] = ("a",), **settings: int) -> None:
-        self.disk = FaultyDisk()
-        self.paths = [str(root / name) for name in names]
-        self.config = StorageConfig(**settings)
-        self.clock = FixedClock()
-        self.doubts: list[str] = []
-        self.logs = self.open()
-
-    def open(self, offline: dict[str, str] | None = None) -> Logs:
-        self.logs = Logs.open(
-            self.paths,
-            self.disk,
-            self.config,
-            self.clock,
-            clean=False,
-            before_loss=lambda p, why: self.doubts.append(f"{p}: {why}"),
-            offline=offline,
-        )
-        return self.logs
-
-    def create(self, number: int = 0, is_new: bool = True) -> Log:
-        partition = TopicPartition("t", number)
-        return self.logs.create(partition, UUID(int=7), TopicConfig.of(self.config), is_new)
-
-    def reopen(self) -> Log:
-        self.logs.close(clean=False)
-        self.disk.heal()
-        return self.open().logs[T0]
+from .conftest import START_MS, T0, make_batch, put
+from .log_dirs import NAMES, Dirs
 
 
 def values(log: Log) -> bytes:
@@ -90,6 +53,17 @@ def test_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monke
     log = Dirs(tmp_path).create()
     put(log, b"one")
     assert log.end_offset == 1 and len(values(log)) == file_size(log)
+
+
+def test_a_segment_whose_age_cannot_be_read_takes_no_record(tmp_path: Path) -> None:
+    dirs = Dirs(tmp_path)
+    put(dirs.create(), b"one")
+    log = dirs.reopen()
+    log.segments[-1].first_time = None
+    dirs.disk.fail("pread", "*.log", errno.EIO)
+    with pytest.raises(DiskFailed):
+        put(log, b"two")
+    assert log.failed and log.end_offset == 1
 
 
 def test_an_epoch_that_finds_no_room_is_written_before_its_first_batch(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from strandline.storage.checkpoints import Unreadable
 from strandline.storage.cleaning.plan import LogFacts, dirt, is_due
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import LogDamaged, RealDisk
-from strandline.storage.incarnation import Incarnations, Verdict
+from strandline.storage.incarnation import Incarnations
 from strandline.storage.log import Log
 from strandline.storage.logs import Logs
 from strandline.storage.scan import Expected, Fault, scan
 from strandline.storage.segment import Segment
+from strandline.storage.verdict import Verdict
 
 from .conftest import START_MS, T0, FixedClock, Place, make_batch, put
 

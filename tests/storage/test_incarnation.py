@@ -10,7 +10,8 @@ import pytest
 
 from strandline.protocol.kinds import TopicPartition
 from strandline.storage.disk import DirectoryLocked, RealDisk
-from strandline.storage.incarnation import Incarnations, Verdict, WrongDirectory
+from strandline.storage.incarnation import Incarnations, WrongDirectory
+from strandline.storage.verdict import Verdict
 
 from .conftest import T0
 from .faulty_disk import FaultyDisk

@@ -1,18 +1,20 @@
 """All logs of a broker at once: which are opened, what is in the way, how far it is."""
 
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
 
 from strandline.protocol.kinds import TopicPartition
-from strandline.storage import checkpoints
+from strandline.storage import checkpoints, opening
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import RealDisk
-from strandline.storage.logs import AmbiguousDirectory, Logs, Obstructed
+from strandline.storage.logs import STRAY, AmbiguousDirectory, Logs, Obstructed
 from strandline.storage.opening import in_threads
 
 from .conftest import START_MS, T0, FixedClock, Place, put
@@ -161,3 +163,60 @@ def test_names_of_logs_that_are_leaving_coming_or_strange(place: Place) -> None:
         ["precious-delete", f"t-x.{digits}-delete", f"t-2.{digits}-delete"]
     ), "only what is named as a log that is being deleted is deleted"
     assert all((root / name).exists() for name in kept)
+
+
+def killed_after(dirs: Sequence[Path], count: int, topic: str = "t") -> Logs:
+    """A broker that has written its checkpoints and is killed later."""
+    logs = opened(dirs)
+    for n in range(count):
+        put(logs.create(TopicPartition(topic, n), None, TopicConfig.of(CONFIG)), b"x")
+    logs.checkpoint_high_watermarks(dict.fromkeys(logs.logs, 1))
+    return logs
+
+
+def missed(dirs: Sequence[Path]) -> list[str]:
+    seen: list[str] = []
+    opened(dirs, before_loss=lambda partition, _: seen.append(str(partition))).close(clean=False)
+    return seen
+
+
+def test_a_log_whose_directory_is_gone_is_in_doubt(tmp_path: Path) -> None:
+    dirs = [tmp_path / name for name in "ab"]
+    killed_after(dirs, 4).close(clean=False)
+    shutil.rmtree(tmp_path / "b" / "t-1")
+    (tmp_path / "a" / "t-2").rename(tmp_path / "b" / "t-2")
+    assert missed(dirs) == ["t-1"], "t-2 was moved to another directory, and is there"
+
+
+@pytest.mark.parametrize("topic", ["t", "t" * 249])
+def test_a_log_that_was_removed_is_not_missed(tmp_path: Path, topic: str) -> None:
+    """Killed after the new name was given, and killed after the checkpoints have forgotten it."""
+    logs = killed_after([tmp_path], 4, topic)
+    logs.remove(TopicPartition(topic, 1), UUID(int=1), sync=False)
+    logs.remove(TopicPartition(topic, 2), UUID(int=2), STRAY, sync=False)
+    logs.close(clean=False)
+    assert missed([tmp_path]) == []
+    logs = opened([tmp_path])
+    logs.remove(TopicPartition(topic, 3), UUID(int=3))
+    logs.close(clean=False)
+    for path in tmp_path.glob(f"{topic[:100]}*-delete"):
+        shutil.rmtree(path)
+    assert missed([tmp_path]) == []
+    shutil.rmtree(tmp_path / f"{topic}-0")
+    assert missed([tmp_path]) == [f"{topic}-0"]
+
+
+def test_many_small_logs_wait_for_the_disk_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "MANY_LOGS", 6)
+    filled([tmp_path])
+    asked: list[int] = []
+
+    def crew(works: Sequence[Callable[[], object]], threads: int) -> list[object]:
+        asked.append(threads)
+        return [work() for work in works]
+
+    opened([tmp_path], crew=crew).close(clean=False)
+    assert asked == [1, opening.SMALL_LOGS_AT_ONCE], "the directories, and then the logs"
+    monkeypatch.setattr(opening, "SMALL_LOG_BYTES", 100)
+    opened([tmp_path], crew=crew).close(clean=False)
+    assert asked[3] == CONFIG.recovery_threads, "large ones are read one after the other"

@@ -221,6 +221,22 @@ def test_the_epoch_file_is_rebuilt_epoch_zero_included(place: Place, content: by
     assert path.read_bytes() == b"0\n3\n0 0\n1 5\n2 10\n"
 
 
+def test_no_epoch_reaches_over_records_that_were_deleted_and_came_back(place: Place) -> None:
+    """Of an early segment the epochs are read again, of the next nobody knows them: the file begins later."""
+    place.log.configure(place.log.config.model_copy(update={"cleanup_policy": "compact"}))
+    for n in range(25):
+        put(place.log, b"%03d" % n * 40, epoch=n // 5)
+    place.log.flush()
+    place.logs.checkpoint_recovery_points()
+    place.log.move_start(20)
+    place.die()  # before the start was written down
+    assert place.start().start_offset == 0
+    place.stop()
+    place.file(f"{0:020d}.index").unlink()  # so that this segment is scanned
+    epochs = place.start(clean=True).epochs
+    assert [epochs.epoch_at(n) for n in range(25)] == [-1] * 20 + [4] * 5
+
+
 @pytest.mark.parametrize(
     "name", [checkpoints.HIGH_WATERMARKS, checkpoints.RECOVERY_POINTS, checkpoints.START_OFFSETS]
 )

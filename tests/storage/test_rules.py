@@ -9,10 +9,10 @@ from strandline.protocol.errors import ApiError
 from strandline.protocol.kinds import TopicPartition
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.epochs import EpochHistory
-from strandline.storage.incarnation import IncarnationFile, Remembered, judge, worst
 from strandline.storage.logs import parse_directory
 from strandline.storage.producers import ProducerStates
 from strandline.storage.retention import expired
+from strandline.storage.verdict import IncarnationFile, Remembered, judge, worst
 
 from .conftest import make_batch
 

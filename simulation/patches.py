@@ -1,0 +1,35 @@
+"""Attributes replaced for a while, and put back: how a tester takes a rule away, or looks over a shoulder.
+
+Left to others: what is replaced, and by what (`mutants.py`, `standing.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MISSING = object()
+
+
+class Patches:
+    """Replaces attributes, and puts them back."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Replace one; what is frozen, too."""
+        before = owner.__dict__.get(name, MISSING) if isinstance(owner, type) else getattr(owner, name)
+        self._before.append((owner, name, before))
+        self._set(owner, name, value)
+
+    def undo(self) -> None:
+        """Put all back, the last first."""
+        while self._before:
+            owner, name, before = self._before.pop()
+            if before is MISSING:
+                delattr(owner, name)
+            else:
+                self._set(owner, name, before)
+
+    def _set(self, owner: Any, name: str, value: Any) -> None:
+        (setattr if isinstance(owner, type) else object.__setattr__)(owner, name, value)

@@ -1,0 +1,147 @@
+"""Nobody acts in a role that is over (I19): what was looked up before an await is looked at again after it.
+
+Two doors are watched. What a broker sends to ZooKeeper about a partition is true for it as it sends it: it
+leads in that epoch and knows no newer version, or it reigns and has not resigned. And the rules of a role,
+and the log that belongs to it, hear nothing from whoever still holds a role that has been given up.
+Left to others: whether a write is right (`states.py`), what becomes of it (`registry.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..broker.isr_writer import IsrWriter
+from ..broker.node import Node
+from ..broker.partition import Partition
+from ..controller.documents import CONTROLLER_EPOCH
+from ..controller.office import Office
+from ..controller.registry import Check, Create, Op, SetData
+from ..protocol.kinds import TopicPartition
+from ..replication.follower import Follower
+from ..replication.leader import Leader
+from ..storage.log import Log
+from .committed import Violation
+from .loop import current_host
+from .patches import Patches
+from .states import STATE
+
+LEADER = ("appended", "fetched", "tick", "isr_landed", "isr_refused", "isr_unknown", "state_read")
+FOLLOWER = (
+    "epoch_ends", "diverged", "out_of_range", "refused", "truncated", "restarted", "replicated",
+)  # fmt: skip
+
+
+class Standing:
+    """Looks over the shoulders of all brokers of a world."""
+
+    def __init__(self, fail: Callable[[Violation], None]) -> None:
+        self._fail = fail
+        self._patches = Patches()
+        self._of: dict[int, tuple[Any, Partition]] = {}  # by id: a role or a log, held, and whose it is
+
+    def begin(self) -> None:
+        """Look from now on."""
+        for begins in ("lead", "follow"):
+            self._around(Partition, begins, after=self._begun)
+        for name in LEADER:
+            self._around(Leader, name, before=self._in_office)
+        for name in FOLLOWER:
+            self._around(Follower, name, before=self._in_office)
+        self._around(IsrWriter, "perform", before=lambda writer, partition, role, *_: self._in_office(role))
+        self._around(Log, "append", before=lambda log, records, header, epoch, *_: self._leads(log, epoch))
+        self._around(
+            Log, "append_replicated", before=lambda log, records, epoch=None, *_: self._follows(log, epoch)
+        )
+        for name in ("truncate_to", "restart_at"):
+            self._around(Log, name, before=lambda log, *_: self._follows(log))
+
+    def end(self) -> None:
+        """Look no more."""
+        self._patches.undo()
+        self._of.clear()
+
+    def _around(
+        self,
+        owner: type,
+        name: str,
+        *,
+        before: Callable[..., None] | None = None,
+        after: Callable[..., None] | None = None,
+    ) -> None:
+        method = getattr(owner, name)
+
+        @functools.wraps(method)
+        def watched(*args: Any, **more: Any) -> Any:
+            if before is not None:
+                before(*args)
+            result = method(*args, **more)
+            if after is not None:
+                after(*args)
+            return result
+
+        self._patches.put(owner, name, watched)
+
+    # ------------------------------------------------------------ the rules of a role, and its log
+
+    def _begun(self, partition: Partition, *_: object) -> None:
+        for each in (partition.leading, partition.following, partition.log):
+            if each is not None:
+                self._of[id(each)] = each, partition
+
+    def _in_office(self, role: Leader | Follower, *_: object) -> None:
+        """A role that has been given up hears nothing any more."""
+        known = self._of.get(id(role))
+        if known is not None and role not in (known[1].leading, known[1].following):
+            self._stale(known[1], f"what is meant for its epoch {role.epoch} is told to that role")
+
+    def _leads(self, log: Log, epoch: int) -> None:
+        known = self._of.get(id(log))
+        if known is not None and (known[1].leading is None or known[1].leading.epoch != epoch):
+            self._stale(known[1], f"a batch of epoch {epoch} is appended")
+
+    def _follows(self, log: Log, epoch: int | None = None) -> None:
+        known = self._of.get(id(log))
+        if known is not None and (
+            known[1].following is None or epoch not in (None, known[1].following.epoch)
+        ):
+            self._stale(known[1], "its log is changed by a leader's word of another epoch")
+
+    def _stale(self, partition: Partition, what: str) -> None:
+        host = current_host()
+        if host.alive:
+            self._fail(Violation(f"I19: {partition} on {host.name}: {what}"))
+
+    # ------------------------------------------------------------ what is sent to ZooKeeper
+
+    def sends(self, node: Node, ops: Sequence[Op]) -> None:
+        """A write leaves a broker."""
+        for op in ops:
+            if isinstance(op, Create | SetData) and (found := STATE.fullmatch(op.path)):
+                fence = next((o for o in ops if isinstance(o, Check) and o.path == CONTROLLER_EPOCH), None)
+                tp = TopicPartition(found[1], int(found[2]))
+                if fence is not None:
+                    self._reigns(node, tp, fence.version)
+                elif isinstance(op, SetData):
+                    self._writes(node, tp, op)
+
+    def _reigns(self, node: Node, tp: TopicPartition, fence: int) -> None:
+        controller = node.broker.controller
+        offices: list[Office | None] = [controller._office, *controller._dismissed]
+        if not any(o is not None and o.reign.fence == fence and not o.ended for o in offices):
+            self._fail(Violation(f"I19: b{node.broker.id} writes the state of {tp}, and has resigned"))
+
+    def _writes(self, node: Node, tp: TopicPartition, write: SetData) -> None:
+        state = json.loads(write.data)
+        partition = node.broker.replicas.find(tp)
+        leader = partition.leading if partition is not None else None
+        now = None if leader is None else (node.broker.id, leader.epoch, leader.version)
+        if now != (state["leader"], state["leader_epoch"], write.version):
+            self._fail(
+                Violation(
+                    f"I19: b{node.broker.id} writes the state of {tp} over version {write.version} as leader "
+                    f"of epoch {state['leader_epoch']}, and is {partition}"
+                )
+            )

@@ -1,0 +1,370 @@
+"""Fetch sessions between brokers: what is named, what is told, and what silence means."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from strandline.broker import fetch_round
+from strandline.broker.fetch_round import FetchRound, FetchSession, SessionLost
+from strandline.client.connection import Connection
+from strandline.controller import documents
+from strandline.controller.registry import Create, Delete
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.kinds import Incarnation, Offset
+from strandline.protocol.messages.fetch import (
+    FetchRequest,
+    FetchResponse,
+    ForgottenTopic,
+    ReplicaState,
+)
+from strandline.replication.isr import Settled
+from strandline.replication.progress import Progress, Pulse
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import TOPIC_ID, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+
+FOLLOWER = ReplicaState(replica_id=2, replica_epoch=1)
+
+
+class Peer:
+    """Broker 2 as the leader hears it: a session driven by hand."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.id, self.epoch = 0, 0
+
+    async def full(self, offset: int, **options: Any) -> FetchResponse:
+        self.id, self.epoch = 0, 0
+        return await self.next(offset, **options)
+
+    async def next(self, offset: int | None = None, **options: Any) -> FetchResponse:
+        return cast(FetchResponse, await self.send(offset, **options))
+
+    def send(self, offset: int | None = None, forget: bool = False, **options: Any) -> Awaitable[Any]:
+        epoch = options.pop("epoch", 0)
+        options = {"replica_state": FOLLOWER, **options}
+        request = fetch(offset or 0, current_leader_epoch=epoch, **options)
+        if offset is None:
+            request.topics = []
+        request.session_id, request.session_epoch = self.id, self.epoch
+        if forget:
+            request.forgotten_topics_data = [ForgottenTopic(topic_id=TOPIC_ID, partitions=[0])]
+        waiting = self.connection.submit(request, deadline=asyncio.get_running_loop().time() + 5)
+
+        async def answer() -> Any:
+            response = await waiting
+            if not response.error_code:
+                self.id, self.epoch = response.session_id, self.epoch + 1
+            return response
+
+        return asyncio.ensure_future(answer())
+
+
+def with_peer(tmp_path: Path, story: Callable[[Cluster, Peer], Awaitable[None]]) -> None:
+    """Broker 1 leads alone or with broker 2, whose own fetcher is silent."""
+
+    async def play() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            stage.members[2].replicas.fetchers.stop()
+            connection = await stage.members[1].connect("PLAINTEXT")
+            await stage.elect(1, [1, 2])
+            await story(stage, Peer(connection))
+            await connection.close()
+
+    asyncio.run(play())
+
+
+async def append(stage: Cluster, value: bytes = b"x") -> None:
+    client = await stage.members[1].connect()
+    assert outcome(await ask(client, produce(batch(value), acks=1)))[0] == 0
+    await client.close()
+
+
+def test_each_side_tells_only_what_has_changed(tmp_path: Path) -> None:
+    async def story(stage: Cluster, peer: Peer) -> None:
+        first = await peer.full(0)
+        assert first.session_id > 0 and fetched(first).high_watermark == 0, "all that is named is told of"
+        assert (await peer.next()).responses == []
+        waiting = peer.send(max_wait_ms=4000)
+        await append(stage)
+        assert bytes(fetched(await waiting).records), (
+            "a partition that was not named is told of when it grows"
+        )
+        assert bytes(fetched(await peer.next()).records), "not named again: it has not arrived"
+        named = fetched(await peer.next(1))
+        assert (bytes(named.records), named.high_watermark) == (b"", 1)
+        assert (await peer.next()).responses == []
+
+    with_peer(tmp_path, story)
+
+
+def test_a_watermark_is_told_when_there_is_an_answer_and_wakes_nobody(tmp_path: Path) -> None:
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await peer.full(0)
+        await append(stage)
+        await peer.next()
+        assert fetched(await peer.next(1)).high_watermark == 1
+        partition, loop = stage.members[1].partition, asyncio.get_running_loop()
+        began = loop.time()
+        waiting = peer.send(max_wait_ms=200)
+        await until(lambda: len(stage.members[1].replicas.host.deadlines))
+        (entry,) = partition.parked
+        entry.told = (0, 0)  # another one than it is now
+        entry.news(grown=False, risen=True)
+        answer = await waiting
+        assert loop.time() - began > 0.15
+        assert fetched(answer).high_watermark == 1
+
+    with_peer(tmp_path, story)
+
+
+def test_who_speaks_in_another_session_is_told_to_begin_anew(tmp_path: Path) -> None:
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await peer.full(0)
+        known, peer.epoch = peer.epoch, peer.epoch + 1
+        assert (await peer.next()).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        peer.epoch, peer.id = known, peer.id + 1
+        assert (await peer.next()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        peer.id -= 1
+        other = await peer.next(replica_state=ReplicaState(replica_id=2, replica_epoch=2))
+        assert other.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "another life of the follower"
+        assert (await peer.next()).error_code == 0
+        before = peer.id
+        await peer.full(0)
+        assert peer.id != before
+        peer.epoch = -1
+        assert (await peer.next()).session_id == 0
+        assert len(stage.members[1].partition.parked) == 0, "the session has ended"
+
+    with_peer(tmp_path, story)
+
+
+def test_a_session_remembers_the_leader_epoch_of_each_partition(tmp_path: Path) -> None:
+    """KAFKA-9338: what was asked in an earlier epoch is refused, although it is not named again."""
+
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await peer.full(0)
+        await peer.next()
+        waiting = peer.send(max_wait_ms=4000)
+        await stage.elect(1, [1, 2])
+        assert fetched(await waiting).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        leading = stage.members[1].partition.leading
+        assert leading.progress_of(2).end_offset == -1, "an earlier epoch proves nothing now"
+        again = await peer.next()
+        assert fetched(again).error_code == ErrorCode.FENCED_LEADER_EPOCH, "told until it is asked otherwise"
+        assert leading.progress_of(2).pulse is None and leading.progress_of(2).end_offset == -1
+        assert (await peer.next(forget=True)).responses == []
+        assert fetched(await peer.next(0, epoch=1)).error_code == 0
+        assert leading.progress_of(2).end_offset == 0
+
+    with_peer(tmp_path, story)
+
+
+def test_silence_means_the_same_offset_and_ends_when_a_partition_is_forgotten(tmp_path: Path) -> None:
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await peer.full(0)
+        leading = stage.members[1].partition.leading
+        first = leading.progress_of(2).last_caught_up
+        await asyncio.sleep(0.02)
+        await peer.next()
+        second = leading.progress_of(2).last_caught_up
+        assert second > first, "it had all when it fetched the others"
+        await peer.next(forget=True)
+        third = leading.progress_of(2).last_caught_up
+        await asyncio.sleep(0.02)
+        await peer.next()
+        assert leading.progress_of(2).last_caught_up == third, "it is fetched no more"
+        assert not stage.members[1].partition.parked
+
+    with_peer(tmp_path, story)
+
+
+def test_a_follower_that_only_waits_is_not_late_when_the_log_grows(tmp_path: Path) -> None:
+    """Lag time is 1 s here: for longer than that it names nothing, and it must not leave the ISR for it."""
+
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await peer.full(0)
+        loop = asyncio.get_running_loop()
+        leader = stage.members[1].partition.leading
+        until_then = loop.time() + 1.5
+        while loop.time() < until_then:
+            await peer.next(max_wait_ms=100)
+        await append(stage)
+        assert leader.tick(loop.time()) == () and leader.isr == Settled(frozenset({1, 2}))
+        until_then = loop.time() + 1.6
+        while loop.time() < until_then and stage.state().isr == [1, 2]:
+            await peer.next(0, max_wait_ms=0)  # it never gets further: now it is late
+            await asyncio.sleep(0.05)
+        await until(lambda: stage.state().isr == [1])
+
+    with_peer(tmp_path, story)
+
+
+def test_who_was_refused_is_considered_again_without_being_named(tmp_path: Path) -> None:
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await stage.registry.multi([Delete(documents.broker_path(2), 0)])
+        await stage.elect(1, [1])
+        leader = stage.members[1].partition.leading
+        await peer.full(0, epoch=1)
+        await until(lambda: leader.progress_of(2).refused_until > 0)
+        await stage.registry.multi([Create(documents.broker_path(2), b"{}")])
+        async with asyncio.timeout(5):
+            while stage.state().isr != [1, 2]:
+                await peer.next(max_wait_ms=20)
+
+    with_peer(tmp_path, story)
+
+
+def test_a_log_start_that_moved_without_a_word_is_told(tmp_path: Path) -> None:
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await peer.full(0)
+        await append(stage)
+        await peer.next()
+        await peer.next(1)
+        assert stage.members[1].partition.log.move_start(1)
+        async with asyncio.timeout(5):
+            while not (answer := await peer.next()).responses:
+                pass
+        assert fetched(answer).log_start_offset == 1
+
+    with_peer(tmp_path, story)
+
+
+def test_brokers_that_are_gone_keep_no_session(tmp_path: Path) -> None:
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await peer.full(0)
+        replicas = stage.members[1].replicas
+        replicas.brokers_are([(1, None), (2, None)])
+        assert (await peer.next()).error_code == 0
+        replicas.brokers_are([(1, None)])
+        assert not stage.members[1].partition.parked
+        assert (await peer.next()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    with_peer(tmp_path, story)
+
+
+def test_two_brokers_begin_anew_when_a_session_is_lost(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            client = await stage.members[1].connect()
+            assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
+            sessions = stage.members[1].replicas.sessions
+            (held,) = sessions._of.values()
+            assert len(held) == 1
+            sessions.keep_only(frozenset())
+            assert outcome(await ask(client, produce(batch(b"b")))) == (0, 1)
+            (again,) = sessions._of.values()
+            assert again is not held and stage.members[2].partition.log.end_offset == 2
+            stage.members[2].replicas.reborn(Incarnation(2))
+            assert outcome(await ask(client, produce(batch(b"c")))) == (0, 2)
+            (third,) = sessions._of.values()
+            assert third.fetcher.incarnation == 2
+            await client.close()
+
+    asyncio.run(story())
+
+
+# The follower's half.
+
+
+class FakeLog:
+    def __init__(self) -> None:
+        self.topic_id, self.start_offset, self.end_offset = UUID(int=7), 0, 0
+
+
+class FakePartition:
+    """Something that has a next question."""
+
+    def __init__(self, index: int) -> None:
+        self.tp = type("TP", (), {"partition": index})
+        self.log, self.following, self.epoch = FakeLog(), self, 0
+
+    def question(self) -> Any:
+        asked = fetch_round.AskRecords
+        return asked(cast(Any, self.epoch), Offset(self.log.end_offset), cast(Any, -1), 0)
+
+
+class Round(FetchRound):
+    def take_all(self, response: FetchResponse) -> list[Any]:
+        return list(self.take(response))
+
+
+def rounds(session: FetchSession, some: list[FakePartition], silent: Any = ()) -> Round:
+    config = type("Config", (), {})()
+    for name in ("fetch_max_bytes", "fetch_wait_max_ms", "fetch_min_bytes", "fetch_response_max_bytes"):
+        setattr(config, name, 100)
+    host = type("Host", (), {"me": 2, "incarnation": 1})()
+    return Round(cast(Any, host), config, cast(Any, some), session, silent)
+
+
+def named(request: FetchRequest) -> list[tuple[int, int]]:
+    return [(p.partition, p.fetch_offset) for topic in request.topics for p in topic.partitions]
+
+
+def gone(request: FetchRequest) -> list[int]:
+    return [index for topic in request.forgotten_topics_data for index in topic.partitions]
+
+
+def test_a_fetch_names_what_is_not_so_any_more() -> None:
+    session, some = FetchSession(), [FakePartition(n) for n in range(3)]
+    first = rounds(session, some)
+    request = first.request()
+    assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0), (1, 0), (2, 0)])
+    first.take_all(FetchResponse(session_id=9, responses=[]))
+    some[1].log.end_offset = 5
+    second = rounds(session, some)
+    request = second.request()
+    assert (request.session_id, request.session_epoch, named(request)) == (9, 1, [(1, 5)])
+    second.take_all(FetchResponse(session_id=9, responses=[]))
+    some[2].log.start_offset = 1
+    request = rounds(session, some[1:], silent=some[:1]).request()
+    assert (named(request), gone(request)) == ([(2, 0)], [0])
+    assert rounds(session, some[1:]).request().topics == []
+    request = rounds(session, some[:1]).request()
+    assert named(request) == [(0, 0)], "what waited is named again"
+
+
+def test_a_leader_that_keeps_no_session_is_told_all_each_time() -> None:
+    session, some = FetchSession(), [FakePartition(n) for n in range(2)]
+    first = rounds(session, some)
+    first.request()
+    first.take_all(FetchResponse(responses=[]))
+    request = rounds(session, [], silent=some[:1]).request()
+    assert (request.session_id, request.session_epoch, named(request)) == (0, -1, [(1, 0)])
+    assert gone(request) == []
+
+
+def test_thousands_are_named_little_by_little_and_at_once(monkeypatch: Any) -> None:
+    monkeypatch.setattr(fetch_round, "NAMED_MAX", 2)
+    session, some = FetchSession(), [FakePartition(n) for n in range(5)]
+    first = rounds(session, some)
+    assert first.left == some[2:] and first.request().max_wait_ms == 0
+    first.take_all(FetchResponse(session_id=1, responses=[]))
+    second = rounds(session, cast(Any, first.left))
+    assert named(second.request()) == [(2, 0), (3, 0)] and second.left == some[4:]
+
+
+def test_what_the_leader_does_not_know_is_not_taken_for_an_answer() -> None:
+    for code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
+        asking = rounds(FetchSession(), [FakePartition(0)])
+        asking.request()
+        try:
+            asking.take_all(FetchResponse(error_code=code, responses=[]))
+        except SessionLost:
+            continue
+        raise AssertionError("a lost session is said")
+
+
+def test_a_pulse_counts_only_up_to_the_moment_when_the_log_grew() -> None:
+    progress = Progress(caught_up=0.0)
+    progress.fetched(Offset(5), Incarnation(1), Offset(5), 1.0)
+    progress.pulse = Pulse(9.0)
+    progress.beat(Offset(5))
+    assert (progress.last_caught_up, progress.last_fetch) == (9.0, 9.0)
+    progress.pulse.at = 12.0
+    progress.beat(Offset(6))
+    assert (progress.last_caught_up, progress.last_fetch) == (9.0, 12.0), "it was behind then"

@@ -1,0 +1,68 @@
+"""What `status` counts, from what brokers and the controller say; no cluster is needed for that."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from strandline.cli.status import picture
+from strandline.client.descriptions import ClusterDescription, PartitionDescription, TopicDescription
+from strandline.client.reassignments import PartitionReassignment
+from strandline.client.sync import Admin
+from strandline.protocol.errors import NetworkException
+from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.primitives import NO_UUID
+
+
+class Told:
+    """An `Admin` with one partition t-0. `adding` is what the controller says; None: it does not answer."""
+
+    def __init__(self, replicas: str, isr: str, adding: str | None) -> None:
+        self.replicas, self.isr = ids(replicas), ids(isr)
+        self.adding = None if adding is None else ids(adding)
+        self.asked_for_moves = 0
+
+    def describe_cluster(self) -> ClusterDescription:
+        return ClusterDescription("c", 1, ())
+
+    def describe_topics(self) -> list[TopicDescription]:
+        one = PartitionDescription(0, self.isr[0], 3, self.replicas, self.isr, (), 0)
+        return [TopicDescription("t", NO_UUID, False, (one,))]
+
+    def describe_configs(self, topic: str) -> list[Any]:
+        return []
+
+    def list_offsets(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        return {place: SimpleNamespace(offset=7) for place in times}
+
+    def list_partition_reassignments(self, timeout_ms: int) -> dict[TopicPartition, PartitionReassignment]:
+        self.asked_for_moves += 1
+        if self.adding is None:
+            raise NetworkException("nobody there")
+        moves = {TopicPartition("t", 0): PartitionReassignment(self.replicas, self.adding, ())}
+        return moves if self.adding else {}
+
+
+def ids(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split()))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "adding", "lacks"),
+    [
+        ("1 2 3", "1 2 3", "", False),
+        ("1 2 3", "1 2", "", True),
+        ("1 2 3", "1 2", None, True),  # the controller is away: as far as is known
+        ("1 2 3 4 5", "1 2 3", "4 5", False),  # it moves, and holds what it held
+        ("1 2 3 4 5", "1 2", "4 5", True),
+        ("1 2 3 4 5", "1 2 4", "4 5", False),  # Kafka counts heads: one of the new has taken a place
+    ],
+)
+def test_a_replica_that_a_move_brings_is_not_missed(
+    replicas: str, isr: str, adding: str | None, lacks: bool
+) -> None:
+    """As `UnderReplicatedPartitions` counts, and Kafka: so many in sync as there were replicas before."""
+    told = Told(replicas, isr, adding)
+    seen = picture(cast(Admin, told))
+    assert (seen["under_replicated"], seen["partitions"][0]["under_replicated"]) == (lacks, lacks)
+    assert told.asked_for_moves == (len(told.isr) < len(told.replicas)), "asked for only where it matters"

@@ -1,0 +1,175 @@
+"""What was decided reaches a broker in order, nothing is skipped, nothing old is obeyed (KAFKA-3916)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from strandline.broker.control_gate import ControlGate
+from strandline.controller import plans as p
+from strandline.controller.announcer import Announcer, Reports
+from strandline.controller.documents import Endpoint
+from strandline.controller.lifeline import Patience
+from strandline.controller.orders import Sender
+from strandline.controller.state import Broker, ClusterState, PartitionState, Topic
+from strandline.protocol.apis import APIS, Api
+from strandline.protocol.connection import frame_response, parse_head
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.messages import control
+from strandline.protocol.schema import decode
+
+T0, TOPIC_ID = TopicPartition("t", 0), UUID(int=7)
+PATIENCE = Patience(suspect_after_s=5.0, retry_every_s=0.02, answer_within_s=0.2)
+INCARNATION = 3
+
+
+class Peer:
+    """A broker that reads what it is sent. So often it gives no answer at first, or (`cuts`) hangs up."""
+
+    def __init__(self, silent_for: int, cuts: bool) -> None:
+        self.heard: list[Any] = []
+        self._silent_for = silent_for
+        self._cuts = cuts
+        self._server: asyncio.Server
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def listen(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                frame = memoryview(await reader.readexactly(size))
+                head = parse_head(frame)
+                entry = APIS[Api(head.api_key)]
+                request, _ = decode(entry.request, head.version, frame, head.body_at)
+                self.heard.append(request)
+                if len(self.heard) > self._silent_for:
+                    parts = frame_response(head.api_key, head.version, head.correlation_id, entry.response())
+                    writer.writelines(parts)
+                elif self._cuts:
+                    break
+        self._writers.discard(writer)
+        writer.transport.abort()
+
+    def close(self) -> None:
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+
+class Stage:
+    """An announcer, one broker that it talks to, and what it decides, one epoch after the other."""
+
+    def __init__(self, announcer: Announcer, port: int) -> None:
+        self.announcer = announcer
+        endpoint = Endpoint("INTERNAL", "127.0.0.1", port)
+        self.state = ClusterState(
+            controller_epoch=5,
+            brokers={2: Broker(2, INCARNATION, 1, endpoints=(endpoint,))},
+            topics={"t": Topic("t", TOPIC_ID, {0: (2,)})},
+        )
+        announcer.follow(self.state)
+
+    def instruct(self, epoch: int) -> None:
+        state = PartitionState(2, epoch, (2,), {2: INCARNATION}, 5)
+        self.announcer.instruct(self.state, p.Instruct(2, (p.Role(T0, TOPIC_ID, state, (2,)),)))
+
+    def stop(self, epoch: int) -> None:
+        self.announcer.stop_replicas(self.state, p.StopReplicas(2, {T0: epoch}, delete=True))
+
+
+def play(silent_for: int, cuts: bool, story: Callable[[Stage, Peer], Awaitable[None]]) -> None:
+    async def scene() -> None:
+        peer = Peer(silent_for, cuts)
+        port = await peer.listen()
+        reports = Reports(lambda event: None, lambda reason: None)
+        announcer = Announcer(Sender(1, 5, "INTERNAL"), PATIENCE, reports)
+        try:
+            await story(Stage(announcer, port), peer)
+        finally:
+            await announcer.stop()
+            peer.close()
+
+    asyncio.run(scene())
+
+
+def shown(request: Any) -> str:
+    """An order in one word."""
+    if isinstance(request, control.StopReplicaRequest):
+        return f"delete@{request.topic_states[0].partition_states[0].leader_epoch}"
+    return f"lead@{request.topic_states[0].partition_states[0].leader_epoch}"
+
+
+def obeyed(requests: list[Any]) -> list[str]:
+    """What a broker does that these reach in this order."""
+    gate, done = ControlGate(), list[str]()
+    for request in requests:
+        if not gate.admit(
+            request.controller_epoch, request.broker_epoch, request.control_sequence, INCARNATION
+        ):
+            done.append(shown(request))
+    return done
+
+
+@pytest.mark.parametrize("cuts", [False, True], ids=["it does not answer", "the connection breaks"])
+@pytest.mark.parametrize("silent_for", [1, 3])
+def test_an_order_without_an_answer_goes_again_before_all_that_follow(cuts: bool, silent_for: int) -> None:
+    """Kafka dropped it from the head of its queue after a time-out; the broker never heard of that epoch.
+
+    The copies that had no answer may be read late, after all others: each comes too late then.
+    """
+
+    async def story(stage: Stage, peer: Peer) -> None:
+        stage.instruct(4)
+        async with asyncio.timeout(5):
+            while not peer.heard:
+                await asyncio.sleep(0.005)
+        stage.stop(5)  # all of this is decided while the first one is on its way
+        stage.instruct(6)
+        stage.instruct(7)
+        async with asyncio.timeout(10):
+            await stage.announcer.heard([2])
+        decided = ["lead@4", "delete@5", "lead@6", "lead@7"]
+        assert [shown(request) for request in peer.heard] == ["lead@4"] * silent_for + decided
+        numbers = [request.control_sequence for request in peer.heard]
+        assert numbers == sorted(set(numbers)), "each attempt has its own, or its answer would be a refusal"
+        unanswered, answered = peer.heard[:silent_for], peer.heard[silent_for:]
+        assert obeyed(answered) == decided
+        assert obeyed(answered + unanswered) == decided, "what comes late changes nothing"
+        for late in range(1, len(decided) + 1):
+            mixed = answered[:late] + unanswered + answered[late:]
+            assert obeyed(mixed) == decided
+        assert obeyed(unanswered + answered)[-len(decided) :] == decided, "or it was obeyed, and is repeated"
+
+    play(silent_for, cuts, story)
+
+
+def test_sequence_numbers_only_rise_also_over_a_new_start_of_the_broker() -> None:
+    async def story(stage: Stage, peer: Peer) -> None:
+        stage.instruct(4)
+        await stage.announcer.heard([2])
+        (known,) = stage.state.brokers.values()
+        again = Broker(2, INCARNATION + 1, 1, endpoints=known.endpoints)
+        stage.state = ClusterState(5, {2: again}, topics=stage.state.topics)
+        stage.announcer.follow(stage.state)
+        stage.instruct(5)
+        await stage.announcer.heard([2])
+        assert [request.broker_epoch for request in peer.heard] == [INCARNATION, INCARNATION + 1]
+        numbers = [request.control_sequence for request in peer.heard]
+        assert numbers == sorted(set(numbers))
+        gate = ControlGate()
+        late, current = peer.heard
+        assert not gate.admit(5, current.broker_epoch, current.control_sequence, INCARNATION + 1)
+        refused = gate.admit(5, late.broker_epoch, late.control_sequence, INCARNATION + 1)
+        assert refused == ErrorCode.STALE_BROKER_EPOCH
+
+    play(0, False, story)

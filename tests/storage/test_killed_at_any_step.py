@@ -1,0 +1,168 @@
+"""Killed at any file call in the middle of what takes records out of a log: the next start finds nothing
+lost, nothing wrong, and nothing that a client had deleted.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from strandline.protocol.records import iterate
+from strandline.storage.condemned import Deletion
+from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.disk import RealDisk
+from strandline.storage.log import Log
+from strandline.storage.logs import Logs
+
+from .conftest import START_MS, T0, FixedClock, make_batch, put
+from .faulty_disk import FaultyDisk
+
+CONFIG = StorageConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
+COUNT, START, COMMITTED = 24, 9, 20
+CHANGES = ("create", "append", "pwrite", "truncate", "replace", "rename", "unlink", "mkdir")
+Act = Callable[[Logs], None]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Dying(FaultyDisk):
+    """Lets so many changes of files through."""
+
+    left = 1 << 30
+
+    def struck(self, call: str, path: str) -> Any:
+        if call in CHANGES:
+            if not self.left:
+                raise Killed
+            self.left -= 1
+        return super().struck(call, path)
+
+
+def opened(root: Path, disk: Any, lost: list[str]) -> Logs:
+    return Logs.open(
+        [str(root)], disk, CONFIG, FixedClock(), clean=False,
+        before_loss=lambda partition, why: lost.append(why),
+    )  # fmt: skip
+
+
+def filled(root: Path) -> None:
+    """A log in many segments, all of it on the medium, of which a client has deleted the beginning."""
+    logs = opened(root, RealDisk(), [])
+    log = logs.create(T0, UUID(int=5), TopicConfig.of(CONFIG))
+    for number in range(COUNT):
+        put(log, b"%d" % number * 40)
+    log.flush()
+    log.move_start(START)
+    logs.checkpoint_recovery_points()
+    logs.checkpoint_high_watermarks({T0: COMMITTED})
+    logs.close(clean=False)
+
+
+def retire(logs: Logs) -> None:
+    logs.retire(logs.logs[T0], COMMITTED, 3)
+    deletion = Deletion(logs.disk, logs.condemned.due(0.0))
+    while deletion:
+        deletion.step(lambda: 0.0)
+
+
+def delete_records(logs: Logs) -> None:
+    logs.logs[T0].move_start(15)
+    logs.checkpoint_start_offsets()
+    retire(logs)
+
+
+def delete_all(logs: Logs) -> None:
+    logs.logs[T0].move_start(COUNT)
+    logs.checkpoint_start_offsets()
+    logs.retire(logs.logs[T0], COUNT, 100)
+
+
+def cut(logs: Logs) -> None:
+    logs.logs[T0].truncate_to(12)
+
+
+def cut_all(logs: Logs) -> None:
+    logs.logs[T0].truncate_to(0)
+
+
+def begin_anew(logs: Logs) -> None:
+    logs.logs[T0].restart_at(1000, START_MS)
+
+
+def begin_anew_with_others(logs: Logs) -> None:
+    logs.lower({T0: 0})
+    logs.logs[T0].restart_at(1000, START_MS, sync=False)
+
+
+def begin_anew_lower(logs: Logs) -> None:
+    logs.logs[T0].restart_at(3, START_MS)
+
+
+def remove(logs: Logs) -> None:
+    logs.remove(T0, UUID(int=9))
+    logs.create(T0, UUID(int=6), TopicConfig.of(CONFIG))
+
+
+SHORTENING = (cut, cut_all, begin_anew, begin_anew_with_others, begin_anew_lower, remove)
+
+
+def values(log: Log) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    at = log.start_offset
+    while data := bytes(log.read(at, 1 << 20, log.end_offset)):
+        found |= {record.offset: record.value or b"" for record in iterate(data)}
+        at = max(found) + 1
+    return found
+
+
+def judge(log: Log, act: Act) -> None:
+    found, written = values(log), {number: b"%d" % number * 40 for number in range(COUNT)}
+    assert found.items() <= written.items(), "nothing else than was written"
+    assert list(found) == list(range(log.start_offset, log.end_offset)), "no gap"
+    assert act in (begin_anew_lower, remove) or log.start_offset >= START, "what was deleted stays deleted"
+    assert act in SHORTENING or log.end_offset == COUNT
+    assert log.find_timestamp(0, log.end_offset) is None or found
+    batch = make_batch(b"more")
+    assert log.append_replicated(stamped(batch, log), now_ms=START_MS) == len(batch)
+
+
+def stamped(batch: bytearray, log: Log) -> memoryview:
+    batch[:8] = log.end_offset.to_bytes(8, "big")
+    batch[12:16] = max(log.epochs.latest, 0).to_bytes(4, "big")
+    return memoryview(batch)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [retire, delete_records, delete_all, *SHORTENING],
+    ids=lambda act: act.__name__,
+)
+def test_killed_at_any_step(tmp_path: Path, act: Act) -> None:
+    filled(tmp_path / "before")
+    for step in range(200):
+        root, disk, lost = tmp_path / str(step), Dying(), list[str]()
+        shutil.copytree(tmp_path / "before", root)
+        logs = opened(root, disk, lost)
+        disk.left, finished = step, False
+        try:
+            act(logs)
+            finished = True
+        except Killed:
+            pass
+        disk.left = 1 << 30
+        logs.close(clean=False)
+        again = opened(root, RealDisk(), lost)
+        assert not lost, f"after {disk.calls[-1:]}"
+        if T0 in again.logs:
+            judge(again.logs[T0], act)
+        else:
+            assert act is remove
+        again.close(clean=False)
+        if finished:
+            return
+    raise AssertionError("it takes too many steps")
