@@ -12,7 +12,9 @@ import pytest
 from support import strandline, tree
 
 from strandline.cli.cluster import LocalCluster
-from strandline.cli.ports import free_ports
+from strandline.cli.ports import free_ports, is_free
+
+INTERNAL = 10_000  # so far above the clients' ports are those between brokers
 
 
 @pytest.fixture
@@ -142,10 +144,19 @@ def test_the_directory_of_another_broker_is_refused(
     assert_one_sentence(ended, 1, "log.dirs", "7")
 
 
+def first_of_free_ports(brokers: int) -> int:
+    """From here on `up` finds its ports free, and those 10,000 above, where no outgoing connection is."""
+    while True:
+        last = free_ports(1)[0] - INTERNAL - brokers
+        first = max(last, 1024)
+        if all(is_free(first + above + i) for above in (0, INTERNAL) for i in range(brokers)):
+            return first
+
+
 def test_a_missing_java_is_named(tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
-    first = free_ports(1)[0]
+    first = first_of_free_ports(3)
     ended = strandline(
         "up", "--dir", str(tmp_path / "up"), "--port", str(first), environment={"PATH": str(empty)}
     )
