@@ -5,15 +5,17 @@ BIN := $(VENV)/bin
 SEEDS ?= 100
 FAMILY ?= all
 
-.PHONY: setup check test storage-long faults demo simulate bench bench-smoke docs clean
+.PHONY: setup check test storage-long faults moves demo simulate bench bench-smoke docs clean
 
+# Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
+# write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
 setup: $(VENV)/.ready
+	@$(BIN)/python -m compileall -q protocol storage replication client controller broker cli simulation testing
 
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: apt-get install python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || (echo "python3-venv is missing: apt-get install python3-venv"; exit 1)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
-	$(BIN)/python -m compileall -q protocol storage replication client controller broker cli simulation testing
 	@touch $@
 
 check: setup
@@ -32,6 +34,9 @@ storage-long: setup
 faults: setup
 	$(BIN)/python -m pytest -ra --no-header -m faults tests/faults
 
+moves: setup
+	$(BIN)/python tests/conformance/leader_moves.py
+
 demo: setup
 	$(BIN)/strandline demo
 
@@ -43,6 +48,9 @@ bench-smoke: setup
 
 bench: setup
 	$(BIN)/python -m bench.smoke --runs 5
+
+mutants: setup
+	$(BIN)/python tests/mutation/run.py
 
 docs: setup
 	$(BIN)/strandline docs docs

@@ -125,8 +125,10 @@ def job_of(directory: str, sources: list[tuple[int, int]], end: int) -> Job:
     return Job(
         directory=directory,
         sources=sources,
+        later=[],
         first_dirty=0,
         upper=end,
+        committed=end,
         now_ms=NOW_MS,
         delete_retention_ms=1000,
         segment_bytes=SEGMENT_BYTES,

@@ -4,13 +4,16 @@ Both are started with the same settings of the same meaning; both are killed at 
 Kafka's jars come by `mvn dependency:copy-dependencies` from `bench/kafka_pom.xml`.
 """
 
+import hashlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
@@ -34,6 +37,7 @@ STOCK_FLAGS = (
 LOG4J = "log4j.rootLogger=WARN, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n" + (
     "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
 )
+FETCH_MAX_S = 300
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -187,27 +191,43 @@ class Kafka(System):
         self.children[id].wait(60)
 
 
+class JarsMissing(OSError):
+    """Jars that could not be fetched, with Maven's own reason."""
+
+
 def jars() -> Path:
     """Kafka's jars, fetched once into the user's cache."""
     return fetched(POM, "kafka-3.9")
 
 
 def fetched(pom: Path, name: str) -> Path:
-    """The folder with the jars that a POM names, fetched with Maven when it is not there yet."""
-    folder = Path.home() / ".cache" / "strandline" / name
-    if not list(folder.glob("*.jar")):
+    """The folder with the jars that a POM names, fetched with Maven when it is not there yet.
+
+    It has its name only when it is whole, and belongs to this text of the POM. Raises JarsMissing.
+    """
+    version = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
+    folder = Path.home() / ".cache" / "strandline" / f"{name}-{version}"
+    if not folder.exists():
         sys.stderr.write(f"fetching {name} with Maven\n")
-        line = [
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            str(pom),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={folder}",
-        ]
-        subprocess.run(line, check=True, stdout=sys.stderr)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as place:
+            _fetch(pom, Path(place) / "jars")
+            with suppress(OSError):  # someone else was faster
+                (Path(place) / "jars").rename(folder)
     return folder
+
+
+def _fetch(pom: Path, folder: Path) -> None:
+    line = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=FETCH_MAX_S, check=False)
+    except FileNotFoundError:
+        raise JarsMissing("Maven is not installed: apt-get install maven") from None
+    except subprocess.TimeoutExpired:
+        raise JarsMissing(f"Maven did not end within {FETCH_MAX_S} s; is Maven Central reachable?") from None
+    if done.returncode or not list(folder.glob("*.jar")):
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[:3])
+        raise JarsMissing(f"Maven ended with status {done.returncode}: {said or 'it said nothing'}")
 
 
 def _cpu_s(pid: int) -> float:

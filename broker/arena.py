@@ -23,13 +23,13 @@ _size_at = Struct(">i").unpack_from
 class Arena:
     """Receive memory of one connection; `start` to `end` holds what has arrived and is not cut yet."""
 
-    __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_view", "_wanted", "end", "start")
+    __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_view", "end", "start", "wanted")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
-        self._wanted = 0
+        self.wanted = 0  # bytes of the frame that has begun, with its size, once that is known
         self._filled = False
         self.start = 0
         self.end = 0
@@ -50,7 +50,7 @@ class Arena:
             self.start = self.end = 0
         if self.end == 0 and self._filled and len(self._buffer) < BUSY_BYTES_MAX:
             self._replace(2 * len(self._buffer))
-        elif self.end == len(self._buffer) or self.start + self._wanted > len(self._buffer):
+        elif self.end == len(self._buffer) or self.start + self.wanted > len(self._buffer):
             self._make_room()
         return self._view[self.end :]
 
@@ -64,15 +64,15 @@ class Arena:
         start = self.start
         have = self.end - start
         if have < 4:
-            self._wanted = 4
+            self.wanted = 4
             return None
         size: int = _size_at(self._buffer, start)[0]
         if not FRAME_BYTES_MIN <= size <= self._frame_bytes_max:
             raise Malformed(self._why_not(size))
         if have - 4 < size:
-            self._wanted = 4 + size
+            self.wanted = 4 + size
             return None
-        self._wanted = 0
+        self.wanted = 0
         start += 4
         self.start = start + size
         return self._view[start : start + size]
@@ -84,7 +84,7 @@ class Arena:
 
     def _make_room(self) -> None:
         have = self.end - self.start
-        need = max(self._wanted, have + 1, START_BYTES)
+        need = max(self.wanted, have + 1, START_BYTES)
         if need > len(self._buffer):
             self._replace(need if need <= TRUSTED_BYTES else min(need, max(TRUSTED_BYTES, 2 * have)))
         if self.start:

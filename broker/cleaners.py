@@ -10,8 +10,8 @@ import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
-from contextlib import suppress
-from typing import Protocol
+from contextlib import aclosing, suppress
+from typing import Any, Protocol
 
 import structlog
 
@@ -52,15 +52,38 @@ class ThreadCleaners:
             step = loop.run_in_executor(None, next, reports, None)
             try:
                 report = await asyncio.shield(step)
-            finally:
-                if not step.done():  # a thread cannot be stopped, but waited for
-                    await asyncio.wait([step])
+            except asyncio.CancelledError:
+                await ended(step)
+                raise
             if report is None:
                 return
             yield report
 
     async def stop(self) -> None:
         """Nothing goes on behind an iterator that was closed."""
+
+
+async def ended(step: asyncio.Future[Any]) -> None:
+    """Wait for a thread, which cannot be stopped, however often the waiting is cancelled meanwhile.
+
+    Raises CancelledError afterwards if it was. How the step went is not asked.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not step.done():
+        try:
+            await asyncio.wait([step])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+class closing(aclosing[AsyncGenerator[Report, None]]):
+    """Closes the reports of a job behind its block, unless no loop goes on with that: then it is torn off."""
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if exc_info[0] is not GeneratorExit:
+            await super().__aexit__(*exc_info)
 
 
 def _unthrottled(_nbytes: int) -> None:

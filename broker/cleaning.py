@@ -3,14 +3,16 @@
 The work is done elsewhere (cleaners.py) on files that nobody changes; here its results are swapped in, one
 new segment in each breath. A log that is cut or deleted meanwhile is left alone: its cleaning is given up,
 what it had written is removed, and it is looked at again later. So it goes with a cleaning that failed; a
-log whose records cannot be read is not tried again before the next start, or before it is cut.
+log whose records cannot be read is not tried again before the next start, or before it is cut. A transaction
+without an end, as a log taken over from Kafka may have, holds the cleaning back at its first record.
 Left to others: what is due (storage/cleaning/plan.py), how files are swapped (storage/swaps.py).
 """
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -23,7 +25,7 @@ from ..storage.log import Log
 from ..storage.logs import Logs
 from ..storage.retention import with_ends
 from ..storage.swaps import discard, make_room
-from .cleaners import Cleaners
+from .cleaners import Cleaners, closing, ended
 from .replicas import Replicas
 
 log = structlog.get_logger(__name__)
@@ -31,6 +33,7 @@ log = structlog.get_logger(__name__)
 REST_S_MIN = 0.05
 RETRY_S = 60.0  # after a cleaning that failed
 SECRET_BYTES = 16
+HELD_S = 900.0  # until a log is looked at again in which a transaction had no end
 
 
 @dataclass(slots=True)
@@ -42,6 +45,13 @@ class Counts:
     failures: int = 0
     bytes_freed: int = 0
     uncleanable: int = 0
+
+
+class _Held(NamedTuple):
+    """Where a transaction without an end begins, and until when that is believed, in the loop's time."""
+
+    at: int
+    until: float
 
 
 class Cleaning:
@@ -65,6 +75,7 @@ class Cleaning:
         self._loop = asyncio.get_running_loop()
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._retry_at: dict[TopicPartition, float] = {}
+        self._held: dict[TopicPartition, _Held] = {}
         self._lanes: dict[int, asyncio.Task[None]] = {}
         self.uncleanable: dict[TopicPartition, str] = {}
         self._counts = Counts()
@@ -112,12 +123,13 @@ class Cleaning:
     def _on_cut(self, partition: TopicPartition) -> None:
         """A log is about to lose records, or is gone."""
         task = self._running.get(partition)
-        if task is not None:
+        if task is not None and not task.cancelling():
             task.cancel()
             self._counts.given_up += 1
             log.info("cleaning_given_up", partition=str(partition))
         self.uncleanable.pop(partition, None)
         self._retry_at.pop(partition, None)
+        self._held.pop(partition, None)
 
     # -- which
 
@@ -145,32 +157,35 @@ class Cleaning:
         return max(due, key=lambda pair: pair[1].ratio, default=None)
 
     def _facts(self, each: Log) -> LogFacts:
-        hosted = self._replicas.find(each.partition)
-        if hosted is None:
-            committed = self._logs.high_watermarks.get(each.partition, 0)
-        else:
-            committed = hosted.high_watermark
+        held = self._held.get(each.partition)
         return LogFacts(
             each.segments,
             each.start_offset,
             each.end_offset,
-            committed,
+            self._committed(each),
             self._logs.cleaned.get(each.partition),
             each.config,
+            held.at if held is not None and self._loop.time() < held.until else None,
         )
+
+    def _committed(self, each: Log) -> int:
+        hosted = self._replicas.find(each.partition)
+        if hosted is None:
+            return self._logs.high_watermarks.get(each.partition, 0)
+        return hosted.high_watermark
 
     # -- how
 
     async def _clean(self, each: Log, found: Dirt, start_offset: int) -> None:
         """`start_offset` is where the log began when this was planned."""
         cuts, began = self._logs.cleaned.cuts(each.partition), self._loop.time()
-        size = each.size
+        size, is_torn_off = each.size, False
         try:
             if self._logs.cleaned.get(each.partition) is None:
                 await self._note(each, found.first_dirty, cuts)  # first: it says that there may be gaps
-            if _has_changed(each, start_offset):
+            if _has_changed(each, start_offset) or not await self._settle(each, found.upper):
                 return
-            async with aclosing(self._cleaners.clean(self._job(each, found))) as reports:
+            async with closing(self._cleaners.clean(self._job(each, found))) as reports:
                 async for report in reports:
                     if _has_changed(each, start_offset):
                         break
@@ -182,21 +197,54 @@ class Cleaning:
                         self._done(each, report, size, self._loop.time() - began)
         except DiskError as error:
             self._disk_failed(each, error)
+        except GeneratorExit:
+            is_torn_off = True  # no loop goes on with this: nothing can be waited for any more
+            raise
         finally:
-            with suppress(OSError):  # what cannot be removed now goes at the next start
-                await self._loop.run_in_executor(None, discard, self._logs.disk, each.directory)
+            if not is_torn_off:
+                await self._discard(each)
+
+    async def _discard(self, each: Log) -> None:
+        step = self._loop.run_in_executor(None, discard, self._logs.disk, each.directory)
+        await ended(step)  # else the thread might find, and remove, what the next cleaning writes
+        with suppress(OSError):  # what cannot be removed now goes at the next start
+            step.result()
+
+    async def _settle(self, each: Log, upper: int) -> bool:
+        """Bring to the medium what will be read, and write down that it is there: a gap that a power loss
+        has left is told from the cleaner's by that. False if the log was cut meanwhile.
+        """
+        if each.flushed_offset < upper:
+            await self._flush(each)
+        return await self._loop.run_in_executor(None, self._logs.promise_flushed, each, upper)
+
+    async def _flush(self, each: Log) -> None:
+        """Of a sync that has failed the log must know, also if nobody waits for it any more: the next one
+        would go well, although the pages are lost.
+        """
+        flush = each.begin_flush(sealed_only=True)
+        step = self._loop.run_in_executor(None, flush.run)
+        try:
+            await ended(step)
+        finally:
+            if step.done():
+                step.result()
+                each.end_flush(flush)
 
     def _job(self, each: Log, found: Dirt) -> Job:
         config, broker = each.config, self._logs.config
+        segments = list(with_ends(each.segments, each.end_offset))
         return Job(
             directory=each.directory,
             sources=[
                 (segment.base_offset, segment.size)
-                for segment, after in with_ends(each.segments, each.end_offset)
+                for segment, after in segments
                 if segment.base_offset < found.upper and after > each.start_offset  # else retention has it
             ],
+            later=[(s.base_offset, s.size) for s, _ in segments if s.base_offset >= found.upper],
             first_dirty=found.first_dirty,
             upper=found.upper,
+            committed=self._committed(each),
             now_ms=self._clock.wall_ms(),
             delete_retention_ms=config.delete_retention_ms,
             segment_bytes=config.segment_bytes,
@@ -228,6 +276,7 @@ class Cleaning:
 
     def _done(self, each: Log, report: Done, size: int, seconds: float) -> None:
         self._retry_at.pop(each.partition, None)
+        self._hold(each, report)
         self._counts.cleanings += 1
         self._counts.bytes_freed += max(size - each.size, 0)
         log.info(
@@ -241,6 +290,21 @@ class Cleaning:
             size=each.size,
             seconds=round(seconds, 3),
         )
+
+    def _hold(self, each: Log, report: Done) -> None:
+        """Do not read a log again and again whose next transaction has no end."""
+        known = self._held.pop(each.partition, None)
+        if report.undecided_from < 0:
+            return
+        self._held[each.partition] = _Held(report.undecided_from, self._loop.time() + HELD_S)
+        if known is None or known.at != report.undecided_from:
+            log.warning(
+                "cleaning_held_back",
+                partition=str(each.partition),
+                offset=report.undecided_from,
+                producer_id=report.undecided_producer,
+                reason="a transaction has neither a commit nor an abort marker",
+            )
 
     def _failed(self, each: Log, reason: str, damaged: bool) -> None:
         self._counts.failures += 1

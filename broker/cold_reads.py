@@ -4,7 +4,7 @@ A fetch that meets such records is parked like one that found too little; a thre
 and then it reads again, with every check made again. Few threads read at once, a bounded number of reads
 waits for them, and who wants the same shares one. Beyond the bound a fetch ends at its deadline and comes
 again. Questions about times are asked here too.
-Left to others: what is cold (storage/cold.py, storage/segment.py), the wait (parked_fetch.py).
+Left to others: what is cold (storage/cold.py, apart.py and segment.py there), the wait (parked_fetch.py).
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ..client.tasks import FailureHook
+from ..storage.apart import ReadApart
 from ..storage.cold import Cold
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ class ColdReads:
         self._known: set[Hashable] = set()
         self._under_way: dict[asyncio.Future[None], Job] = {}
 
-    def bring(self, partition: "Partition", cold: Cold) -> None:
-        """Bring it into memory; then all who wait at `partition` look again."""
-        if cold.key not in self._known:
-            self.run(cold.key, cold.warm, lambda: self._brought(partition, cold))
+    def bring(self, partition: "Partition", cold: Cold | ReadApart) -> bool:
+        """Bring it into memory; then all who wait at `partition` look again. False if there is no room."""
+        if cold.key in self._known:
+            return True
+        return self.run(cold.key, cold.warm, lambda: self._brought(partition, cold))
 
     def run(self, key: Hashable, work: Callable[[], None], then: Callable[[], None]) -> bool:
         """Do `work`, which raises nothing, in a thread, and `then` on the loop. False if there is no room."""
@@ -76,7 +78,7 @@ class ColdReads:
                 self._on_failure(trouble)
         self._start()
 
-    def _brought(self, partition: "Partition", cold: Cold) -> None:
+    def _brought(self, partition: "Partition", cold: Cold | ReadApart) -> None:
         cold.settle()
         if cold.error is not None and partition.offline is None and not partition.log.closed:
             partition.disk_failed(cold.error)

@@ -18,10 +18,12 @@ from ..storage.config import StorageConfig
 from ..storage.options import Option, option, options
 from .config_profiles import with_defaults, wrong_profile
 from .config_sections import ControllerConfig, GroupsConfig, ReplicationConfig, ZookeeperConfig
+from .host_names import why_no_host
 from .trouble import ConfigError
 
 INT32_MAX = (1 << 31) - 1
 ANY_ADDRESS = ("0.0.0.0", "[::]", "::")
+DEFAULT_LOG_DIRS = "/tmp/kafka-logs"  # Kafka's; /tmp may be emptied at every start of the machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,15 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
 
     broker_id: int = option(..., ge=0, le=INT32_MAX, kafka="broker.id", help="Unique in its cluster.")
     log_dirs: str = option(
-        ...,
+        DEFAULT_LOG_DIRS,
         kafka="log.dirs",
         help="Directories for the logs, separated by commas. Each must be this broker's own.",
     )
     broker_rack: str | None = option(
-        None, kafka="broker.rack", help="Where the broker stands; replicas are spread over racks."
+        None,
+        kafka="broker.rack",
+        help="Where the broker stands: replicas of new topics, of added partitions and of plans for moves "
+        "are on different racks, if all brokers say theirs.",
     )
     listeners: str = option(
         "PLAINTEXT://127.0.0.1:9092",
@@ -75,11 +80,19 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
         kafka="queued.max.requests",
         help="So many requests of one connection may be open; then it is not read until answers have left.",
     )
+    queued_max_request_bytes: int = option(
+        -1,
+        ge=-1,
+        kafka="queued.max.request.bytes",
+        help="Memory for clients' requests that are still arriving: beyond it large ones wait unread. "
+        "-1: no bound. Brokers' requests are read all the same.",
+    )
     max_connections: int = option(
         INT32_MAX,
         ge=1,
         kafka="max.connections",
-        help="Connections over all listeners; more are closed at once.",
+        help="Connections over all listeners; more are closed at once. Brokers come in all the same at a "
+        "listener of their own: the client that has been silent for the longest makes room.",
     )
     connections_max_idle_ms: int = option(
         600_000,
@@ -201,7 +214,10 @@ def parse_endpoints(name: str, text: str) -> tuple[Endpoint, ...]:
         host, colon, port = address.rpartition(":")
         if not (mark and colon and listener and port.isascii() and port.isdigit() and int(port) <= 65_535):
             raise ConfigError(f"{name} = {part!r}: must be NAME://host:port with a port from 0 to 65535")
-        found.append(Endpoint(listener.upper(), host.strip("[]"), int(port)))
+        host = host.removeprefix("[").removesuffix("]")
+        if host and (why := why_no_host(host)) is not None:
+            raise ConfigError(f"{name} = {part!r}: {host!r} is no host: {why}")
+        found.append(Endpoint(listener.upper(), host, int(port)))
     if not found:
         raise ConfigError(f"{name} names no listener; give at least one, such as PLAINTEXT://127.0.0.1:9092")
     return tuple(found)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from ..storage.options import TRUTH, Option
 from . import config_profiles
-from .config import OPTIONS, BrokerConfig
+from .config import DEFAULT_LOG_DIRS, OPTIONS, BrokerConfig
 from .trouble import ConfigError
 
 ENVIRONMENT_PREFIX = "STRANDLINE_"
@@ -33,7 +33,6 @@ OTHER_NAMES: dict[str, tuple[str, int]] = {
 NO_EFFECT = frozenset(
     (
         "background.threads", "broker.id.generation.enable", "client.quota.callback.class",
-        "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
         "controller.message.queue.size", "controller.quota.window.num",
         "delete.records.purgatory.purge.interval.requests", "fetch.purgatory.purge.interval.requests",
         "group.consumer.assignors", "inter.broker.protocol.version", "log.cleaner.io.buffer.size",
@@ -46,7 +45,7 @@ NO_EFFECT = frozenset(
         "num.network.threads", "num.replica.alter.log.dirs.threads",
         "num.replica.fetchers", "offsets.commit.required.acks", "offsets.load.buffer.size",
         "offsets.topic.compression.codec", "producer.id.expiration.check.interval.ms",
-        "producer.purgatory.purge.interval.requests", "queued.max.request.bytes",
+        "producer.purgatory.purge.interval.requests",
         "replica.selector.class", "replica.socket.receive.buffer.bytes",
         "reserved.broker.max.id", "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms", "socket.listen.backlog.size", "socket.receive.buffer.bytes",
@@ -121,6 +120,10 @@ def load(
     if wrong:
         raise ConfigError(*dict.fromkeys(wrong))
     warnings += doubtful(config)
+    if "log.dirs" not in {precise(setting.name) for setting in settings}:
+        warnings.append(
+            f"log.dirs is not given: {DEFAULT_LOG_DIRS} as in Kafka, which many machines empty at their start"
+        )
     warnings += config_profiles.warnings(config.semantics, {precise(s.name) for s in settings})
     return Loaded(config, tuple(warnings))
 

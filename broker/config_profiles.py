@@ -16,6 +16,7 @@ from ..replication.profiles import DEFAULT, PROFILES, TODAY, Semantics
 SETS: dict[tuple[str, str], str] = {
     # (section, option) -> the rule of a profile that is its default
     ("storage", "unclean_leader_election_enable"): "unclean_election",
+    ("storage", "unclean_recovery_strategy"): "unclean_recovery",
     ("replication", "lag_time_max_ms"): "lag_time_max_ms",
     ("replication", "strict_min_isr"): "strict_min_isr",
 }

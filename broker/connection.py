@@ -1,8 +1,8 @@
 """One peer: its frames executed as they arrive, its answers out in order.
 
-A parked exchange does not stop the frames behind it from being executed, a coroutine handler does. A
-connection is not read while its peer does not read us, while too many of its exchanges are open, or while a
-coroutine handler runs. Malformed bytes end it.
+A parked exchange does not stop the frames behind it from being executed, a coroutine handler does, and so
+does a request that is held (exchange.py). A connection is not read while its peer does not read us, while too
+many of its exchanges are open, or while a coroutine handler runs. Malformed bytes end it.
 Left to others: where received bytes lie (arena.py), what a request does (dispatch.py and handlers/), the
 turn of the loop and the listeners (server.py).
 """
@@ -17,8 +17,8 @@ from ..protocol.connection import RequestHead, parse_head
 from ..protocol.errors import ApiError
 from ..protocol.primitives import Buffer, Malformed
 from ..protocol.schema import decode
-from .arena import Arena
-from .exchange import Exchange, Listener
+from .arena import START_BYTES, Arena
+from .exchange import HELD_S_MAX, Exchange, Held, Listener
 from .handlers.api_versions import unknown_version
 from .routes import Route
 
@@ -41,8 +41,8 @@ class Connection(asyncio.BufferedProtocol):
     """One peer: its arena, and its exchanges in the order in which their answers must leave."""
 
     __slots__ = (
-        "arena", "closed", "dirty", "exchanges", "exchanges_max", "heard_at", "listener", "partial_since",
-        "reading", "routes", "server", "task_runs", "transport", "unsent_bytes", "writable",
+        "arena", "claims", "closed", "dirty", "exchanges", "exchanges_max", "heard_at", "listener",
+        "partial_since", "reading", "routes", "server", "task_runs", "transport", "unsent_bytes", "writable",
     )  # fmt: skip
 
     def __init__(self, server: "Server", listener: Listener) -> None:
@@ -53,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self.exchanges: deque[Exchange] = deque()
         self.transport: asyncio.Transport
         self.closed = False
+        self.claims = False  # memory for the request that is arriving
         self.exchanges_max = server.config.queued_max_requests
         self.heard_at = server.now
         self.partial_since: float | None = None
@@ -89,6 +90,8 @@ class Connection(asyncio.BufferedProtocol):
         server.metrics.bytes_in += nbytes
         self.heard_at = server.now
         self.arena.received(nbytes)
+        if not server.is_awake:
+            server.on_turn()
         self.run()
 
     def pause_writing(self) -> None:
@@ -124,6 +127,8 @@ class Connection(asyncio.BufferedProtocol):
                 break
             frame = frame_of()
             if frame is None:
+                if self.arena.wanted > START_BYTES and not self._may_receive():
+                    break
                 if not self.arena.partial:
                     self.partial_since = None
                 elif self.partial_since is None:
@@ -134,7 +139,23 @@ class Connection(asyncio.BufferedProtocol):
             fresh = True
             self.partial_since = None
             self._execute(frame)
+            if self.claims and not self.task_runs:
+                self._release()
         return fresh
+
+    def _may_receive(self) -> bool:
+        """Whether there is memory for the large frame that has begun; one that waits for it is not late."""
+        if self.listener.internal:
+            return True
+        self.claims = self.server.intake.claim(self, self.arena.wanted)
+        if not self.claims:
+            self.partial_since = None
+            self._stop_reading()
+        return self.claims
+
+    def _release(self) -> None:
+        self.claims = False
+        self.server.intake.release(self)
 
     def _execute(self, frame: memoryview) -> None:
         head = parse_head(frame)
@@ -165,8 +186,40 @@ class Connection(asyncio.BufferedProtocol):
         except ApiError as error:
             server.metrics.refused += 1
             response = route.refuse(request, error)
+        except Held as held:
+            self.task_runs = True
+            server.metrics.handler_tasks += 1
+            server.tasks.spawn(self._execute_later(route, exchange, request, held), route.api.name)
+            return None
         if response is not None:
             exchange.answer(response)
+        return None
+
+    async def _execute_later(self, route: Route, exchange: Exchange, request: Any, held: Held) -> None:
+        response = None
+        again: Held | None = held
+        while again is not None:
+            await asyncio.wait((again.until,), timeout=None if again.ends_by_itself else HELD_S_MAX)
+            if self.closed:
+                return None
+            again = None
+            try:
+                response = route.handle(self.server.broker, exchange, request)
+            except Held as once_more:
+                again = once_more
+            except ApiError as error:
+                self.server.metrics.refused += 1
+                response = route.refuse(request, error)
+            except Malformed as error:
+                self.server.complain(self, str(error))
+                return self.close()
+        if response is not None:
+            exchange.answer(response)
+        self.task_runs = False
+        if self.claims:
+            self._release()
+        self.server.wake()
+        self.run()
         return None
 
     async def _execute_slowly(self, route: Route, exchange: Exchange, request: Any) -> None:
@@ -181,6 +234,8 @@ class Connection(asyncio.BufferedProtocol):
         if response is not None and exchange.parts is None:
             exchange.answer(response)
         self.task_runs = False
+        if self.claims:
+            self._release()
         self.run()
         return None
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .cleaning import Cleaning
     from .forward import Forwarder
     from .groups.coordinator import GroupCoordinator
+    from .held_answers import HeldAnswers
     from .producer_ids import ProducerIds
     from .replicas import Replicas
 
@@ -40,6 +41,7 @@ class Broker:
     forwarder: "Forwarder"
     producer_ids: "ProducerIds"
     cleaning: "Cleaning"
+    held: "HeldAnswers"
     wake: Callable[[], None]
     """Asks for the end of the turn: `replicas.sweep()`, then all answered heads leave. Cheap, idempotent."""
     refresh: Callable[[], Awaitable[None]]

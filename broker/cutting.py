@@ -2,8 +2,9 @@
 
 A fetcher collects the cuts of one answer. A thread copies what they will take away and lowers what
 checkpoints promise, all in one hop; then each is made, if its replica is still as it was when the leader
-spoke. A copy that was not needed is deleted again. A log that begins anew, for its leader has nothing so
-old, goes the same way, with nothing kept: a broker that was away for long does that with all of its logs.
+spoke: the loop waits for no medium. A copy that was not needed is deleted again. A log that begins anew, for
+its leader has nothing so old, goes the same way, with nothing kept: a broker that was away for long does that
+with all of its logs.
 If nothing can be kept for now (no room) nothing is cut: the follower waits and asks again. Where there is no
 place at all (no right to write), waiting would be for ever: the cut is made and told as an error. Whoever
 would rather lose it in any case sets strandline.log.aside.bytes.max=0.
@@ -13,29 +14,37 @@ Left to others: what to cut (replication/follower.py), where it is kept and for 
 import asyncio
 import errno
 import posixpath
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
-from ..replication.effects import RestartAt, Truncate
+from ..replication.effects import Effects, RestartAt, Truncate
+from ..replication.follower import Follower
 from ..storage.aside import Aside, Removal, Shelf
 from ..storage.checkpoints import kafka_uuid
-from ..storage.disk import Disk, DiskError
+from ..storage.disk import Disk, DiskError, DiskFailed, LogDamaged
 from ..storage.leaving import Leaving
+from ..storage.log import AsOf, CorruptBatch
+from ..storage.promises import Bounds, Lowered
 from ..storage.together import settle_restarted
 
 if TYPE_CHECKING:
+    from .host import Host
     from .partition import Partition
 
+Uncut: TypeAlias = "tuple[Partition, Follower, Effects]"
+
 BREATH = 20  # after so many cuts, others get a turn
+AGAIN_SECONDS = 0.5  # after an unasked cut could not be made
 NO_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT})  # it will not pass by itself
 
 log = structlog.get_logger(__name__)
 
 
-class Cutting:
+class Cutting(ABC):
     """What is to be taken from the end of one follower's log, and how that was when its leader spoke."""
 
     begins_anew = False
@@ -51,19 +60,19 @@ class Cutting:
         self._end = partition.log.end_offset
 
     @property
-    def end(self) -> int:
-        """Where the log ends once it is cut."""
-        raise NotImplementedError
+    @abstractmethod
+    def bounds(self) -> Bounds:
+        """What may be promised of the log once it is cut."""
 
-    def keep(self) -> None:
+    def keep(self) -> None:  # noqa: B027
         """Copy what will go, and see it on the medium. Blocking, for any thread; `error` says how it went."""
 
-    def discard(self) -> None:
+    def discard(self) -> None:  # noqa: B027
         """Delete what was kept: it stays in the log after all. Blocking."""
 
+    @abstractmethod
     def make(self) -> None:
         """Cut. Raises DiskError."""
-        raise NotImplementedError
 
     @property
     def is_wanted(self) -> bool:
@@ -99,8 +108,8 @@ class Restart(Cutting):
         self._offset = effect.offset
 
     @property
-    def end(self) -> int:
-        return 0
+    def bounds(self) -> Bounds:
+        return Bounds(0, self._offset)
 
     def make(self) -> None:
         partition, held, follower = self.partition, self._log, self._follower
@@ -120,6 +129,7 @@ class Cut(Cutting):
         self.effect = effect
         self._leaving = partition.log.leaving(effect.to)
         self._shelf: Shelf | None = None
+        self._producers: AsOf | None = None  # once it is cut; a segment may have to be read for that
         self._removal = self._described(self._leaving) if self._leaving is not None else None
 
     def _described(self, leaving: Leaving) -> Removal:
@@ -149,10 +159,18 @@ class Cut(Cutting):
         return self._leaving is not None
 
     @property
-    def end(self) -> int:
-        return self._end if self._leaving is None else self._leaving.from_offset
+    def bounds(self) -> Bounds:
+        end = self._end if self._leaving is None else self._leaving.from_offset
+        start = self._log.start_offset
+        return Bounds(end if end >= start else 0, start)  # a log that begins within what goes is empty
 
     def keep(self) -> None:
+        self._keep_aside()
+        if self.error is None and self._leaving is not None:
+            with suppress(OSError, CorruptBatch):  # it is tried once more, and told, when the log is cut
+                self._producers = self._log.producers_as_of(self._leaving.from_offset)
+
+    def _keep_aside(self) -> None:
         if self._removal is None or self._leaving is None or not self.partition.host.keeps_aside:
             return
         disk: Disk = self._log.disk
@@ -181,7 +199,7 @@ class Cut(Cutting):
         partition, held, follower = self.partition, self._log, self._follower
         assert follower is not None, "only followers cut"
         watermark = partition.high_watermark
-        held.truncate_to(self.effect.to)
+        held.truncate_to(self.effect.to, self._producers)
         end = held.end_offset
         if end != self._end:
             told = {"end": end, "was": self._end, "watermark": watermark, "epoch": follower.epoch}
@@ -201,48 +219,79 @@ class Cut(Cutting):
         follower.truncated(self.effect)
 
 
-def cut_at_once(cut: Cut) -> None:
-    """Keep and cut in one breath. Raises DiskError."""
-    cut.keep()
+async def carry_out(cuts: list[Cutting]) -> dict["Partition", str]:
+    """Keep aside what all of them take away, then cut; names the partitions to be asked for again later."""
+    if not cuts:
+        return {}
+    failed: dict[Partition, str] = {}
+    loop, host = asyncio.get_running_loop(), cuts[0].partition.host
+    lowered = await loop.run_in_executor(None, _prepare, cuts)
+    try:
+        void, begun = [], []
+        for place, cut in enumerate(cuts, 1):
+            if place % BREATH == 0:
+                await asyncio.sleep(0)
+            if not _may_be_made(cut, lowered, failed):
+                void += [] if cut.error is not None and not cut.has_no_place else [cut]
+            elif _is_made(cut, failed) and cut.begins_anew:
+                begun.append(cut.partition)
+        if void:
+            await loop.run_in_executor(None, _discard_all, void)
+        if begun:
+            await _settle(begun, failed)
+        return failed
+    finally:
+        host.lift(lowered)
+
+
+async def cut_unasked(host: "Host", uncut: Sequence[Uncut], done: Callable[["Partition"], None]) -> None:
+    """What an old profile cuts before its leader has said a word; `done` is told of each that has been cut.
+
+    Tried until it is made, or its followership has ended: nothing may be fetched behind what should go.
+    """
+    while uncut := [each for each in uncut if each[0].following is each[1]]:
+        for partition, _, effects in uncut:
+            try:
+                partition.obey(effects)
+            except DiskError as error:
+                partition.disk_failed(error)
+        cuts, host.cuts = host.cuts, []
+        made = {cut.partition for cut in cuts} - set(await carry_out(cuts))
+        for partition, follower, _ in uncut:
+            if partition in made and partition.following is follower:
+                done(partition)
+        uncut = [each for each in uncut if each[0] not in made]
+        if uncut:
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+def _may_be_made(cut: Cutting, lowered: Lowered, failed: dict["Partition", str]) -> bool:
+    """Whether all has been prepared, and the replica is still as it was."""
+    partition = cut.partition
     if cut.error is not None:
         cut.tell_not_kept()
         if not cut.has_no_place:
-            raise DiskError(cut.partition.log.directory, cut.error)
-    cut.make()
-
-
-async def carry_out(cuts: list[Cutting]) -> dict["Partition", str]:
-    """Keep aside what all of them take away, then cut; names the partitions to be asked for again later."""
-    failed: dict[Partition, str] = {}
-    loop = asyncio.get_running_loop()
-    await loop.run_in_executor(None, _prepare, cuts)
-    void, begun = [], []
-    for place, cut in enumerate(cuts, 1):
-        partition = cut.partition
-        if place % BREATH == 0:
-            await asyncio.sleep(0)
-        if cut.error is not None and not cut.has_no_place:
-            cut.tell_not_kept()
             failed[partition] = f"what must be cut cannot be kept aside: {cut.error}"
-        elif not cut.holds():
-            void.append(cut)
-            if cut.is_wanted:
-                failed[partition] = "its log has changed while what must be cut was copied"
-        else:
-            if cut.error is not None:
-                cut.tell_not_kept()
-            try:
-                cut.make()
-            except DiskError as error:
-                partition.disk_failed(error)
-                failed[partition] = str(error)
-            else:
-                begun += [partition] if cut.begins_anew else []
-    if void:
-        await loop.run_in_executor(None, _discard_all, void)
-    if begun:
-        await _settle(begun, failed)
-    return failed
+            return False
+    if not cut.holds():
+        if cut.is_wanted:
+            failed[partition] = "its log has changed while what must be cut was copied"
+        return False
+    if (promised := lowered.errors.get(partition.tp)) is not None:
+        partition.disk_failed(promised)
+        failed[partition] = f"more is promised of its log than the cut leaves: {promised}"
+        return False
+    return True
+
+
+def _is_made(cut: Cutting, failed: dict["Partition", str]) -> bool:
+    try:
+        cut.make()
+    except DiskError as error:
+        cut.partition.disk_failed(error)
+        failed[cut.partition] = str(error)
+        return False
+    return True
 
 
 async def _settle(begun: Sequence["Partition"], failed: dict["Partition", str]) -> None:
@@ -252,17 +301,16 @@ async def _settle(begun: Sequence["Partition"], failed: dict["Partition", str]) 
     for held, error in await loop.run_in_executor(None, settle_restarted, logs[0].disk, logs):
         for partition in begun:
             if partition.log is held and partition.offline is None:
-                partition.disk_failed(error)
+                whole = error if isinstance(error, DiskFailed) else LogDamaged(error.path, error.error)
+                partition.disk_failed(whole)  # nobody would sync it again, and a fetch would vouch for it
                 failed[partition] = str(error)
 
 
-def _prepare(cuts: Sequence[Cutting]) -> None:
+def _prepare(cuts: Sequence[Cutting]) -> Lowered:
     for cut in cuts:
         cut.keep()
-    ends = {cut.partition.tp: cut.end for cut in cuts if cut.error is None or cut.has_no_place}
-    if ends:
-        with suppress(DiskError):  # then each cut tries it for itself
-            cuts[0].partition.host.lower(ends)
+    ready = {cut.partition.tp: cut.bounds for cut in cuts if cut.error is None or cut.has_no_place}
+    return cuts[0].partition.host.lower(ready)
 
 
 def _discard_all(cuts: Iterable[Cutting]) -> None:

@@ -72,35 +72,36 @@ class Deletions:
         self._logs = logs
         self._parked = parked
         self._tasks = tasks
-        self._fresh: list[Wait] = []  # their starts are not on the medium yet
-        self._writing = False
+        self._fresh: dict[str, list[Wait]] = {}  # by directory; their starts are not on the medium yet
+        self._writing: set[str] = set()
         self._queues: dict[Partition, AckQueue] = {}
 
     def begin(self, wait: Wait) -> None:
         """The start of the log has been moved: write it down, tell the followers, and let `wait` wait."""
-        self._fresh.append(wait)
+        directory = self._logs.directory_of(wait.partition.tp)
+        self._fresh.setdefault(directory, []).append(wait)
         leader = wait.partition.leading
         wait.partition.stir()
         for follower in leader.replicas if leader is not None else ():
             self._parked.supersede(follower)
-        if not self._writing:
-            self._writing = True
-            self._tasks.spawn(self._write(), "log-starts")
+        if directory not in self._writing:
+            self._writing.add(directory)
+            self._tasks.spawn(self._write(directory), "log-starts")
 
-    async def _write(self) -> None:
+    async def _write(self, directory: str) -> None:
+        write = self._logs.checkpoint_start_offsets
         try:
-            while self._fresh:
-                fresh, self._fresh = self._fresh, []
+            while fresh := self._fresh.pop(directory, []):
                 code = ErrorCode.NONE
                 try:
-                    await self._host.loop.run_in_executor(None, self._logs.checkpoint_start_offsets)
+                    await self._host.loop.run_in_executor(None, write, directory)
                 except DiskError as error:
                     self._host.on_disk_failed(None, error)
                     code = ErrorCode.KAFKA_STORAGE_ERROR
                 for wait in fresh:
                     self._admit(wait, code)
         finally:
-            self._writing = False
+            self._writing.discard(directory)
 
     def _admit(self, wait: Wait, code: ErrorCode) -> None:
         partition, start, waiting, place = wait

@@ -3,12 +3,13 @@
 Offline: every replica there answers 56; the next start must not claim to hold what was there, so it is
 remembered on the disks that still work and in ZooKeeper; the controller asks what else is offline and elects
 others. Without any working directory the broker stops. A full disk is not a failed one: nothing is lost by
-it, so nothing is noted (room.py). What is damaged in one log is that replica's matter alone.
+it, so nothing is noted (room.py). What is damaged in one log is that replica's matter alone. An order of the
+controller that failed for what passes is asked for again: the controller does not repeat it by itself.
 Left to others: who is elected (controller/), what one replica does (partition.py).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import structlog
 
@@ -16,7 +17,7 @@ from ..client.tasks import FailureHook, Tasks
 from ..controller import znodes
 from ..controller.registry import Registry, RegistryError
 from ..protocol.kinds import BrokerId, TopicPartition
-from ..storage.disk import DiskError, DiskFailed, DiskFull, LogDamaged
+from ..storage.disk import DiskError, DiskFailed, DiskFull, LogDamaged, NoDescriptor
 from ..storage.fresh import ReplicaMissing
 from ..storage.incarnation import Incarnations
 from ..storage.logs import Logs
@@ -28,6 +29,7 @@ from .trouble import StorageLost
 log = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
+ASK_AGAIN_S = (1.0, 30.0)  # until the controller is asked for an order that failed, at first and at most
 CHECKPOINT = "-checkpoint"  # how the names of all checkpoint files end
 LAST_WORDS_S = 3.0  # what a broker without any directory may take to say so
 
@@ -48,7 +50,12 @@ class DiskFailures:
         self._tasks = Tasks("disk-failures", fail)
         self._untold = False
         self._telling = False
+        self._asking_again = False
+        self._asked_again = (0.0, ASK_AGAIN_S[0])  # when last, and after which pause
         self._missed: set[TopicPartition] = set()
+        self._doubted: set[TopicPartition] = set()  # noted, and not registered yet
+        self._registering = False
+        self.register: Callable[[Collection[TopicPartition]], Awaitable[None]] = _not_registered
         self.room = Room(logs, lambda: self.replicas, self._tasks, self.tell_controller, self.failed)
 
     async def stop(self) -> None:
@@ -86,6 +93,27 @@ class DiskFailures:
         elif isinstance(error, DiskFull) and not error.path.endswith(CHECKPOINT):
             self.room.ran_out(directory, error)  # a checkpoint can wait: the old one costs time at most
 
+    def order_failed(self, error: DiskError) -> None:
+        """Hook of `replicas`: a replica could not be made or deleted as the controller told, for this error.
+
+        If the error passes, the controller is asked to tell it again; a full directory asks when it has room.
+        """
+        places = self._logs.places
+        is_short = isinstance(error, DiskFull) and places.holding(error.path) not in places.full
+        if (is_short or isinstance(error, NoDescriptor)) and not self._asking_again:
+            self._asking_again = True
+            self._tasks.spawn(self._ask_again(), "ask-again")
+
+    async def _ask_again(self) -> None:
+        """The controller then tells all that it has told: the pauses grow as long as that is of no use."""
+        loop, (first_s, most_s) = asyncio.get_running_loop(), ASK_AGAIN_S
+        last, pause = self._asked_again
+        pause = min(2 * pause, most_s) if loop.time() - last < 2 * pause else first_s
+        await asyncio.sleep(pause)
+        self._asking_again = False
+        self._asked_again = loop.time(), pause
+        self.tell_controller()
+
     def _miss(self, error: ReplicaMissing) -> None:
         """Said once: the controller may ask again and again while nobody else can lead."""
         if error.partition not in self._missed:
@@ -95,9 +123,22 @@ class DiskFailures:
             self._tasks.spawn(self._doubt(error.partition), "note")
 
     async def _doubt(self, partition: TopicPartition) -> None:
-        """Written down first, then told: the next start must know it whatever becomes of this one."""
+        """Written down first, then told: the next start must know it whatever becomes of this one.
+
+        Registered as well: a controller that is elected later reads there what this replica is worth.
+        """
         await self._note(partition)
         self.tell_controller()
+        self._doubted.add(partition)
+        if self._registering:
+            return
+        self._registering = True
+        try:
+            while self._doubted:
+                doubted, self._doubted = self._doubted, set()
+                await self.register(doubted)
+        finally:
+            self._registering = False
 
     # A directory is lost.
 
@@ -164,3 +205,7 @@ class DiskFailures:
             except RegistryError as error:
                 log.warning("log_dir_event_retried", reason=repr(error))
                 await asyncio.sleep(RETRY_S)
+
+
+async def _not_registered(_doubts: Collection[TopicPartition]) -> None:
+    """There is no broker around these directories."""

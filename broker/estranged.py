@@ -31,9 +31,9 @@ class Estranged:
         self._kept[tp] = kept_as
 
     def check(self, tp: TopicPartition, state: LeaderAndIsrPartitionState) -> None:
-        """Raises ReplicaMissing if the replica must not begin empty."""
+        """Raises ReplicaMissing if the replica must not begin empty. Who is in no ISR has not joined it."""
         kept_as = self._kept.get(tp)
-        if kept_as is None or state.is_new or self._me not in state.isr:
+        if kept_as is None:
             return
         joined = dict(zip(state.isr, state.isr_epochs, strict=False)).get(self._me, -1)
         if self._vouches(tp, joined):

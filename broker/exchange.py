@@ -7,6 +7,7 @@ plain handler runs; what must live longer is copied.
 Left to others: which handler serves what (dispatch.py), in which order answers leave (server.py).
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,8 +19,25 @@ from ..protocol.primitives import Buffer
 
 if TYPE_CHECKING:
     from .context import Broker
+    from .recoding import Recoded
 
 NO_RESPONSE: tuple[Buffer, ...] = ()
+HELD_S_MAX = 0.5
+
+
+class Held(Exception):
+    """A request comes while what it asks for is changing, or before what it needs is there: it is executed
+    again when `until` is done.
+
+    Raised by a plain handler that has done nothing yet. The connection executes and reads nothing meanwhile,
+    so that the order of requests is kept, and what the request borrows from the arena stays valid.
+    """
+
+    def __init__(self, until: "asyncio.Future[Any]", ends_by_itself: bool = False) -> None:
+        """After HELD_S_MAX it is executed as things are, unless what it waits for `ends_by_itself`."""
+        super().__init__()
+        self.until = until
+        self.ends_by_itself = ends_by_itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +61,10 @@ class Channel(Protocol):
 class Exchange:
     """A request's way back: its connection, the words of its header, and its answer once there is one."""
 
-    __slots__ = ("api", "channel", "client_id", "correlation_id", "listener", "parts", "version")
+    __slots__ = (
+        "api", "channel", "client_id", "correlation_id", "listener", "parts", "recoded", "version",
+        "was_held",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -61,6 +82,8 @@ class Exchange:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.parts: Sequence[Buffer] | None = None
+        self.was_held = False  # for a change of roles; a second time it is not
+        self.recoded: Recoded | None = None  # batches in their topic's codec
 
     @property
     def internal(self) -> bool:

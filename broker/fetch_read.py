@@ -9,17 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from ..protocol.errors import ApiError, ErrorCode
+from ..protocol.errors import ApiError, ErrorCode, NotLeaderOrFollower
 from ..protocol.kinds import NO_EPOCH, BrokerId, Incarnation, TopicPartition
-from ..protocol.messages.fetch import FetchEpochEndOffset, FetchPartition, PartitionData
+from ..protocol.messages.fetch import AbortedTransaction, FetchEpochEndOffset, FetchPartition, PartitionData
 from ..protocol.primitives import NO_UUID, Slices
+from ..storage.apart import ReadApart
 from ..storage.cold import Cold
 from .partition import Partition
 
 READ_COMMITTED = 1
 UNKNOWN = -1
 NO_SESSION = 0
-COLD_TRIES = 3  # then what has been brought and was thrown out again is waited for
+COLD_TRIES = 3  # then a thread reads what has been brought and was thrown out again
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ CONSUMER = Fetcher(BrokerId(-1), Incarnation(-1))
 class Wanted:
     """One partition of a fetch."""
 
-    __slots__ = ("asked", "cold_tries", "error", "parting", "partition", "topic", "topic_id")
+    __slots__ = ("apart", "asked", "cold_tries", "error", "parting", "partition", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: UUID, asked: FetchPartition) -> None:
         self.topic = topic
@@ -50,15 +51,21 @@ class Wanted:
         self.error: int = ErrorCode.NONE
         self.parting: tuple[int, int] | None = None
         self.cold_tries = 0
+        self.apart: ReadApart | None = None  # a thread reads it, or has read it
 
     def look_up(self, name: str | None, get: Callable[[TopicPartition], Partition]) -> None:
         """Find the replica of a topic by the name that its id has; None: no such topic is known."""
-        self.error, self.partition, self.cold_tries = ErrorCode.NONE, None, 0
+        self.error, self.partition = ErrorCode.NONE, None
+        self.warm_up()
         self.topic = name or ""
         if name is None:
             self.error = ErrorCode.UNKNOWN_TOPIC_ID
         else:
             self.find(get)
+
+    def warm_up(self) -> None:
+        """It is asked for anew: what was cold need not be any more."""
+        self.cold_tries, self.apart = 0, None
 
     def acknowledge(self, fetcher: Fetcher) -> None:
         """A follower holds all before the offset that it asks for."""
@@ -91,6 +98,29 @@ class Wanted:
             self.error = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
+def no_aborted(isolation_level: int) -> list[AbortedTransaction] | None:
+    """No aborted transactions: an empty list to a committed reader, null to any other, as Kafka says it."""
+    return [] if isolation_level == READ_COMMITTED else None
+
+
+def refused(
+    partition: int, error: int, isolation_level: int, log_start_offset: int = UNKNOWN
+) -> PartitionData:
+    """The answer of a partition that has an error instead of records.
+
+    Its records are empty, never null: librdkafka takes null for damage, throws the whole answer away, the
+    error with it, and asks again at once.
+    """
+    return PartitionData(
+        partition_index=partition,
+        error_code=error,
+        high_watermark=UNKNOWN,
+        log_start_offset=log_start_offset,
+        aborted_transactions=no_aborted(isolation_level),
+        records=b"",
+    )
+
+
 Found = tuple[list[Wanted], list[PartitionData]]  # which partitions, and what of each
 
 
@@ -100,7 +130,8 @@ class Reading:
     """
 
     __slots__ = (
-        "_aborted", "_bytes_max", "_to_end", "fetcher", "is_cold", "must_be_told", "nbytes", "wanted",
+        "_awaited", "_bytes_max", "_isolation_level", "_to_end", "fetcher", "is_cold", "must_be_told",
+        "nbytes", "wanted",
     )  # fmt: skip
 
     def __init__(self, fetcher: Fetcher, wanted: list[Wanted], bytes_max: int, isolation_level: int) -> None:
@@ -109,9 +140,10 @@ class Reading:
         self.nbytes = 0
         self.is_cold = False  # some records are on their way from the medium
         self.must_be_told = False  # an error or a parting of histories: no reason to wait
+        self._awaited = 0  # bytes that threads read for it, at most; together no more than an answer
         self._bytes_max = bytes_max
         self._to_end = fetcher.is_replica
-        self._aborted = isolation_level == READ_COMMITTED
+        self._isolation_level = isolation_level
 
     def acknowledge(self) -> None:
         """A follower holds all before the offsets that it asks for. Once per request, before it is read."""
@@ -134,7 +166,7 @@ class Reading:
 
     def read(self) -> list[PartitionData]:
         """One result for each partition; at least one whole batch, however large, if there is any at all."""
-        self.nbytes = 0
+        self.nbytes = self._awaited = 0
         self.is_cold = self.must_be_told = False
         found = []
         for item in self.wanted:
@@ -152,6 +184,8 @@ class Reading:
     def _read_one(self, item: Wanted, partition: Partition) -> PartitionData:
         asked = item.asked
         leader = partition.led(asked.current_leader_epoch)
+        if not self._to_end and partition.is_forsaken:
+            raise NotLeaderOrFollower()
         parting = item.parting
         if not self._to_end and asked.last_fetched_epoch != NO_EPOCH:
             parting = partition.parting(asked.last_fetched_epoch, asked.fetch_offset)
@@ -163,11 +197,12 @@ class Reading:
                 last_stable_offset=leader.high_watermark,
                 log_start_offset=partition.log.start_offset,
                 diverging_epoch=FetchEpochEndOffset(epoch=parting[0], end_offset=parting[1]),
-                aborted_transactions=[] if self._aborted else None,
+                aborted_transactions=no_aborted(self._isolation_level),
                 records=b"",
             )
         room = min(asked.partition_max_bytes, self._bytes_max - self.nbytes)
-        records = self._records(item, partition, max(room, 0))
+        end = partition.log.end_offset if self._to_end else leader.high_watermark
+        records = self._records(item, partition, max(room, 0), end)
         self.nbytes += records.nbytes
         high_watermark = leader.high_watermark
         return PartitionData(
@@ -175,31 +210,41 @@ class Reading:
             high_watermark=high_watermark,
             last_stable_offset=high_watermark,
             log_start_offset=partition.log.start_offset,
-            aborted_transactions=[] if self._aborted else None,
+            aborted_transactions=no_aborted(self._isolation_level),
             records=records,
         )
 
-    def _records(self, item: Wanted, partition: Partition, room: int) -> Slices:
+    def _records(self, item: Wanted, partition: Partition, room: int, end: int) -> Slices:
         """Nothing if that is not in memory: it is brought, and who is parked at the partition looks again."""
-        first, patient = self.nbytes == 0, item.cold_tries >= COLD_TRIES
         try:
-            return partition.read(item.asked.fetch_offset, room, self._to_end, first, wait=patient)
+            return partition.read(item.asked.fetch_offset, room, end, at_least_one=self.nbytes == 0)
         except Cold as cold:
+            if item.cold_tries >= COLD_TRIES:
+                return self._read_apart(item, partition, room, end)
             item.cold_tries += 1
             self.is_cold = True
             partition.host.cold_reads.bring(partition, cold)
             return Slices()
+
+    def _read_apart(self, item: Wanted, partition: Partition, room: int, end: int) -> Slices:
+        """What a thread has read, if it still holds; nothing until then."""
+        first, earlier = self.nbytes == 0, item.apart
+        left = room - self._awaited
+        apart = partition.log.apart(item.asked.fetch_offset, max(left, 1), end, earlier)
+        found = apart.found
+        if found is not None and (first or found.nbytes <= room):
+            return found
+        self.is_cold = True
+        if apart is not earlier:
+            begins = left > 0 or (first and not self._awaited)
+            item.apart = apart if begins and partition.host.cold_reads.bring(partition, apart) else None
+        if item.apart is not None:
+            self._awaited += apart.bytes_max if found is None else found.nbytes
+        return Slices()
 
     def _refused(self, item: Wanted, error: int) -> PartitionData:
         """A follower out of range learns where this log begins, so that it can begin there."""
         start = UNKNOWN
         if error == ErrorCode.OFFSET_OUT_OF_RANGE and self._to_end and item.partition is not None:
             start = item.partition.log.start_offset
-        return PartitionData(
-            partition_index=item.asked.partition,
-            error_code=error,
-            high_watermark=UNKNOWN,
-            log_start_offset=start,
-            aborted_transactions=[] if self._aborted else None,
-            records=b"",
-        )
+        return refused(item.asked.partition, error, self._isolation_level, start)

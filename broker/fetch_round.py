@@ -5,6 +5,7 @@ for a log that has changed since, is dropped.
 Left to others: connections, delays and rounds (fetchers.py), the rules (replication/follower.py).
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -33,7 +34,7 @@ from ..protocol.messages.offsets import (
 from ..protocol.primitives import Slices
 from ..replication.follower import AskEpochEnd, AskRecords, Follower, Reaction
 from ..storage.disk import DiskError
-from ..storage.log import CorruptBatch, OffsetGap
+from ..storage.log import CorruptBatch, NotNext
 from .config_sections import ReplicationConfig
 from .host import Host
 from .partition import Partition
@@ -106,9 +107,10 @@ def _take_epoch_end(
         return
     try:
         effects = follower.epoch_ends(question, Epoch(answer.leader_epoch), Offset(answer.end_offset))
-        partition.obey(effects, partition.host.cuts)
+        partition.obey(effects)
     except DiskError as error:
         partition.disk_failed(error)
+        failed[partition] = str(error)
 
 
 Key = tuple[UUID, int]
@@ -189,9 +191,11 @@ class FetchRound:
         partitions: Iterable[Partition],
         session: FetchSession | None = None,
         silent: Iterable[Partition] = (),
+        wait_s_max: float = math.inf,
     ) -> None:
         self._host = host
         self._config = config
+        self._wait_ms = int(min(config.fetch_wait_max_ms, wait_s_max * 1000))
         self._session = session or FetchSession()
         for partition in silent:
             self._session.forget(partition)
@@ -229,7 +233,7 @@ class FetchRound:
         session_id, epoch = session.identity()
         return FetchRequest(
             replica_state=_identity(self._host),
-            max_wait_ms=0 if self.left else config.fetch_wait_max_ms,
+            max_wait_ms=0 if self.left else self._wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_response_max_bytes,
             session_id=session_id,
@@ -267,7 +271,7 @@ class FetchRound:
                     continue
                 try:
                     self._take(partition, follower, question, data, failed)
-                except (CorruptBatch, OffsetGap) as error:
+                except (CorruptBatch, NotNext) as error:
                     failed[partition] = str(error)
                 except DiskError as error:
                     partition.disk_failed(error)
@@ -288,7 +292,7 @@ class FetchRound:
         parting = data.diverging_epoch
         if parting is not None and (parting.epoch, parting.end_offset) != (NO_EPOCH, -1):
             effects = follower.diverged(question, Epoch(parting.epoch), Offset(parting.end_offset))
-            partition.obey(effects, self._host.cuts)
+            partition.obey(effects)
             return
         if not follower.accepts(question):
             return
@@ -313,7 +317,7 @@ class FetchRound:
         reaction = follower.refused(question, data.error_code)
         if reaction is Reaction.OUT_OF_RANGE:
             effects = follower.out_of_range(question, Offset(data.log_start_offset))
-            partition.obey(effects, self._host.cuts)
+            partition.obey(effects)
         if reaction is not Reaction.WAIT:
             failed[partition] = f"error {data.error_code}"
 

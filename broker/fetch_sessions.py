@@ -128,7 +128,7 @@ class FetchSession:
         self.stirred[entry] = None
         before = entry.partition
         if before is not None and before.offline is None:
-            entry.cold_tries = 0
+            entry.warm_up()
             return  # it is still here: one that is let go of counts as offline
         entry.look_up(name, find)
         if before is not None and before is not entry.partition:

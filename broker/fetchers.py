@@ -127,6 +127,7 @@ class LeaderFetcher:
                     self._begin_anew()
                     log.info("fetch_session_lost", leader=self.leader, reason=str(lost))
                 except (OSError, TimeoutError) as error:
+                    self._host.lost(self.leader)
                     await self._disconnect()
                     wait = self._backoff.failed()
                     log.info("leader_unreachable", leader=self.leader, reason=str(error), retry_in=wait)
@@ -153,7 +154,9 @@ class LeaderFetcher:
                 client_id=f"broker-{self._host.me}-fetcher",
                 deadline=self._host.loop.time() + CONNECT_SECONDS_MAX,
                 versions=VERSIONS,
+                on_lost=lambda _: self._host.lost(self.leader),
             )
+            self._host.back(self.leader)
         return self._connection
 
     async def _disconnect(self) -> None:
@@ -161,6 +164,7 @@ class LeaderFetcher:
         self._nudge = None
         self._begin_anew()
         if connection is not None:
+            connection.on_lost = None
             await connection.close()
 
     async def _end_session(self) -> None:
@@ -210,10 +214,11 @@ class LeaderFetcher:
             return  # others may have come meanwhile: they fetch in the same request
         if await self._flush(ready):
             return  # what was followed may have changed meanwhile
-        fetching = FetchRound(self._host, self._config, ready, self._session, silent)
+        wait_s = self._next_delay(now)  # a fetch that is held back longer would hold up who waits now
+        fetching = FetchRound(self._host, self._config, ready, self._session, silent, wait_s)
         self._touched = dict.fromkeys(fetching.left)
         if not fetching:
-            await _wait_for(self._news, self._next_delay(now))
+            await _wait_for(self._news, wait_s)
             return
         self._parked = True
         try:
@@ -276,7 +281,7 @@ class LeaderFetcher:
 
 async def _cut(failed: Failed, cuts: list[Cutting]) -> Failed:
     """Make cuts; what fails is added."""
-    return {**failed, **await carry_out(cuts)} if cuts else failed
+    return {**failed, **await carry_out(cuts)}
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:

@@ -9,6 +9,8 @@ replication/follower.py), writing recovery points down (upkeep.py).
 """
 
 import asyncio
+import posixpath
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -53,7 +55,9 @@ class Flushing:
         self._free = config.flush_threads
         self._executor = ThreadPoolExecutor(config.flush_threads, thread_name_prefix="flush")
         self._wanted: dict[Log, bool] = {}  # whether its closed segments will do
-        self._lanes: dict[asyncio.Future[None], Sequence[Job]] = {}
+        self._lanes: dict[asyncio.Future[None], tuple[str, Sequence[Job]]] = {}
+        self._in: Counter[str] = Counter()  # lanes in each directory
+        self._lanes_max = max(config.flush_threads - 1, 1)  # in one of several directories
         self._busy: dict[Log, None] = {}
         self._turn = asyncio.Event()  # the next lane has ended; then there is a new one
         self._stopped = False
@@ -85,22 +89,32 @@ class Flushing:
             else:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def flush_all(self) -> None:
-        """Bring all that is in any log now to the medium."""
-        await self.until_flushed(list(self._logs.logs.values()))
-
     # Lanes.
 
     def start(self) -> None:
         """Begin as many flushes as there are lanes free for what is wanted."""
         while self._wanted and self._free and not self._stopped:
-            share = min(-(-len(self._wanted) // self._free), SHARE_MAX)
-            jobs = self._begin(list(islice(self._wanted, share)))
+            directory, share = self._next_share(min(-(-len(self._wanted) // self._free), SHARE_MAX))
+            if not share:
+                return
+            jobs = self._begin(share)
             if jobs:
                 self._free -= 1
+                self._in[directory] += 1
                 lane = self._loop.run_in_executor(self._executor, _run, jobs)
-                self._lanes[lane] = jobs
+                self._lanes[lane] = directory, jobs
                 lane.add_done_callback(self._ended)
+
+    def _next_share(self, count: int) -> tuple[str, list[Log]]:
+        """Wanted logs of one directory, and its name: one that hangs takes neither all lanes nor others."""
+        if len(self._logs.places.configured) == 1:
+            return "", list(islice(self._wanted, count))
+        for each in self._wanted:
+            directory = posixpath.dirname(each.directory)
+            if self._in[directory] < self._lanes_max:
+                same = (other for other in self._wanted if posixpath.dirname(other.directory) == directory)
+                return directory, list(islice(same, count))
+        return "", []
 
     def _begin(self, share: Iterable[Log]) -> list[Job]:
         jobs = []
@@ -116,8 +130,9 @@ class Flushing:
         return jobs
 
     def _ended(self, lane: asyncio.Future[None]) -> None:
-        jobs = self._lanes.pop(lane)
+        directory, jobs = self._lanes.pop(lane)
         self._free += 1
+        self._in[directory] -= 1
         for each, _ in jobs:
             del self._busy[each]
         if lane.cancelled():

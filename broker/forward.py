@@ -7,7 +7,7 @@ Left to others: what is done with the request (controller/), which names are leg
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 import structlog
 
@@ -63,6 +63,16 @@ class Forwarder:
 
     async def submit(self, request: AdminRequest, timeout_ms: int) -> Any:
         """The controller's answer; raises RequestTimedOut if none can be had in time."""
+        created = [topic.name for topic in request.topics] if _creates(request) else []
+        for name in created:
+            self.broker.held.creating(name)
+        try:
+            return await self._submit(request, timeout_ms)
+        finally:
+            for name in created:
+                self.broker.held.created(name)
+
+    async def _submit(self, request: AdminRequest, timeout_ms: int) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(timeout_ms, 1) / 1000
         while True:
@@ -77,6 +87,7 @@ class Forwarder:
         """Have a topic created with the defaults, without waiting; asking again meanwhile does nothing."""
         if name not in self._creating and len(self._creating) < CREATIONS_MAX:
             self._creating.add(name)
+            self.broker.held.creating(name)
             self._tasks.spawn(self._create(CreatableTopic(name=name)), f"create-{name}")
 
     async def stop(self) -> None:
@@ -150,6 +161,10 @@ class Forwarder:
 
 
 FIXED: dict[int, int] = {spec_of(kind).key: spec_of(kind).versions[-1] for kind in get_args(AdminRequest)}
+
+
+def _creates(request: AdminRequest) -> TypeGuard[CreateTopicsRequest]:
+    return isinstance(request, CreateTopicsRequest) and not request.validate_only
 
 
 async def _ask(controller: "Controller", request: AdminRequest) -> Any:

@@ -14,12 +14,15 @@ from ..replication.effects import Effects
 from ..replication.leader import Leader, LeaderOptions, Membership
 from ..storage.disk import DiskError
 from ..storage.log import Log
+from ..storage.promises import Bounds, Lowered
 from .cold_reads import ColdReads
+from .recoding import Recoding
 from .recorder import Recorder
 from .waiting import Deadlines
 
 if TYPE_CHECKING:
     from .cutting import Cutting
+    from .holding import Change
     from .partition import Partition
 
 
@@ -68,11 +71,19 @@ class Host:
     on_resigned: Callable[[TopicPartition], None]
     on_start_reported: Callable[["Partition"], None]  # a follower's log begins elsewhere now
     cold_reads: ColdReads
+    recoding: Recoding
     recorder: Recorder
     keeps_aside: bool = True  # what a cut takes away
     truncated_below_watermark: int = 0
-    lower: Callable[[Mapping[TopicPartition, int]], None] = lambda ends: None  # Logs.lower
+    lower: Callable[[Mapping[TopicPartition, Bounds]], Lowered] = lambda cuts: Lowered([], {})  # Logs.lower
+    lift: Callable[[Lowered], None] = lambda lowered: None  # Logs.lift
+    on_order_failed: Callable[[DiskError], None] = lambda error: None  # on_disk_failed has been told
+    told: Callable[[TopicPartition, int], None] = lambda tp, epoch: None  # the controller knows this epoch
+    lost: Callable[[BrokerId], None] = lambda leader: None  # we are not connected to it; told again and again
+    back: Callable[[BrokerId], None] = lambda leader: None
     cuts: list["Cutting"] = field(default_factory=list)  # of the answer that is being taken
+    sessionless: bool = False  # the session must be taken as ended: others may have been elected
     fenced: bool = False  # leader.fence.on.zk.loss, and the session must be taken as ended
+    change: "Change | None" = None  # of roles, that goes on at the moment
     dirty: list["Partition"] = field(default_factory=list)
     woken: dict[Woken, None] = field(default_factory=dict)

@@ -1,9 +1,10 @@
 """Writes ISR changes into ZooKeeper for the leaders of this broker, and later tells the controller.
 
-A write is one conditional `multi`: the state first, then the checks of the brokers it depends on. The
-state is read before, for it also holds what this leader does not keep (the incarnations that joined); a
-version other than the expected one settles the matter without a write. What was asked before an await is
-compared after it: an outcome for a leadership that has ended is dropped.
+A write is one conditional `multi`: the state first, then the checks of the brokers it depends on, and of the
+topic's life: the next topic of its name has the same versions, and the write may land late. The state is
+read before, for it also holds what this leader does not keep (the incarnations that joined); a version other
+than the expected one settles the matter without a write. What was asked before an await is compared after it:
+an outcome for a leadership that has ended is dropped.
 What is asked for in one turn of the loop goes together, many partitions in one `multi`: a broker that is back
 joins thousands of ISRs. When one of them stands in the way of the others, each is written by itself.
 Left to others: when to ask, and what an outcome means (replication/leader.py); the znodes
@@ -21,6 +22,7 @@ import structlog
 from ..client.tasks import Tasks
 from ..controller import documents, znodes
 from ..controller.documents import BadDocument, StateDocument
+from ..controller.lives import life_checks
 from ..controller.registry import TOGETHER_MAX, Check, Registry, RegistryError, Stat
 from ..protocol.kinds import BrokerId, Epoch, TopicPartition
 from ..replication.effects import (
@@ -114,7 +116,7 @@ class IsrWriter:
                         str(partition.tp), "leadership_lost", epoch=leader.epoch, successor=successor,
                         successor_epoch=epoch,
                     )  # fmt: skip
-                    partition.resign()
+                    partition.resign((successor, epoch))
                 case _:
                     raise AssertionError(f"a leader does not ask for {effect}")
         self._on_change(partition)
@@ -157,6 +159,7 @@ class IsrWriter:
         joining, host = asked[0].ask.joining, self._host()
         there = -1 if joining is None else await znodes.joinable_version(self._registry, joining)
         checks = self._checks(asked[0].ask, there)
+        checks += await self._lives([each.partition for each in asked])
         writes, good, alone = [], list[Asked](), list[Asked]()
         for each, node in zip(asked, nodes, strict=True):
             if not self._stands(each.partition, each.leader):
@@ -193,6 +196,11 @@ class IsrWriter:
             return znodes.leader_checks(host.me, host.incarnation)
         return znodes.member_checks(ask.joining, ask.incarnation, host.me, host.incarnation, registration)
 
+    async def _lives(self, partitions: Sequence[Partition]) -> list[Check]:
+        """What is written late must not land on another topic of the same name."""
+        ids = {p.log.topic_id: None for p in partitions if p.log.topic_id is not None}
+        return await life_checks(self._registry, ids)
+
     async def _write(self, partition: Partition, leader: Leader, ask: WriteIsr) -> None:
         try:
             async with asyncio.timeout(WRITE_SECONDS_MAX):
@@ -213,6 +221,7 @@ class IsrWriter:
             return _as_event(leader, state, version)
         there = -1 if ask.joining is None else await znodes.joinable_version(self._registry, ask.joining)
         checks, proposal = self._checks(ask, there), _proposal(ask, state)
+        checks += await self._lives([partition])
         if not self._stands(partition, leader):
             return leader.isr_unknown  # nothing is written for a leadership that has ended meanwhile
         try:

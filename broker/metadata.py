@@ -1,12 +1,12 @@
-"""This broker's picture of the cluster: who is alive, which partitions there are, who leads them.
+"""This broker's picture of the cluster: who is registered, which partitions there are, who leads them.
 
 Replaced whole by each UpdateMetadata, never changed: whoever holds a Picture may read it across an await.
-An update names all live brokers, and only those partitions that changed.
+An update names all registered brokers, suspected or not, and only those partitions that changed.
 Left to others: which updates are accepted (handlers/control.py), what clients see of it
 (handlers/metadata.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -60,6 +60,8 @@ class Picture:
     names: Mapping[UUID, str] = field(default_factory=dict)
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = -1
+    is_whole: bool = False
+    """Some update named all topics there are: what is not here does not exist."""
     described: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was derived from this picture already, by whoever derives it; goes away with the picture."""
 
@@ -78,7 +80,27 @@ class Picture:
             names,
             request.controller_id,
             request.controller_epoch,
+            self.is_whole or request.type == FULL_UPDATE,
         )
+
+    def lacks(self, tp: TopicPartition) -> bool:
+        """Whether this partition surely does not exist. False while not all topics were told."""
+        return self.is_whole and self.partition(*tp) is None
+
+    def gone_since(self, before: "Picture", request: UpdateMetadataRequest) -> list[TopicPartition]:
+        """The partitions of `before` that the update in between deleted. A topic that was made again, under
+        its old name and a new id, has lost all it had."""
+        if request.type == FULL_UPDATE:
+            names: Iterable[str] = before.topics
+        else:
+            names = {state.topic_name for state in request.topic_states} & before.topics.keys()
+        gone: list[TopicPartition] = []
+        for name in names:
+            old, new = before.topics[name], self.topics.get(name)
+            stays = new.partitions if new is not None and new.id == old.id else {}
+            if stays is not old.partitions:
+                gone += [TopicPartition(name, each) for each in old.partitions if each not in stays]
+        return gone
 
     def is_elsewhere(self, broker: int, tp: TopicPartition, topic_id: UUID) -> bool:
         """Whether there is no such topic (any more), or others hold this partition of it."""
@@ -86,6 +108,11 @@ class Picture:
             return True
         known = self.partition(self.names[topic_id], tp.partition)
         return known is not None and broker not in known.replicas
+
+    def is_in_sync_elsewhere(self, broker: int, tp: TopicPartition) -> bool:
+        """Whether the ISR, as the controller told it last, has a live member other than `broker`."""
+        state = self.partition(tp.topic, tp.partition)
+        return state is not None and any(other != broker and other in self.brokers for other in state.isr)
 
     def address(self, broker: int, listener: str) -> Address | None:
         """Where a live broker is reached on a listener."""

@@ -8,10 +8,8 @@ Left to others: signals, exit status, the watchdog of the loop (cli/serve.py).
 """
 
 import asyncio
-import gc
 import os
-import resource
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, suppress
 from random import Random
 from typing import Any
@@ -21,14 +19,15 @@ import structlog
 
 from ..client.clock import SystemClock
 from ..client.tasks import FailureHook, Tasks
+from ..controller.challenges import Respondent
 from ..controller.chronicle import Chronicle
 from ..controller.registry import Registry, RegistryError
 from ..controller.service import Controller
 from ..protocol.kinds import Clock, TopicPartition
+from ..storage.crew import Crew, in_threads, one_by_one
 from ..storage.disk import Disk, RealDisk
 from ..storage.incarnation import Incarnations
 from ..storage.logs import Logs
-from ..storage.opening import Crew, in_threads, one_by_one
 from ..storage.rings import BROKER
 from .cleaners import Cleaners, HelperProcesses, ThreadCleaners
 from .cleaning import Cleaning
@@ -38,9 +37,12 @@ from .context import Broker
 from .controller_config import controller_config
 from .disk_failures import DiskFailures
 from .dispatch import HANDLERS
+from .doors import Doors
 from .forward import Forwarder
 from .groups.coordinator import GroupCoordinator
 from .groups.offsets_topic import OffsetsTopic
+from .held_answers import HeldAnswers
+from .limits import within_limits
 from .live_config import LiveConfig
 from .metadata import Picture
 from .metrics import Metrics
@@ -49,7 +51,7 @@ from .recorder import MakeRecorder, Recorder, in_memory, on_disk
 from .registration import Registration, RegistryFactory, SessionKeeper, connect, lock_directories, unreachable
 from .registries import Registries
 from .replicas import Replicas
-from .server import Server
+from .server import NO_DOORS, Server
 from .shutdown import hand_over
 from .trouble import BrokenInvariant, StartFailed, StorageLost
 from .upkeep import Upkeep
@@ -59,7 +61,6 @@ __all__ = ["Node", "StartFailed", "build", "serve"]
 log = structlog.get_logger(__name__)
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-CONNECTIONS_SHARE = 0.4  # of the open files that the system allows; half is for logs, the rest for peers
 
 
 MakeCleaners = Callable[[FailureHook], Cleaners]
@@ -83,6 +84,7 @@ class Node:
         self.config = config  # what the broker is started with
         self.live = LiveConfig(config)
         self.broker: Broker
+        self.doors: Doors = {}  # taken already by whoever runs this node
         self.ports: dict[str, int] = {}
         self.failure: BaseException | None = None
         self._disk = disk
@@ -90,7 +92,7 @@ class Node:
         self._clock = clock
         self._random = random
         self._boot_id = boot_id
-        self._crew = crew  # recovers the logs
+        self._crew = crew  # recovers the logs, and closes them
         self._cleaners = cleaners  # compact them; without any, a thread does
         self._make_recorder = recorder
         self._parts = AsyncExitStack()
@@ -100,6 +102,7 @@ class Node:
         self.incarnations: Incarnations
         self.cleaning: Cleaning
         self._registration: Registration
+        self._respondent: Respondent
         self._server: Server
         self._watch: ConfigWatch
 
@@ -169,13 +172,16 @@ class Node:
         metrics = Metrics()
         self._server = Server(config, metrics, HANDLERS, self.fail)
         parts.push_async_callback(self._server.stop)
-        self.ports = await self._server.bind(config.endpoints)
+        self.ports = await self._server.bind(config.endpoints, self.doors)
         registry = await connect(config, self._registry_factory, self.incarnations)
         parts.push_async_callback(registry.close)
+        self._server.on_turn = registry.look  # before what came while this process stood still is executed
         self._watch = ConfigWatch(registry, self.live, self.fail)
         await self._watch.read_own()
+        self._respondent = Respondent(registry, config.broker_id, self.fail)
+        parts.push_async_callback(self._respondent.stop)
         self._registration = Registration(
-            self.live.current, self.incarnations, registry, self._clock, self._random
+            self.live.current, self.incarnations, registry, self._clock, self._random, self._respondent.begin
         )
         await self._registration.identify()
         loop = asyncio.get_running_loop()
@@ -221,12 +227,13 @@ class Node:
             forwarder=forwarder,
             producer_ids=ProducerIds(registry, config.id),
             cleaning=self.cleaning,
+            held=HeldAnswers(replicas.host, lambda: self.broker.metadata),
             wake=self._server.wake,
             refresh=self._watch.refresh,
             fail=self.fail,
         )
         forwarder.broker = self.broker
-        upkeep = Upkeep(logs, replicas, self._clock, self.fail)
+        upkeep = Upkeep(logs, replicas, self._clock, self.fail, lambda: self.broker.metadata)
         replicas.start()
         parts.push_async_callback(replicas.stop)
         groups.start()
@@ -248,6 +255,7 @@ class Node:
         parts.push_async_callback(self.broker.controller.stop)
         parts.push_async_callback(forwarder.stop)
         parts.push_async_callback(self._server.stop)
+        parts.push_async_callback(self._respondent.stop)  # who serves no more is silent
 
     async def _recorder(self, logs: Logs) -> Recorder:
         """What keeps decisions for `strandline why`, in the first directory that works."""
@@ -264,6 +272,7 @@ class Node:
         failures = DiskFailures(self.config.id, self.incarnations, logs, registry, self.fail)
         self._parts.push_async_callback(failures.stop)
         self._registration.on_disk_failed = failures.failed
+        failures.register = self._register_again
         failures.replicas = Replicas(
             self.config,
             self._registration.incarnation,
@@ -278,6 +287,7 @@ class Node:
             on_failure=self.fail,
             on_disk_failed=failures.happened,
         )
+        failures.replicas.host.on_order_failed = failures.order_failed
         failures.room.begin()
         return failures.replicas
 
@@ -306,15 +316,17 @@ class Node:
             self.broker.id, tp, topic_id
         )
 
-    async def _register_again(self) -> None:
-        await self._registration.register_again()
+    async def _register_again(self, doubts: Collection[TopicPartition] = ()) -> None:
+        if not doubts:  # a session has ended, and with it any reign of ours: it writes nothing in the new one
+            await self.broker.controller.over()
+        await self._registration.register_again(doubts)
         self.broker.incarnation = self._registration.incarnation
         self.broker.replicas.reborn(self._registration.incarnation)
 
     async def _close_logs(self, logs: Logs) -> None:
         loop = asyncio.get_running_loop()
         is_clean = self.failure is None
-        whole = await loop.run_in_executor(None, logs.close, is_clean)
+        whole = await loop.run_in_executor(None, logs.close, is_clean, self._crew)
         if whole and is_clean:
             try:
                 await loop.run_in_executor(None, self.incarnations.mark_clean)
@@ -323,8 +335,8 @@ class Node:
 
     def _leave_as_found(self) -> None:
         """A start that fails before it opens a log has changed none: what was clean stays clean."""
-        if self._logs_untouched and self.incarnations.clean:
-            self.incarnations.mark_clean()
+        if self._logs_untouched:
+            self.incarnations.put_markers_back()
 
 
 def build(
@@ -342,7 +354,7 @@ def build(
     return Node(config, disk, registry, clock, random, boot_id, crew, cleaners, recorder)
 
 
-async def serve(config: BrokerConfig, stop: asyncio.Event, started: asyncio.Event | None = None) -> None:
+async def serve(config: BrokerConfig, stop: asyncio.Event, doors: Doors = NO_DOORS) -> None:
     """Run a broker in the real world until `stop` is set. Raises StartFailed, or what made it fail."""
     registries = Registries(config)
     node = build(
@@ -356,13 +368,10 @@ async def serve(config: BrokerConfig, stop: asyncio.Event, started: asyncio.Even
         HelperProcesses,
         on_disk,
     )
+    node.doors = doors
     registries.on_fatal = node.fail
     asyncio.get_running_loop().set_exception_handler(lambda _, context: stray(node, context))
     await node.start()
-    gc.collect()
-    gc.freeze()
-    if started is not None:
-        started.set()
     try:
         await node.run_until(stop)
     finally:
@@ -376,15 +385,6 @@ def stray(node: Node, context: dict[str, Any]) -> None:
         node.fail(error)
     else:
         log.error("stray_exception", message=context.get("message"), exc_info=error)
-
-
-def within_limits(config: BrokerConfig) -> BrokerConfig:
-    """Raise the limit of open files as far as it goes, and take no more connections than that bears."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    bearable = int(hard * CONNECTIONS_SHARE) if hard != resource.RLIM_INFINITY else config.max_connections
-    return config.model_copy(update={"max_connections": min(config.max_connections, bearable)})
 
 
 def read_boot_id() -> str:

@@ -10,7 +10,7 @@ Left to others: LeaderAndIsr (transitions.py), writing an ISR (isr_writer.py), w
 
 import structlog
 
-from ..protocol.batches import BatchHeader, check_produced, read_header
+from ..protocol.batches import BatchHeader, read_header
 from ..protocol.errors import (
     ErrorCode,
     KafkaStorageError,
@@ -20,7 +20,6 @@ from ..protocol.errors import (
     UnknownLeaderEpoch,
     error_for,
 )
-from ..protocol.group_errors import InvalidTxnState
 from ..protocol.kinds import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Incarnation, Offset, TopicPartition
 from ..protocol.primitives import Slices
 from ..replication.effects import Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
@@ -29,9 +28,10 @@ from ..replication.leader import Leader, Mandate
 from ..storage.config import TopicConfig
 from ..storage.disk import DiskError, DiskFailed, LogDamaged
 from ..storage.log import Log
-from .cutting import Cut, Cutting, Restart, cut_at_once
+from .cutting import Cut, Restart
 from .host import Host, Parked, Role
-from .produced import limits_at, look_inside, timeless_limits
+from .produced import checked, timeless_limits
+from .recoding import target_of
 from .waiting import AckQueue
 
 log = structlog.get_logger(__name__)
@@ -43,9 +43,9 @@ class Partition:
     """The shell round one replica."""
 
     __slots__ = (
-        "_announced", "_seen_end", "_seen_watermark", "acks", "dirty", "flush_acks", "following", "full",
-        "host", "incomplete", "leader_epoch", "leader_id", "leading", "limits", "log", "missing", "offline",
-        "parked", "recovering", "topic_config", "tp", "unflushed_max",
+        "_announced", "_seen_end", "_seen_watermark", "acks", "changing", "dirty", "flush_acks", "following",
+        "full", "host", "incomplete", "leader_epoch", "leader_id", "leading", "limits", "log", "missing",
+        "offline", "parked", "recovering", "successor", "target", "topic_config", "tp", "unflushed_max",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, host: Host) -> None:
@@ -57,6 +57,8 @@ class Partition:
         self.leading: Leader | None = None
         self.following: Follower | None = None
         self.incomplete = False  # a transition has begun and not ended: an equal epoch is applied again
+        self.changing = False  # a transition has begun, and is about to end
+        self.successor: tuple[int, int] = (NO_LEADER, NO_EPOCH)  # leader and epoch: for hints only
         self.offline: str | None = None
         self.recovering = False  # the last leader we were told of was elected uncleanly
         self.missing = 0  # committed records that its leader has and it has not, by the last fetch
@@ -103,7 +105,8 @@ class Partition:
         self.unflushed_max = 0 if self.host.flush_before_ack else config.flush_messages - 1
         if self.following is not None:
             self.following.unflushed_max = self.unflushed_max
-        self.limits = timeless_limits(config)
+        self.limits, self.target = timeless_limits(config), target_of(config)
+        self.host.recoding.is_wanted |= self.target is not None
         if self.leading is not None:
             self.leading.min_insync_replicas = config.min_insync_replicas
             self._mark()
@@ -126,31 +129,34 @@ class Partition:
         wrong = self.host.options.semantics.epoch_error(epoch, self.leader_epoch)
         return error_for(wrong or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether clients are to look elsewhere: the session is over, and nobody of the ISR fetches here."""
+        return self.host.sessionless and self.led().is_forsaken(self.host.loop.time())
+
     # Produce.
 
-    def append(self, records: memoryview, acks: int, zstd_allowed: bool = True) -> tuple[int, int, int]:
-        """Append a batch, if it is new: its base offset, the end that acks=all waits for, its time."""
+    def would_take(self, records: memoryview, acks: int, zstd_allowed: bool) -> BatchHeader:
+        """The header of a batch that could be appended now. Raises what its producer gets instead."""
         leader = self.leading
         if leader is None:
             raise self._not_led(NO_EPOCH)
-        if acks == -1:
-            if leader.under_min_isr:
-                raise NotEnoughReplicas()
-        elif self.host.fenced:
-            raise NotLeaderOrFollower()
-        header = read_header(records)
-        now_ms = self.host.clock.wall_ms()
-        timeless = self.limits if zstd_allowed else None
-        check_produced(records, header, timeless or limits_at(now_ms, self.topic_config, zstd_allowed))
-        if header.is_transactional:
-            raise InvalidTxnState("there is no transaction coordinator")
-        if self.host.validate_records or self.topic_config.compacted:
-            look_inside(records, header, needs_keys=self.topic_config.compacted)
+        if self.is_forsaken or (acks != -1 and self.host.fenced):
+            raise NotLeaderOrFollower()  # "took too long" would make no client look for another leader
+        if acks == -1 and leader.under_min_isr:
+            raise NotEnoughReplicas()
+        now_ms, validate = self.host.clock.wall_ms(), self.host.validate_records
+        return checked(records, self.topic_config, self.limits, now_ms, zstd_allowed, validate)
+
+    def append(self, records: memoryview, acks: int, zstd_allowed: bool = True) -> tuple[int, int, int]:
+        """Append a batch, if it is new: its base offset, the end that acks=all waits for, its time."""
+        header = self.would_take(records, acks, zstd_allowed)
         if header.producer_id >= 0:
             known = self.log.producers.check(header)
             if known is not None:
                 return known.base_offset, known.last_offset + 1, -1
-        base_offset = self._write(records, header, leader.epoch, now_ms)
+        now_ms = self.host.clock.wall_ms()
+        base_offset = self._write(records, header, self.leader_epoch, now_ms)
         return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
 
     def append_own(self, batch: bytearray) -> int:
@@ -211,13 +217,10 @@ class Partition:
             raise OffsetOutOfRange()
         return (epoch, end) if epoch < last_epoch or end < offset else None
 
-    def read(self, offset: int, bytes_max: int, to_end: bool, at_least_one: bool, wait: bool) -> Slices:
-        """Batches from `offset` on, up to the high watermark, or to the end for followers. Raises Cold."""
-        leader = self.leading
-        assert leader is not None, "only leaders are read; the caller has asked `led`"
-        end = self.log.end_offset if to_end else leader.high_watermark
+    def read(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> Slices:
+        """Batches from `offset` on, before `end`, of a leader: the caller has asked `led`. Raises Cold."""
         try:
-            return self.log.read(offset, bytes_max, end, at_least_one, wait)
+            return self.log.read(offset, bytes_max, end, at_least_one, wait=False)
         except DiskError as error:
             raise self.disk_failed(error) from error
 
@@ -290,21 +293,20 @@ class Partition:
         for fetch in self.parked:
             fetch.news(True, True)
 
-    def obey(self, effects: Effects, cuts: list[Cutting] | None = None) -> None:
-        """Perform what a followership asks of the log. A cut that takes time is put into `cuts`, if given."""
+    def obey(self, effects: Effects) -> None:
+        """Perform what a followership asks of the log. What takes records away is put into `host.cuts`."""
         follower = self.following
         assert follower is not None, "effects of a followership that has ended"
         for effect in effects:
             match effect:
                 case Truncate():
                     cut = Cut(self, effect)
-                    if cuts is not None and cut.takes_away:
-                        cuts.append(cut)
+                    if cut.takes_away:
+                        self.host.cuts.append(cut)
                     else:
-                        cut_at_once(cut)
+                        cut.make()
                 case RestartAt():
-                    assert cuts is not None, "a leader's answer to a fetch is taken with others"
-                    cuts.append(Restart(self, effect))
+                    self.host.cuts.append(Restart(self, effect))
                 case FailReplica(reason):
                     self.fail(reason)
                 case HighWatermarkMoved():
@@ -317,7 +319,7 @@ class Partition:
     def pause(self) -> None:
         """A transition begins: neither leader nor follower until it ends. Who waits goes on waiting."""
         self._seen_watermark = self.high_watermark
-        self.incomplete = True
+        self.incomplete = self.changing = True
         self.leading = None
         self.following = None
 
@@ -330,8 +332,7 @@ class Partition:
             host.me, mandate, Offset(log.end_offset), Offset(self._seen_watermark), host.loop.time(),
             host.membership, host.options, self.topic_config.min_insync_replicas,
         )  # fmt: skip
-        if len(mandate.replicas) > 1:
-            log.keep_tail = True  # never switched off again: the tail has no room for gaps
+        log.keep_tail = log.keep_tail or len(mandate.replicas) > 1  # followers read the very end
         self.leading = leader
         self._enter(host.me, mandate.epoch)
         leader.safe_end = Offset(self.safe_end)
@@ -345,13 +346,13 @@ class Partition:
         watermark = Offset(self._seen_watermark)
         semantics = self.host.options.semantics
         self.following = Follower(self.log, leader, epoch, watermark, self.unflushed_max, semantics)
-        self._give_up()
         self._enter(leader, epoch)
+        self._give_up()  # whoever waits is told who leads now
 
     def _enter(self, leader: BrokerId, epoch: Epoch) -> None:
         assert epoch >= self.leader_epoch, "epochs never go back"
         self.leader_id = leader
-        self.incomplete = False
+        self.incomplete = self.changing = False
         self.leader_epoch = epoch  # last: up to here an equal epoch would be applied again
         self.stir()
         self.mark()
@@ -363,14 +364,16 @@ class Partition:
         self.leader_id = NO_LEADER
         self.leader_epoch = epoch
 
-    def resign(self) -> None:
-        """Neither lead nor follow any more: whoever waits is told 6 and looks for the new leader."""
+    def resign(self, successor: tuple[int, int] = (NO_LEADER, NO_EPOCH)) -> None:
+        """Neither lead nor follow any more: whoever waits is told 6, and who leads now, if that is known."""
+        self.changing, self.successor = False, successor
         self._seen_watermark = self.high_watermark
         self.leading = None
         self.following = None
         self._give_up()
 
     def _give_up(self) -> None:
+        self.log.forget_tail()
         self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.flush_acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.stir()

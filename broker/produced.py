@@ -5,13 +5,33 @@ per record; here a large batch is decoded as columns, with no loop over its reco
 decoded, or would grow past the cap, is the producer's fault and is answered with 87.
 """
 
-from ..protocol.batches import BatchHeader, ProduceLimits
+from ..protocol.batches import BatchHeader, ProduceLimits, check_produced, read_header
 from ..protocol.errors import InvalidRecord
+from ..protocol.group_errors import InvalidTxnState
 from ..protocol.primitives import Malformed
 from ..protocol.records import iterate
 from ..storage.config import TopicConfig
 
 FEW = 32  # records: with so many or more, columns are quicker
+
+
+def checked(
+    records: memoryview,
+    config: TopicConfig,
+    timeless: ProduceLimits | None,
+    now_ms: int,
+    zstd_allowed: bool,
+    validate: bool,
+) -> BatchHeader:
+    """The header of a batch that a topic would take; `timeless` as of `timeless_limits`. Raises ApiError."""
+    header = read_header(records)
+    limits = timeless if zstd_allowed else None
+    check_produced(records, header, limits or limits_at(now_ms, config, zstd_allowed))
+    if header.is_transactional:
+        raise InvalidTxnState("there is no transaction coordinator")
+    if validate or config.compacted:
+        look_inside(records, header, needs_keys=config.compacted)
+    return header
 
 
 def look_inside(records: memoryview, header: BatchHeader, needs_keys: bool) -> None:

@@ -9,7 +9,7 @@ Left to others: the verdict (storage/incarnation.py), the znodes (controller/zno
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from random import Random
 from typing import Protocol, TypeVar, runtime_checkable
 from uuid import UUID
@@ -29,10 +29,10 @@ from ..controller.registry import (
     Unknown,
 )
 from ..protocol.kinds import Clock, Incarnation, TopicPartition
+from ..storage.crew import Crew, one_by_one
 from ..storage.disk import DirectoryLocked, Disk, DiskError
 from ..storage.incarnation import Incarnations, WrongDirectory
-from ..storage.logs import AmbiguousDirectory, Logs, Obstructed
-from ..storage.opening import Crew, one_by_one
+from ..storage.logs import AmbiguousDirectory, Logs, Obstructed, OldFormat
 from ..storage.verdict import Verdict
 from .config import BrokerConfig, Endpoint
 from .trouble import StartFailed
@@ -131,13 +131,16 @@ class Registration:
         registry: Registry,
         clock: Clock,
         random: Random,
+        begin: Callable[[int], Awaitable[None]],
     ) -> None:
+        """`begin` is told of each incarnation just before it is registered, and may ask ZooKeeper."""
         self.cluster_id = ""
         self._config = config
         self._incarnations = incarnations
         self._registry = registry
         self._clock = clock
         self._random = random
+        self._begin = begin
         self._agreement: Agreement
         self._verdict: Verdict
         self._endpoints: Sequence[Endpoint] = ()
@@ -193,8 +196,9 @@ class Registration:
                 doubts=incarnations.remembered().doubts,
                 crew=crew,
             )
-        except AmbiguousDirectory as error:
-            raise StartFailed(f"{error}; keep one of them and move the other away") from error
+        except (AmbiguousDirectory, OldFormat) as error:
+            incarnations.put_markers_back()  # no log has been touched
+            raise StartFailed(str(error)) from error
         except Obstructed as error:
             raise StartFailed(f"{error}; move it out of the log directory") from error
         except (OSError, DiskError) as error:
@@ -221,23 +225,23 @@ class Registration:
         verdict = self._verdict
         log.info("broker_registered", incarnation=verdict.k, intact=verdict.intact, reasons=verdict.reasons)
 
-    async def register_again(self) -> None:
+    async def register_again(self, doubts: Collection[TopicPartition] = ()) -> None:
         """After the session has expired: one incarnation later, as intact as before. Waits for ZooKeeper.
 
+        With `doubts`: damage was found in these replicas while the broker runs, and is noted on its disks.
+        What they held when they joined an ISR is no proof any more, also for a controller yet to come.
         Sessions may follow each other so fast that the registration for one of them lands in the next: then
         that one needs no other. Two at once would take each other for another broker.
         """
         async with self._turn:
-            if self._registered_in == self._registry.generation:
+            if not doubts and self._registered_in == self._registry.generation:
                 return
             before = self._verdict
             await self._settle(
-                lambda document, _: Verdict(
-                    document.incarnation + 1, before.intact_since, before.intact_since_of
-                ),
-                keep_notes=True,
+                lambda document, _: before.again(document.incarnation + 1, doubts), keep_notes=True
             )
-            log.info("broker_registered_again", incarnation=self._verdict.k)
+            doubted = sorted(map(str, doubts))
+            log.info("broker_registered_again", incarnation=self._verdict.k, doubts=doubted)
 
     async def leave(self) -> None:
         """Say in the registration that this broker is shutting down. Without ZooKeeper it stops unsaid."""
@@ -296,7 +300,8 @@ class Registration:
         )
         dirs = sorted(self._incarnations.dir_ids.values())
         checks = [self._agreement.unchanged]
-        await znodes.register_broker(self._registry, self._config.broker_id, registration, dirs, checks)
+        me = self._config.broker_id
+        await znodes.register_broker(self._registry, me, registration, dirs, checks, self._begin)
 
     async def _agree(self) -> None:
         """Wait until nobody is registered under another profile, as long as a session of the dead lasts."""

@@ -26,8 +26,7 @@ from ..protocol.messages.control import (
 )
 from ..replication.isr import Settled
 from ..replication.leader import LeaderOptions, Membership
-from ..storage.config import TopicConfig
-from ..storage.disk import DiskError
+from ..storage.disk import DiskError, DiskFailed
 from ..storage.log import Log
 from ..storage.logs import STRAY, Logs
 from ..storage.rings import BROKER
@@ -44,6 +43,7 @@ from .isr_writer import IsrWriter
 from .local_appends import Committed, LocalAppend
 from .parked_fetch import ParkedReplicas
 from .partition import Partition
+from .recoding import Recoding
 from .recorder import Recorder
 from .topic_settings import TopicSettings
 from .transitions import Transitions
@@ -54,6 +54,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TICK_SECONDS = 0.1  # how often leaders with an unsettled ISR are looked at
+SILENT_FETCHES = 2  # a follower that has not come back in the time of so many has gone elsewhere
 FULL_PASS_SECONDS_MIN = 0.1
 
 
@@ -99,9 +100,9 @@ class Replicas:
             flush_before_ack=storage.flush_before_ack, validate_records=storage.validate_records,
             perform=self._isr.perform, flush=lambda each: self.flushing.want(each),
             on_disk_failed=on_disk_failed, on_leading=lambda partition: _tell(self.on_leading, partition),
-            on_resigned=lambda tp: _tell(self.on_resigned, tp),
+            on_resigned=lambda tp: _tell(self.on_resigned, tp), recoding=Recoding(loop, on_failure),
             on_start_reported=lambda partition: self.deletions.look_at(partition),
-            cold_reads=ColdReads(loop, wake, on_failure), lower=logs.lower,
+            cold_reads=ColdReads(loop, wake, on_failure), lower=logs.lower, lift=logs.lift,
             recorder=recorder or Recorder(clock, 1 << 20), keeps_aside=storage.aside_bytes_max != 0,
         )  # fmt: skip
         self.partitions: dict[TopicPartition, Partition] = {}
@@ -113,7 +114,7 @@ class Replicas:
         self._names: dict[UUID, str] = {}
         self.flushing = Flushing(logs, storage, self._flushed, self._not_flushed, on_failure)
         self.fetchers = Fetchers(self.host, replication, self._tasks, self.flushing)
-        self._transitions = Transitions(self, self.gate)
+        self._transitions = Transitions(self, self.gate, self._tasks)
         self._checkpoint_seconds = storage.high_watermark_checkpoint_interval_ms / 1000
         self._fence_on_loss = replication.fence_on_zookeeper_loss
         self._full_pass_seconds = max(replication.lag_time_max_ms / 2000, FULL_PASS_SECONDS_MIN)
@@ -126,7 +127,8 @@ class Replicas:
     def start(self) -> None:
         """Begin to look after ISRs and to write down watermarks."""
         self._tasks.spawn(self._run_ticks(), "ticks")
-        self._tasks.spawn(self._run_checkpoints(), "watermarks")
+        for directory in self.logs.places.configured:  # each by itself: one may hang
+            self._tasks.spawn(self._run_checkpoints(directory), "watermarks")
         self.flushing.begin_passes()
 
     async def stop(self) -> None:
@@ -138,8 +140,8 @@ class Replicas:
         self.sweep()
         self.host.deadlines.stop()
         await self._tasks.stop()
-        await self.flushing.stop()
-        await self.host.cold_reads.stop()
+        for threads in (self.flushing, self.host.cold_reads, self.host.recoding):
+            await threads.stop()
         await self.checkpoint_watermarks()
 
     # Finding.
@@ -196,14 +198,14 @@ class Replicas:
         return await self._transitions.stop_replicas(request)
 
     def brokers_are(
-        self, live: Iterable[tuple[int, tuple[str, int] | None]], leaving: frozenset[int] = frozenset()
+        self, live: Iterable[tuple[int, tuple[str, int] | None]], away: frozenset[int] = frozenset()
     ) -> None:
         """Who is registered, and where each is reached by other brokers.
 
-        Whoever is shutting down joins no ISR any more, so no watermark waits for it (KAFKA-15021).
+        Whoever is shutting down, or may be dead, joins no ISR, so no watermark waits for it (KAFKA-15021).
         """
         brokers = list(live)
-        staying = (broker for broker, _ in brokers if broker not in leaving)
+        staying = (broker for broker, _ in brokers if broker not in away)
         self.host.membership.live = frozenset(map(BrokerId, staying))
         self.sessions.keep_only(frozenset(BrokerId(broker) for broker, _ in brokers))
         self.deletions.look_at_all()
@@ -220,11 +222,11 @@ class Replicas:
 
     # Used by transitions.
 
-    def host_partition(
-        self, tp: TopicPartition, topic_id: UUID, config: TopicConfig, is_new: bool
-    ) -> Partition:
-        """Take `tp` in, with the log that is here or with a new one. Raises DiskError."""
-        held = self.logs.get(tp) or self.logs.create(tp, topic_id if topic_id.int else None, config, is_new)
+    def host_partition(self, tp: TopicPartition, topic_id: UUID) -> Partition:
+        """Take `tp` in, with the log that is here. Raises DiskError if it has failed since it was made."""
+        held = self.logs.get(tp)
+        if held is None:
+            raise DiskFailed(str(tp), OSError("its directory has failed"))
         if held.topic_id is None and topic_id.int:
             held.topic_id = topic_id
         partition = Partition(tp, held, self.logs.high_watermarks.get(tp, 0), self.host)
@@ -237,7 +239,7 @@ class Replicas:
     def unhost(self, tp: TopicPartition) -> None:
         """Let go of `tp`, have its log deleted; `logs.settle_removals` makes that last. Raises DiskError."""
         self._let_go(tp, "deleted")
-        if self.logs.get(tp) is not None:
+        if self.logs.holds(tp):
             self.logs.remove(tp, self._removal_name(), sync=False)
 
     def in_directory(self, directory: str) -> list[Partition]:
@@ -362,25 +364,25 @@ class Replicas:
         """After an interruption every leader reads its state again: what it believes may be old."""
         gone = event.state in (SessionState.ASSUME_EXPIRED, SessionState.EXPIRED)
         self.host.recorder.note(BROKER, "session", state=event.state.name.lower())
-        self.host.fenced = self._fence_on_loss and (gone or self.host.fenced)
-        if event.state is SessionState.CONNECTED:
-            self.host.fenced = False
-        if event.state is SessionState.CONNECTED:
+        connected = event.state is SessionState.CONNECTED
+        self.host.sessionless = not connected and (gone or self.host.sessionless)
+        self.host.fenced = self._fence_on_loss and self.host.sessionless
+        if connected:
             for partition in self.partitions.values():
                 if partition.leading is not None:
                     partition.leading.revalidate()
                     self._restless[partition] = None
 
-    async def _run_checkpoints(self) -> None:
-        while True:
+    async def _run_checkpoints(self, directory: str) -> None:
+        while directory not in self.logs.places.offline:
             await asyncio.sleep(self._checkpoint_seconds)
-            await self.checkpoint_watermarks()
+            await self.checkpoint_watermarks(directory)
 
-    async def checkpoint_watermarks(self) -> None:
-        """Write the high watermarks down. Nothing is ever cut to them; they spare a new leader a round."""
-        watermarks = self.high_watermarks()
+    async def checkpoint_watermarks(self, only: str | None = None) -> None:
+        """Write the watermarks down, in all directories or one. Nothing is cut to them: they save a round."""
+        write, watermarks = self.logs.checkpoint_high_watermarks, self.high_watermarks()
         try:
-            await self.host.loop.run_in_executor(None, self.logs.checkpoint_high_watermarks, watermarks)
+            await self.host.loop.run_in_executor(None, write, watermarks, only)
         except DiskError as error:
             self.host.on_disk_failed(None, error)
 
@@ -388,7 +390,8 @@ class Replicas:
 def _leader_options(config: BrokerConfig) -> LeaderOptions:
     given = config.replication
     lag_s = given.lag_time_max_ms / 1000
-    return LeaderOptions(lag_s, given.strict_min_isr, given.lag_messages_max, config.semantics)
+    silent_s = SILENT_FETCHES * given.fetch_wait_max_ms / 1000
+    return LeaderOptions(lag_s, given.strict_min_isr, given.lag_messages_max, config.semantics, silent_s)
 
 
 def _tell(hooks: Sequence[Callable[[T], None]], what: T) -> None:

@@ -26,6 +26,7 @@ def replication_metrics(broker: "Broker") -> dict[str, int]:
         "LeaderElections": chronicle.elections,
         "UncleanLeaderElections": chronicle.unclean_elections,
         "PotentialDataLoss": chronicle.potential_losses,
+        "ControllerChannelFailures": chronicle.channel_failures,
         **({} if view is None else gauges(view)),
     }
 

@@ -4,7 +4,8 @@ An append that found no room was cut back, so nothing is wrong with the log. All
 take no more records; leaders answer 56, and the controller is told, for a member with room should lead. A
 follower that found no room stops asking for more; by time it leaves its ISR. Once a second the directory
 is looked at: it has room again when the reserve is free and a file of some size can be written, for a quota
-or a lack of inodes does not show in the free bytes. The reserve is why it does not flap.
+or a lack of inodes does not show in the free bytes. The reserve is why it does not flap. Logs that could not
+be opened for want of room are tried until they are open, for the reserve may be less than they need.
 Left to others: directories that fail (disk_failures.py), who is elected (controller/).
 """
 
@@ -25,6 +26,7 @@ from .replicas import Replicas
 log = structlog.get_logger(__name__)
 
 LOOK_S = 1.0
+OPEN_AGAIN_S = (1.0, 30.0)  # between two tries to open logs that found too little room, at first and at most
 PROBE = ".strandline-room"
 PROBE_BYTES_MAX = 1 << 20
 
@@ -47,6 +49,7 @@ class Room:
         self._changed = changed
         self._failed = failed
         self._looking = False
+        self._tries: dict[str, tuple[float, float]] = {}  # directory -> when next, and the pause after that
 
     def ran_out(self, directory: str, error: DiskFull) -> None:
         """Something could not be written for lack of room."""
@@ -58,6 +61,9 @@ class Room:
         for partition in self._replicas().in_directory(directory):
             partition.full = str(error)
         self._changed()
+        self._look_after()
+
+    def _look_after(self) -> None:
         if not self._looking:
             self._looking = True
             self._tasks.spawn(self._look(), "room")
@@ -70,37 +76,50 @@ class Room:
     async def _look(self) -> None:
         loop, places = asyncio.get_running_loop(), self._logs.places
         try:
-            while places.full:
+            while self._waiting():
                 await asyncio.sleep(LOOK_S)
-                for directory in sorted(places.full):
+                for directory in self._waiting():
                     trouble = await loop.run_in_executor(None, self._probe, directory)
-                    if trouble is None and directory in places.full:
-                        await self._open_again(directory)
-                        self._room_again(directory)
+                    if trouble is None and directory not in places.offline:
+                        opened = await self._open_again(directory)
+                        self._room_again(directory, opened)
                     elif isinstance(trouble, DiskFailed):
                         self._failed(trouble)
         finally:
             self._looking = False
+
+    def _waiting(self) -> list[str]:
+        """Directories that are full, and those with logs that are not open yet."""
+        places = self._logs.places
+        waiting = {self._logs.directory_of(tp) for tp in self._logs.closed} | set(places.full)
+        return sorted(waiting - set(places.offline))
 
     def begin(self) -> None:
         """Logs that could not be opened for want of room wait for it."""
         for directory in sorted({self._logs.directory_of(tp) for tp in self._logs.closed}):
             self.ran_out(directory, DiskFull(directory, OSError("logs there wait for room to be mended")))
 
-    async def _open_again(self, directory: str) -> None:
-        """Once for each time that there is room again: it may take long, and the room may not be enough."""
-        logs = self._logs
-        if not any(logs.directory_of(tp) == directory for tp in logs.closed):
-            return
-        found = await asyncio.get_running_loop().run_in_executor(None, logs.open_again, directory)
+    async def _open_again(self, directory: str) -> bool:
+        """Whether logs were opened that had waited. It may take long, so the pauses between tries grow."""
+        logs, loop = self._logs, asyncio.get_running_loop()
+        waiting = sum(logs.directory_of(tp) == directory for tp in logs.closed)
+        due, pause = self._tries.get(directory, (0.0, OPEN_AGAIN_S[0]))
+        if not waiting or loop.time() < due:
+            return False
+        found = await loop.run_in_executor(None, logs.open_again, directory)
+        self._tries[directory] = (loop.time() + pause, min(2 * pause, OPEN_AGAIN_S[1]))
         if directory in logs.places.offline:
-            return
+            return False
         try:
             logs.take_again(found)
         except OSError as error:
             self._failed(disk_error(directory, error))
         except DiskError as error:
             self._failed(error)
+        left = sum(logs.directory_of(tp) == directory for tp in logs.closed)
+        if not left:
+            self._tries.pop(directory, None)
+        return left < waiting
 
     def _probe(self, directory: str) -> DiskError | None:
         """Why there is no room, or None; also beside it, while logs wait to be mended. Blocking."""
@@ -124,7 +143,7 @@ class Room:
                 disk.unlink(path)
         return None
 
-    def _room_again(self, directory: str) -> None:
+    def _room_again(self, directory: str, opened: bool) -> None:
         """First what had to wait is written, for appends rest upon it; then they begin again."""
         hosted = self._replicas().in_directory(directory)
         try:
@@ -135,11 +154,12 @@ class Room:
         except DiskError as error:
             self._failed(error)
             return
-        if self._logs.places.full.pop(directory, None) is None:
-            return  # it has failed meanwhile
+        had_none = self._logs.places.full.pop(directory, None) is not None
+        if not had_none and not opened:
+            return  # it has failed meanwhile, or logs wait on
         log.info("log_dir_has_room", directory=directory)
         for partition in hosted:
             partition.full = None
-            if partition.role is Role.FOLLOWING:
+            if had_none and partition.role is Role.FOLLOWING:
                 self._replicas().fetchers.follow(partition)
         self._changed()

@@ -3,13 +3,13 @@
 One turn: every readable connection has its complete frames executed; then, once for all of them,
 `replicas.sweep()`; then each connection's answered head leaves in one `writelines`. One coarse timer keeps
 the deadlines of all connections. What peers may not send is counted, and logged at most once per second.
-Listeners are bound early (their ports are advertised) and are read only after `open()`.
+Listeners are bound early (their ports are advertised; see doors.py) and are read only after `open()`.
 Left to others: one connection (connection.py), what a request does (dispatch.py and handlers/).
 """
 
 import asyncio
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -21,7 +21,9 @@ from ..client.tasks import FailureHook, Tasks
 from ..protocol.apis import Api
 from .config import BrokerConfig, Endpoint
 from .connection import Connection
+from .doors import Doors
 from .exchange import HandlerEntry, Listener
+from .intake import Intake
 from .metrics import Metrics
 from .routes import Route, routes
 from .trouble import StartFailed
@@ -34,6 +36,7 @@ log = structlog.get_logger(__name__)
 TICK_S = 1.0
 CLOSE_GRACE_S = 1.0
 COMPLAINT_INTERVAL_S = 1.0
+NO_DOORS: Doors = {}
 
 
 class _FailStop:
@@ -71,6 +74,7 @@ class Server:
         self.broker: Broker
         self.routes: dict[bool, dict[int, Route]] = {kind: routes(kind, handlers) for kind in (False, True)}
         self.connections: dict[Connection, None] = {}
+        self.intake = Intake(config.queued_max_request_bytes)
         self.dirty: list[Connection] = []
         self.fail_stop = _FailStop(self)
         self.is_open = False
@@ -78,21 +82,29 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._listening: list[asyncio.AbstractServer] = []
         self._one_less = asyncio.Event()
-        self._awake = False
+        self.is_awake = False  # something was executed in this turn, and its end has been asked for
+        self.on_turn: Callable[[], None] = _nothing  # bytes have come, nothing of them has been executed yet
         self._timer: asyncio.TimerHandle | None = None
         self._complained_at = 0.0
         self._complaints = 0
 
-    async def bind(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
-        """Take the ports (0: of the system's choice); the answer says which they are, by listener."""
+    async def bind(self, endpoints: Sequence[Endpoint], doors: Doors = NO_DOORS) -> dict[str, int]:
+        """Take the ports (0: of the system's choice) that are not held as `doors` already.
+
+        The answer says which they are, by listener.
+        """
         self.now = self._loop.time()
-        ports = {}
+        ports: dict[str, int] = {}
         for endpoint in endpoints:
             listener = Listener(endpoint.listener, endpoint.listener == self.config.inter_broker_listener)
+            make = partial(Connection, self, listener)
+            for door in doors.get(endpoint.listener, ()):
+                self._listening.append(await self._loop.create_server(make, sock=door))
+                ports[endpoint.listener] = endpoint.port
+            if endpoint.listener in ports:
+                continue
             try:
-                listening = await self._loop.create_server(
-                    partial(Connection, self, listener), endpoint.host, endpoint.port
-                )
+                listening = await self._loop.create_server(make, endpoint.host, endpoint.port)
             except OSError as error:
                 raise StartFailed(_why_not_bound(endpoint, error)) from error
             self._listening.append(listening)
@@ -127,29 +139,45 @@ class Server:
 
     def wake(self) -> None:
         """Ask for the end of this turn: replicas are swept, then all answered heads leave."""
-        if not self._awake:
-            self._awake = True
+        if not self.is_awake:
+            self.is_awake = True
             self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         with self.fail_stop:
             if self.is_open:
                 self.broker.replicas.sweep()
-            self._awake = False
+            self.is_awake = False
             dirty, self.dirty = self.dirty, []
             for connection in dirty:
                 connection.flush()
 
     def admit(self, connection: Connection) -> bool:
-        """Whether there is a place for one more connection."""
-        if len(self.connections) >= self.config.max_connections:
+        """Whether there is a place for one more connection, or one is made."""
+        is_full = len(self.connections) >= self.config.max_connections
+        if is_full and not self._makes_way(connection):
             return False
         self.connections[connection] = None
         self.metrics.connections_opened += 1
         return True
 
+    def _makes_way(self, newcomer: Connection) -> bool:
+        """For a broker a client goes, the one that has been silent for the longest (KIP-402).
+
+        Where all come in by one listener nobody can tell them apart.
+        """
+        if not newcomer.listener.internal or len(self._listening) == 1:
+            return False
+        clients = [each for each in self.connections if not each.listener.internal and not each.closed]
+        if clients:
+            silent = min(clients, key=lambda each: each.heard_at)
+            log.info("connection_makes_way", peer=silent.peer, listener=silent.listener.name)
+            silent.close()
+        return True
+
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
+        self.intake.release(connection)
         if self.connections.pop(connection, self) is None:
             self.metrics.connections_closed += 1
             self._one_less.set()
@@ -184,6 +212,10 @@ class Server:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         for connection in list(self.connections):
             connection.expire(self.now)
+
+
+def _nothing() -> None:
+    """Nobody must look before something is executed."""
 
 
 def _why_not_bound(endpoint: Endpoint, error: OSError) -> str:

@@ -10,13 +10,13 @@ Left to others: which commands count (control_gate.py), the roles themselves (pa
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
+from ..client.tasks import Tasks
 from ..protocol.errors import ErrorCode
 from ..protocol.kinds import NO_LEADER, BrokerId, Epoch, TopicPartition
 from ..protocol.messages.control import (
@@ -31,13 +31,14 @@ from ..protocol.messages.control import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from ..protocol.primitives import NO_UUID
 from ..replication.leader import Mandate
 from ..storage import together
 from ..storage.disk import Disk, DiskError, ReplicaElsewhere
-from ..storage.fresh import Fresh
 from ..storage.log import Log
 from .control_gate import ControlGate
+from .cutting import Uncut, cut_unasked
+from .holding import Change
+from .new_replicas import NewReplicas, Unmade
 from .partition import Partition
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ log = structlog.get_logger(__name__)
 
 FULL = 2  # a request that names all that this broker hosts
 BREATH = 20  # after so many partitions, others get a turn
-MADE_AT_ONCE = 200  # logs in one hop to a thread: each has open files that nobody bounds yet
 LINES_MAX = 100  # more roles than this at once are told of in one line; `why leader` knows each
 
 
@@ -74,9 +74,11 @@ class Transition:
 class Transitions:
     """Performs the commands of controllers, one after the other."""
 
-    def __init__(self, replicas: "Replicas", gate: ControlGate) -> None:
+    def __init__(self, replicas: "Replicas", gate: ControlGate, tasks: Tasks) -> None:
         self._replicas = replicas
         self._gate = gate
+        self._tasks = tasks
+        self._new = NewReplicas(replicas)
         self._turn = asyncio.Lock()
 
     async def obey_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
@@ -87,36 +89,43 @@ class Transitions:
             )
             if refused:
                 return LeaderAndIsrResponse(error_code=refused)
-            began_s = self._replicas.host.loop.time()
-            self._replicas.fetchers.know(
-                (BrokerId(b.broker_id), b.host_name, b.port) for b in request.live_leaders
-            )
-            if request.type == FULL:
-                self._set_strays_aside(request)
-            for topic in request.topic_states:
-                self._replicas.settings.told(topic)
-            new = await self._make_logs(request)
-            begun: list[Transition] = []
-            codes = [
-                [await self._begin(topic, state, begun) for state in topic.partition_states]
-                for topic in request.topic_states
+            host = self._replicas.host
+            host.change = change = Change(host.loop)
+            try:
+                return await self._obey(request, change)
+            finally:
+                host.change = None
+                change.done.set_result(None)
+
+    async def _obey(self, request: LeaderAndIsrRequest, change: Change) -> LeaderAndIsrResponse:
+        began_s = self._replicas.host.loop.time()
+        self._replicas.fetchers.know(
+            (BrokerId(b.broker_id), b.host_name, b.port) for b in request.live_leaders
+        )
+        if request.type == FULL:
+            self._set_strays_aside(request)
+        for topic in request.topic_states:
+            self._replicas.settings.told(topic)
+        new, unmade = await self._new.make(request, change.making)
+        begun: list[Transition] = []
+        codes = [
+            [await self._begin(topic, state, begun, unmade) for state in topic.partition_states]
+            for topic in request.topic_states
+        ]
+        await self._settle_removals()
+        await self._save(new, [one for one in begun if self._leads(one.state)])
+        await self._finish_all(begun)
+        took_ms = round((self._replicas.host.loop.time() - began_s) * 1000, 1)
+        log.info("roles_told", partitions=len(begun), full=request.type == FULL, took_ms=took_ms)
+        return LeaderAndIsrResponse(
+            topics=[
+                LeaderAndIsrTopicError(
+                    topic_id=topic.topic_id,
+                    partition_errors=list(map(partial(self._result, topic), topic.partition_states, each)),
+                )
+                for topic, each in zip(request.topic_states, codes, strict=True)
             ]
-            await self._settle_removals()
-            await self._save(new, [change for change in begun if self._leads(change.state)])
-            await self._finish_all(begun)
-            took_ms = round((self._replicas.host.loop.time() - began_s) * 1000, 1)
-            log.info("roles_told", partitions=len(begun), full=request.type == FULL, took_ms=took_ms)
-            return LeaderAndIsrResponse(
-                topics=[
-                    LeaderAndIsrTopicError(
-                        topic_id=topic.topic_id,
-                        partition_errors=list(
-                            map(partial(self._result, topic), topic.partition_states, each)
-                        ),
-                    )
-                    for topic, each in zip(request.topic_states, codes, strict=True)
-                ]
-            )
+        )
 
     def _result(
         self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, code: ErrorCode
@@ -162,14 +171,19 @@ class Transitions:
     async def _settle_removals(self) -> bool:
         """Bring to the medium that logs were removed, all at once. Whether it went well."""
         host, logs = self._replicas.host, self._replicas.logs
-        if not logs.removed_from:
+        if not logs.removed:
             return True
         try:
             await host.loop.run_in_executor(None, logs.settle_removals)
         except DiskError as error:
-            host.on_disk_failed(None, error)
+            self._failed(error)
             return False
         return True
+
+    def _failed(self, error: DiskError) -> None:
+        """A replica could not be made or deleted."""
+        self._replicas.host.on_disk_failed(None, error)
+        self._replicas.host.on_order_failed(error)
 
     @property
     def _incarnation(self) -> int:
@@ -191,19 +205,19 @@ class Transitions:
             if partition is not None:
                 self._replicas.fetchers.drop(partition)
                 partition.stop(partition.leader_epoch)
-            try:
-                self._replicas.set_aside(tp)
-            except DiskError as error:
-                log.error("stray_not_set_aside", partition=str(tp), reason=str(error))
-                self._replicas.host.on_disk_failed(None, error)
+            self._new.set_aside(tp)
 
     async def _begin(
-        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: list[Transition]
+        self,
+        topic: LeaderAndIsrTopicState,
+        state: LeaderAndIsrPartitionState,
+        begun: list[Transition],
+        unmade: Unmade,
     ) -> ErrorCode:
         if len(begun) % BREATH == BREATH - 1:
             await asyncio.sleep(0)
         try:
-            return self._begin_one(topic, state, begun)
+            return self._begin_one(topic, state, begun, unmade)
         except ReplicaElsewhere as error:
             log.warning(
                 "replica_elsewhere", topic=topic.topic_name, partition=state.partition_index,
@@ -214,27 +228,29 @@ class Transitions:
                 "replica_not_created", topic=topic.topic_name, partition=state.partition_index,
                 reason=str(error),
             )  # fmt: skip
-            self._replicas.host.on_disk_failed(None, error)
+            self._failed(error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _begin_one(
-        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, begun: list[Transition]
+        self,
+        topic: LeaderAndIsrTopicState,
+        state: LeaderAndIsrPartitionState,
+        begun: list[Transition],
+        unmade: Unmade,
     ) -> ErrorCode:
         replicas = self._replicas
         tp = TopicPartition(topic.topic_name, state.partition_index)
         if replicas.host.me not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if self._leads(state) and state.leader not in state.isr:
+        if not self._new.can_be(state):
             return ErrorCode.INVALID_REQUEST
-        held = replicas.topic_id_of(tp)
-        if held is not None and NO_UUID not in (held, topic.topic_id) and held != topic.topic_id:
-            if replicas.find(tp) is not None:
-                return ErrorCode.INCONSISTENT_TOPIC_ID
-            replicas.set_aside(tp)
-        if replicas.logs.get(tp) is None:
-            replicas.estranged.check(tp, state)
+        if self._new.is_of_another_topic(tp, topic):
+            hosted = replicas.find(tp) is not None
+            return ErrorCode.INCONSISTENT_TOPIC_ID if hosted else ErrorCode.KAFKA_STORAGE_ERROR
+        if tp in unmade:
+            raise unmade[tp]
         config = replicas.settings.config_of(topic.topic_name)
-        partition = replicas.find(tp) or replicas.host_partition(tp, topic.topic_id, config, state.is_new)
+        partition = replicas.find(tp) or replicas.host_partition(tp, topic.topic_id)
         if partition.offline is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if state.leader_epoch < partition.leader_epoch:
@@ -244,6 +260,7 @@ class Transitions:
         if self._leads(state) and partition.log.epochs.latest > state.leader_epoch:
             partition.fail(f"its log knows epoch {partition.log.epochs.latest}, later than its leadership")
             return ErrorCode.KAFKA_STORAGE_ERROR
+        replicas.host.told(tp, state.leader_epoch)
         partition.configure(config)
         partition.pause()
         replicas.fetchers.drop(partition)
@@ -251,29 +268,6 @@ class Transitions:
             partition.log.assign_epoch(state.leader_epoch)
         begun.append(Transition(partition, state, partition.log.generation, partition.log.end_offset))
         return ErrorCode.NONE
-
-    async def _make_logs(self, request: LeaderAndIsrRequest) -> list[Log]:
-        """The files of new replicas, made in a thread. What fails is tried again, and told, one by one."""
-        logs, host = self._replicas.logs, self._replicas.host
-        wanted: list[Fresh] = []
-        for topic in request.topic_states:
-            config = self._replicas.settings.config_of(topic.topic_name)
-            topic_id = topic.topic_id if topic.topic_id.int else None
-            for state in topic.partition_states:
-                tp = TopicPartition(topic.topic_name, state.partition_index)
-                may = host.me in state.replicas and (not self._leads(state) or state.leader in state.isr)
-                if may and logs.get(tp) is None and self._replicas.find(tp) is None:
-                    with suppress(DiskError):
-                        self._replicas.estranged.check(tp, state)
-                        wanted.append(logs.fresh(tp, topic_id, config, state.is_new))
-        made: list[Log] = []
-        for first in range(0, len(wanted), MADE_AT_ONCE):
-            some = wanted[first : first + MADE_AT_ONCE]
-            await host.loop.run_in_executor(None, _make_all, logs.disk, some, host.clock.wall_ms())
-            for fresh in some:
-                with suppress(DiskError):
-                    made.append(logs.begin(fresh))
-        return made
 
     async def _save(self, new: Sequence[Log], leading: Sequence[Transition]) -> None:
         """New logs, and the epochs of all new leaders (KAFKA-7415: before their first append), in one hop."""
@@ -294,10 +288,18 @@ class Transitions:
             if place % BREATH == BREATH - 1:
                 await asyncio.sleep(0)  # `holds` is asked of each when its turn comes
             self._finish(change, quiet=len(begun) > LINES_MAX)
+        uncut: list[Uncut] = []
         for change in begun:
             follower = change.partition.following
-            if follower is not None and follower.leader != NO_LEADER:
+            if follower is None or follower.leader == NO_LEADER:
+                continue
+            if effects := follower.opened():
+                uncut.append((change.partition, follower, effects))
+            else:
                 self._replicas.fetchers.follow(change.partition)
+        if uncut:
+            fetchers, host = self._replicas.fetchers, self._replicas.host
+            self._tasks.spawn(cut_unasked(host, uncut, fetchers.follow), "cuts")
 
     def _finish(self, change: Transition, quiet: bool) -> None:
         partition, state = change.partition, change.state
@@ -321,7 +323,6 @@ class Transitions:
         else:
             leader = NO_LEADER if state.leader < 0 else BrokerId(state.leader)
             partition.follow(leader, epoch)
-            _cut_unasked(partition)
         self._replicas.role_changed(partition)
         self._note(partition, state)
         if quiet:
@@ -359,23 +360,9 @@ class Transitions:
                 self._replicas.unhost(tp)
         except DiskError as error:
             log.error("replica_not_deleted", partition=str(tp), reason=str(error))
-            self._replicas.host.on_disk_failed(None, error)
+            self._failed(error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
-
-
-def _cut_unasked(partition: Partition) -> None:
-    """What an old profile cuts before its leader has said a word."""
-    assert partition.following is not None, "it has just begun to follow"
-    try:
-        partition.obey(partition.following.opened())
-    except DiskError as error:
-        partition.disk_failed(error)
-
-
-def _make_all(disk: Disk, wanted: Sequence[Fresh], now_ms: int) -> None:
-    for fresh in wanted:
-        fresh.make(disk, now_ms, sync=False)
 
 
 def _save_all(disk: Disk, new: Sequence[Log], led: Sequence[Log]) -> together.Failures:

@@ -9,6 +9,7 @@ disk means (disk_failures.py).
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
@@ -18,7 +19,8 @@ from ..storage.aside import tidy
 from ..storage.condemned import Deletion
 from ..storage.disk import DiskError, disk_error
 from ..storage.log import Log
-from ..storage.logs import Logs
+from ..storage.logs import Logs, parse_directory
+from .metadata import Picture
 from .replicas import Replicas
 
 log = structlog.get_logger(__name__)
@@ -36,7 +38,16 @@ Work = Callable[[], Awaitable[None]]
 class Upkeep:
     """Periodic work on all logs of a broker."""
 
-    def __init__(self, logs: Logs, replicas: Replicas, clock: Clock, on_failure: FailureHook) -> None:
+    def __init__(
+        self,
+        logs: Logs,
+        replicas: Replicas,
+        clock: Clock,
+        on_failure: FailureHook,
+        picture: Callable[[], Picture],
+    ) -> None:
+        """`picture`: what the controller has told of who is in sync."""
+        self._picture = picture
         self._logs = logs
         self._replicas = replicas
         self._clock = clock
@@ -47,10 +58,10 @@ class Upkeep:
     def start(self) -> None:
         """Begin."""
         config = self._logs.config
-        self._tasks.spawn(
-            self._every(config.flush_checkpoint_interval_ms, self.checkpoint), "recovery-points"
-        )
-        self._tasks.spawn(self._every(START_OFFSETS_INTERVAL_MS, self.checkpoint_starts), "log-starts")
+        for directory in self._logs.places.configured:  # each by itself: one may hang
+            points, starts = partial(self.checkpoint, directory), partial(self.checkpoint_starts, directory)
+            self._tasks.spawn(self._every(config.flush_checkpoint_interval_ms, points), "recovery-points")
+            self._tasks.spawn(self._every(START_OFFSETS_INTERVAL_MS, starts), "log-starts")
         self._tasks.spawn(self._every(config.retention_check_interval_ms, self.retain), "retention")
         self._tasks.spawn(self._purge(), "purge")
 
@@ -68,15 +79,18 @@ class Upkeep:
             except OSError as error:
                 log.error("upkeep_failed", reason=str(error))
 
-    async def checkpoint(self) -> None:
-        """Bring all logs to the medium and write down up to where they are there."""
-        await self._replicas.flushing.flush_all()
-        await self._loop.run_in_executor(None, self._logs.checkpoint_recovery_points)
+    async def checkpoint(self, directory: str) -> None:
+        """Bring all logs of a directory to the medium and write down up to where they are there."""
+        logs = self._logs
+        held = [each for partition, each in logs.logs.items() if logs.directory_of(partition) == directory]
+        await self._replicas.flushing.until_flushed(held)
+        if directory not in logs.places.offline:
+            await self._loop.run_in_executor(None, logs.checkpoint_recovery_points, directory)
 
-    async def checkpoint_starts(self) -> None:
+    async def checkpoint_starts(self, directory: str) -> None:
         """Write down where logs begin, soon after one has moved: what a client had deleted stays deleted."""
-        if self._logs.starts_moved:
-            await self._loop.run_in_executor(None, self._logs.checkpoint_start_offsets)
+        if directory in self._logs.starts_moved and directory not in self._logs.places.offline:
+            await self._loop.run_in_executor(None, self._logs.checkpoint_start_offsets, directory)
 
     async def retain(self) -> None:
         """Take old segments out of their logs, and forget producers that are gone."""
@@ -94,7 +108,13 @@ class Upkeep:
         """Keep what had to leave the logs within its own bounds."""
         config, logs = self._logs.config, self._logs
         bounds = (self._clock.wall_ms(), config.aside_retention_ms, config.aside_bytes_max)
-        await self._loop.run_in_executor(None, tidy, logs.disk, list(logs.places.usable), *bounds)
+        dirs = list(logs.places.usable)
+        await self._loop.run_in_executor(None, tidy, logs.disk, dirs, *bounds, self._is_named_elsewhere)
+
+    def _is_named_elsewhere(self, name: str) -> bool:
+        partition = parse_directory(name)
+        me = self._replicas.host.me
+        return partition is not None and self._picture().is_in_sync_elsewhere(me, partition)
 
     async def _retire(self, each: Log) -> None:
         """Take a log's old segments out, a few at a time; in between, all may change."""

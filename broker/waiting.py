@@ -87,15 +87,20 @@ class Deadlines:
     def _turn(self) -> None:
         self._timer = None
         now = self._loop.time() + SLOT_SECONDS / 2
-        while self._order and self._order[0] * SLOT_SECONDS <= now:
-            members = self._slots.pop(heappop(self._order))
-            self._count -= len(members)
-            for waiting in members:
-                waiting.slot = None
-            for waiting in members:
-                waiting.expire()
-        if self._order and self._timer is None and not self._stopped:
-            self._arm()
+        try:
+            while self._order and self._order[0] * SLOT_SECONDS <= now:
+                self._expire_all(self._slots[self._order[0]])
+                del self._slots[heappop(self._order)]
+        finally:  # whatever one of them fails of, the others have their time
+            if self._order and self._timer is None and not self._stopped:
+                self._arm()
+
+    def _expire_all(self, members: dict[Waiting, None]) -> None:
+        while members:  # who wants more time may come back into the same slot
+            for waiting in tuple(members):
+                if waiting in members:
+                    self.remove(waiting)
+                    waiting.expire()
 
 
 class AckQueue:

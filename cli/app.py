@@ -8,7 +8,7 @@ import typer
 
 from .. import __version__
 from .console import warnings_only
-from .kafka_spelling import translate
+from .kafka_spelling import of_a_class, translate
 
 COMMANDS = {
     # name: (module, function)
@@ -90,6 +90,7 @@ def _passing(module: str) -> Any:
 
 def run() -> int:
     """Run the command that was typed; its exit status."""
+    sys.argv[1:] = of_a_class(sys.argv[1:])
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
     if asked == "topics":
         sys.argv[2:] = translate(sys.argv[2:])

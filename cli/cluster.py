@@ -19,6 +19,7 @@ from .processes import BrokerProcess, runs, wait_gone
 from .zookeeper import EnvironmentProblem, Zookeeper
 
 READY_S = 60.0
+OFFSETS_REPLICAS = 3  # of __consumer_offsets, as brokers have it by default
 
 
 class LocalCluster:
@@ -38,6 +39,7 @@ class LocalCluster:
         ports = free_ports(2 * brokers) if first_port is None else _ports_from(first_port, brokers)
         self.own_zookeeper = None if zookeeper else Zookeeper(self.directory / "zookeeper", free_ports(1)[0])
         address = zookeeper or (self.own_zookeeper.address if self.own_zookeeper else "")
+        few = {"offsets.topic.replication.factor": str(brokers)} if brokers < OFFSETS_REPLICAS else {}
         self.brokers = {
             id: BrokerProcess(
                 id,
@@ -45,7 +47,7 @@ class LocalCluster:
                 ports[id - 1],
                 ports[brokers + id - 1],
                 address,
-                dict(settings or {}),
+                {**few, **(settings or {})},
             )
             for id in range(1, brokers + 1)
         }

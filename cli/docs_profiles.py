@@ -30,7 +30,7 @@ strandline.semantics.profile=0.10
 strandline.semantics.accept.loss=true
 ```
 
-A profile also sets the defaults of its time for three options; what is given stands. It changes no file
+A profile also sets the defaults of its time for four options; what is given stands. It changes no file
 format, so a cluster may be started again under another profile; what was lost stays lost.
 
 ## One profile for all

@@ -1,4 +1,5 @@
-"""Kafka's own way of saying `topics`: `--create --zookeeper h:2181 --topic t …` becomes `create t …`.
+"""Kafka's own way of saying things: `--create --zookeeper h:2181 --topic t …` becomes `create t …`, and the
+name of a class, with or without `kafka-run-class` before it, becomes our command.
 
 Pure. `--zookeeper` of old commands is turned into the brokers that are registered there
 (`topics.py` looks them up).
@@ -25,3 +26,22 @@ def translate(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return [verbs[0].removeprefix("--"), *topic, *rest]
+
+
+CLASSES = {
+    "kafka.tools.DumpLogSegments": "dump",
+    "org.apache.kafka.tools.DumpLogSegments": "dump",
+    "kafka.admin.TopicCommand": "topics",
+    "org.apache.kafka.tools.TopicCommand": "topics",
+}
+RUN_CLASS = ("kafka-run-class", "kafka-run-class.sh")
+
+
+def of_a_class(arguments: Sequence[str]) -> list[str]:
+    """All arguments of `strandline`, with the class of Kafka's tool put into our command."""
+    words = list(arguments)
+    if words[:1] and words[0] in RUN_CLASS and words[1:2] and words[1] in CLASSES:
+        words = words[1:]
+    if words[:1] and words[0] in CLASSES:
+        return [CLASSES[words[0]], *words[1:]]
+    return words

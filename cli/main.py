@@ -5,6 +5,7 @@ at a terminal need. Exit status: 0; 1 the environment (port, lock, ZooKeeper, Ja
 2 wrong usage or configuration.
 """
 
+import gc
 import os
 import sys
 
@@ -13,6 +14,7 @@ def main() -> None:
     """Run the command line and exit with its status."""
     if sys.argv[1:2] == ["broker"]:
         spare_imports()
+        gc.disable()  # until all is loaded: hardly anything of it is ever garbage
         from .serve import main as serve
 
         sys.exit(serve(sys.argv[2:]))

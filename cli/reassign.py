@@ -91,8 +91,8 @@ def _generate(admin: Admin, topics: str | None, brokers: str | None, as_json: bo
         chosen = [int(word) for word in brokers.split(",")]
     except ValueError:
         raise WrongUsage(f"--brokers {brokers}: expected ids, as in 1,2,3") from None
-    alive = {broker.node_id for broker in admin.describe_cluster().brokers}
-    if away := sorted(set(chosen) - alive):
+    racks = {broker.node_id: broker.rack for broker in admin.describe_cluster().brokers}
+    if away := sorted(set(chosen) - racks.keys()):
         raise Failure(f"brokers {', '.join(map(str, away))} are not alive")
     described = admin.describe_topics([name.strip() for name in topics.split(",")])
     current = {
@@ -100,7 +100,7 @@ def _generate(admin: Admin, topics: str | None, brokers: str | None, as_json: bo
         for topic in described
         for one in topic.partitions
     }
-    plan = proposed(current, chosen)
+    plan = proposed(current, chosen, racks)
     moves = sum(len(set(plan[q]) - set(current[q])) for q in plan)
     if not as_json:
         err.print(

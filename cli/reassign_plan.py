@@ -1,7 +1,9 @@
 """Where partitions shall live on other brokers: a plan with few moves, and the JSON file that holds it. Pure.
 
 Whoever holds a replica already and is among the brokers keeps it, up to its share; the rest goes to whoever
-has fewest. Then the preferred leaders are spread alike.
+has fewest. Then the preferred leaders are spread alike. If all these brokers say their racks, what Kafka's
+algorithm for new topics achieves (controller/placement.py) holds for the plan, too: a partition is on as many
+racks as there are, or has a rack for each replica; Kafka's own tool would move everything for that.
 """
 
 import json
@@ -9,15 +11,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..controller.placement import Racks, told_racks
 from ..protocol.kinds import TopicPartition
 from .console import WrongUsage
 
 Targets = dict[TopicPartition, tuple[int, ...]]
 
 
-def proposed(current: Mapping[TopicPartition, Sequence[int]], brokers: Iterable[int]) -> Targets:
-    """For each partition as many replicas as it has, all on these brokers."""
+def proposed(
+    current: Mapping[TopicPartition, Sequence[int]], brokers: Iterable[int], racks: Racks | None = None
+) -> Targets:
+    """For each partition as many replicas as it has, all on these brokers; `racks` are those of brokers."""
     chosen = sorted(set(brokers))
+    known = told_racks({broker: (racks or {}).get(broker) for broker in chosen})
+    of = {broker: known.get(broker, "") for broker in chosen}
+    there = len(set(of.values()))
     most = max((len(replicas) for replicas in current.values()), default=0)
     if most > len(chosen):
         raise WrongUsage(
@@ -27,11 +35,19 @@ def proposed(current: Mapping[TopicPartition, Sequence[int]], brokers: Iterable[
     held: Counter[int] = Counter()
     kept: dict[TopicPartition, list[int]] = {}
     for partition, replicas in sorted(current.items()):
-        kept[partition] = [r for r in replicas if r in chosen and held[r] < share]
-        held.update(kept[partition])
+        may_share = len(replicas) - min(len(replicas), there)  # a rack with another replica
+        used: set[str] = set()
+        stays = kept[partition] = []
+        for r in replicas:
+            if r in of and held[r] < share and (of[r] not in used or len(stays) - len(used) < may_share):
+                stays.append(r)
+                used.add(of[r])
+        held.update(stays)
     for partition, replicas in kept.items():
         while len(replicas) < len(current[partition]):
-            fewest = min((b for b in chosen if b not in replicas), key=lambda b: (held[b], b))
+            used = {of[r] for r in replicas}
+            free = (b for b in chosen if b not in replicas and (of[b] not in used or len(used) == there))
+            fewest = min(free, key=lambda b: (held[b], b))
             replicas.append(fewest)
             held[fewest] += 1
     led: Counter[int] = Counter()

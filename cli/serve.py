@@ -1,11 +1,13 @@
 """`strandline broker`: one broker in the foreground. SIGTERM and SIGINT are a controlled shutdown.
 
-It reads its own arguments, so that a broker starts without what only people at a terminal need.
+It reads its own arguments, so that a broker starts without what only people at a terminal need. Ports for
+clients are taken before the rest of the broker is loaded, which takes longer than all else of a start.
 Exit status: 0 stopped; 1 environment (port, lock, ZooKeeper, disk) or broken invariant; 2 configuration.
 """
 
 import argparse
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -15,8 +17,8 @@ from pathlib import Path
 import uvloop
 
 from ..broker.config_file import Loaded, load
-from ..broker.node import StartFailed, serve
-from ..broker.trouble import ConfigError, StorageLost
+from ..broker.doors import Doors, open_doors
+from ..broker.trouble import ConfigError, StartFailed, StorageLost
 from .logs import to_stderr
 from .watchdog import Watchdog
 
@@ -41,8 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     to_stderr(options.log_level)
     for warning in loaded.warnings:
         _say(f"warning: {warning}")
+    doors = open_doors(loaded.config)
     try:
-        uvloop.run(_run(loaded))
+        uvloop.run(_run(loaded, doors))
     except (StartFailed, StorageLost) as error:
         _say(str(error))
         return 1
@@ -62,13 +65,17 @@ def _load(path: Path | None, overrides: list[str]) -> Loaded:
     return load(text, os.environ, overrides, path=str(path))
 
 
-async def _run(loaded: Loaded) -> None:
+async def _run(loaded: Loaded, doors: Doors) -> None:
+    from ..broker.node import serve
+
+    gc.freeze()  # modules and their classes stay: they are never looked through again
+    gc.enable()
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, stop.set)
     session_s = loaded.config.zookeeper.session_timeout_ms / 1000
     with Watchdog(loop, limit_s=2 * session_s):
-        await serve(loaded.config, stop)
+        await serve(loaded.config, stop, doors)
 
 
 def _say(sentence: str) -> None:

@@ -87,6 +87,7 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
                     "leader_epoch": one.leader_epoch,
                     "replicas": list(one.replicas),
                     "isr": list(one.isr),
+                    "osr": list(one.osr),
                     "high_watermark": mark.offset if mark else None,
                     "under_replicated": len(one.isr) < len(one.replicas) - len(adding),
                     "under_min_isr": len(one.isr) < min(minimum[topic.name], len(one.replicas)),

@@ -99,7 +99,7 @@ def describe(
     zookeeper: Zookeeper = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show leaders, replicas and in-sync replicas of each partition."""
+    """Show leaders, all replicas of each partition, those in sync (isr) and those that are not (osr)."""
     with clear_errors(), _admin(bootstrap, zookeeper) as admin:
         found = admin.describe_topics([topic] if topic else None)
         moves = moving(admin)
@@ -216,6 +216,7 @@ def _rows(topic: TopicDescription, moves: Moves) -> list[dict[str, object]]:
             "leader_epoch": one.leader_epoch,
             "replicas": list(one.replicas),
             "isr": list(one.isr),
+            "osr": list(one.osr),
             "offline": list(one.offline),
             **(_gains(moves.get(TopicPartition(topic.name, one.partition))) if is_moving else {}),
         }

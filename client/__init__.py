@@ -15,6 +15,7 @@ from ..protocol.errors import ErrorCode as ErrorCode
 
 if TYPE_CHECKING:
     from .admin import Admin
+    from .commits import CommitFailed
     from .config import ConfigError
     from .configs import AlterConfigOp, ConfigChange, ConfigEntry, ConfigSource
     from .connection import ConnectionLost
@@ -33,6 +34,7 @@ __all__ = [
     "ApiError",
     "Batch",
     "BufferExhausted",
+    "CommitFailed",
     "CommittedOffset",
     "ConfigChange",
     "ConfigEntry",
@@ -56,6 +58,7 @@ __all__ = [
 _HOMES = {
     "Admin": "admin",
     "ConfigError": "config",
+    "CommitFailed": "commits",
     "AlterConfigOp": "configs",
     "ConfigChange": "configs",
     "ConfigEntry": "configs",

@@ -147,11 +147,10 @@ class Accumulator(Generic[T]):
             lane.not_before = 0.0
 
     def abandon(self) -> list[Batch[T]]:
-        """Everything held, forgotten here: the producer closes without waiting."""
+        """Everything whose callers still wait, to be told: the producer closes, or can send nothing more."""
         held = [batch for lane in self.busy for batch in lane.abandon()]
         for batch in held:
             self.release(batch)
-        self._busy.clear()
         return held
 
     def _wake(self, partition: TopicPartition) -> Lane[T]:

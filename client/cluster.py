@@ -63,6 +63,7 @@ class Cluster:
         self._everything = False
         self._doubts: dict[TopicPartition, tuple[int, int]] = {}  # leader and epoch that did not work
         self._fruitless = 0
+        self._stale: Address | None = None  # the last to answer, if that settled no doubt
         self._wake = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
         self._coordinators: dict[str, int] = {}
@@ -304,6 +305,7 @@ class Cluster:
             if not answer.brokers:
                 continue
             self._absorb(answer)
+            self._stale = address if self._doubts else None
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -320,13 +322,18 @@ class Cluster:
             return answer
 
     def _candidates(self) -> list[Address]:
-        """Whom to ask, the best first: open and quiet connections, then brokers not known to be down."""
+        """Whom to ask, the best first: open and quiet connections, then brokers not known to be down.
+
+        Whoever could not settle a doubt comes behind: it may hear nothing any more, and would say it again.
+        """
         now = self.now()
         known = [broker.address for broker in self.view.brokers.values()]
         known += [address for address in self.config.addresses if address not in known]
 
         def order(address: Address) -> tuple[float, float]:
             connection = self.links.ready(address, MAIN)
+            if address == self._stale:
+                return 5.0, 0.0
             if connection is None:
                 return 1.0 + self.links.failures(address), self.random.random()
             silent = connection.silent_for(now) > METADATA_PATIENCE_SECONDS / 2

@@ -4,9 +4,9 @@ Left to others: membership (group.py), when to commit (consumer.py).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from ..protocol.errors import ApiError, ErrorCode, error_for
+from ..protocol.errors import ApiError, ErrorCode, IllegalGeneration, error_for
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -23,12 +23,26 @@ from .shapes import CommittedOffset
 COORDINATOR_ERRORS = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
+class CommitFailed(IllegalGeneration):
+    """The consumer has subscribed and is no member of its group now: others may have its partitions, and a
+    commit could take the group back behind theirs. It is a member again after it has polled and joined."""
+
+
 class Seat(NamedTuple):
     """A member's place in a generation of its group; the default is no membership at all."""
 
     generation: int = -1
     member_id: str = ""
     instance_id: str | None = None
+
+    def may_commit(self, group: str) -> Self:
+        """Itself, if it is a seat in a generation; raises CommitFailed."""
+        if self.generation < 0:
+            raise CommitFailed(
+                f"this consumer is no member of {group} now, so its offsets are not committed; "
+                "poll() lets it join again (were the pauses between polls over max_poll_interval_ms?)"
+            )
+        return self
 
 
 async def commit_offsets(

@@ -78,6 +78,7 @@ class ProducerConfig(ClientConfig):
     @classmethod
     def _settle_idempotence(cls, values: Any) -> Any:
         """As in Kafka: idempotence is given up silently unless it was asked for by name."""
+        values = _acks_by_todays_name(values)
         if not isinstance(values, dict) or "enable_idempotence" in values:
             return values
         weak = values.get("acks", "all") not in ("all", -1, "-1")
@@ -96,6 +97,22 @@ class ProducerConfig(ClientConfig):
     def required_acks(self) -> int:
         """The number on the wire: -1 means all in-sync replicas."""
         return -1 if self.acks == "all" else int(self.acks)
+
+
+OLD_NAMES_OF_ACKS = ("request.required.acks", "request_required_acks", "required.acks", "required_acks")
+
+
+def _acks_by_todays_name(values: Any) -> Any:
+    """Kafka's Scala producer and librdkafka say request.required.acks, old documents required.acks."""
+    if not isinstance(values, dict):
+        return values
+    given = [name for name in OLD_NAMES_OF_ACKS if name in values]
+    if not given:
+        return values
+    if len(given) + ("acks" in values) > 1:
+        raise ValueError(f"{', '.join(given)} is an old name of acks: give one of them")
+    rest = {name: value for name, value in values.items() if name != given[0]}
+    return {**rest, "acks": values[given[0]]}
 
 
 class ConsumerConfig(ClientConfig):

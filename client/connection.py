@@ -26,7 +26,9 @@ log = get_logger(__name__)
 
 FRAME_BYTES_MAX = 256 << 20
 REQUESTS_WAITING_MAX = 4096
+KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # s, s, probes without an answer
 CLOSE_SECONDS_MAX = 0.5
+PORT_MAX = 65_535
 API_VERSIONS_FIRST = 0  # the one version that every broker answers in a shape known beforehand
 
 Versions = Mapping[int, int]
@@ -74,16 +76,22 @@ class Connection(asyncio.BufferedProtocol):
         frame_bytes_max: int = FRAME_BYTES_MAX,
         on_lost: LostHook | None = None,
     ) -> "Connection":
-        """Connect before `deadline` (loop time); raises OSError (TimeoutError is one).
+        """Connect before `deadline` (loop time); raises OSError (TimeoutError is one), also where `host` or
+        `port` can be none.
 
         `versions` (api key -> version) skips the negotiation: for brokers, which know each other. `highest`
         holds the negotiation below versions that the caller does not speak.
         """
         loop = asyncio.get_running_loop()
+        if not 0 <= port <= PORT_MAX:
+            raise OSError(f"{host}:{port} is no address: a port is from 0 to {PORT_MAX}")
         async with asyncio.timeout_at(deadline):
-            _, connection = await loop.create_connection(
-                lambda: cls(f"{host}:{port}", client_id, frame_bytes_max), host, port, ssl=ssl
-            )
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: cls(f"{host}:{port}", client_id, frame_bytes_max), host, port, ssl=ssl
+                )
+            except ValueError as error:  # a name that cannot be encoded
+                raise OSError(f"{host}:{port} is no address: {error}") from error
             try:
                 if versions is None:
                     versions = await connection._negotiate(deadline, highest or {})
@@ -168,6 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and getattr(sock, "family", None) in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _probe_when_idle(sock)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._splitter.room()
@@ -248,3 +257,14 @@ def agree(offered: ApiVersionsResponse, highest: Versions) -> dict[int, int]:
         if version >= max(known[0], row.min_version):
             agreed[row.api_key] = version
     return agreed
+
+
+def _probe_when_idle(sock: socket.socket) -> None:
+    """Notice within half a minute that a host has vanished, also while an answer may take long.
+
+    A member that joins a group waits for its answer up to `max_poll_interval_ms` and more.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:  # not on every system
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

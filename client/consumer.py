@@ -246,7 +246,11 @@ class Consumer:
     # -- commits
 
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """Commit `offsets` (the next ones to read), or the position in every partition."""
+        """Commit `offsets` (the next ones to read), or the position in every partition.
+
+        Raises CommitFailed when the consumer subscribed and is no member now, IllegalGeneration,
+        UnknownMemberId or RebalanceInProgress when the group says so.
+        """
         group = self._group()
         if offsets is None:
             places = self._fetcher.places
@@ -256,8 +260,7 @@ class Consumer:
             for partition, one in offsets.items()
         }
         if whole:
-            membership = self._subscription.membership
-            seat = membership.seat if membership is not None else None
+            seat = self._subscription.seat_to_commit()
             await commit_offsets(self._cluster, group, whole, self._cluster.deadline(), seat)
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, CommittedOffset | None]:

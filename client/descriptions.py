@@ -34,6 +34,11 @@ class PartitionDescription(NamedTuple):
     offline: tuple[int, ...]
     error: int
 
+    @property
+    def osr(self) -> tuple[int, ...]:
+        """The replicas that are not in sync: all (AR) without the ISR."""
+        return tuple(replica for replica in self.replicas if replica not in self.isr)
+
 
 class TopicDescription(NamedTuple):
     """A topic and its partitions."""

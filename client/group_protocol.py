@@ -35,6 +35,13 @@ def decode_subscription(member_id: str, instance_id: str | None, data: bytes) ->
     return Member(member_id, topics, instance_id, owned, generation)
 
 
+def topics_of(data: bytes) -> tuple[str, ...]:
+    """The topics of a subscription, which every version begins with; raises Malformed."""
+    reader = _Reader(data)
+    reader.i16()
+    return tuple(reader.string() for _ in range(reader.count()))
+
+
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     """What the leader gives to a member."""
     return b"".join((_I16.pack(ASSIGNMENT_VERSION), _partitions(partitions), NO_BYTES))

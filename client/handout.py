@@ -85,15 +85,15 @@ class Handout:
     def came_back(self) -> None:
         """The caller wants more, so it is done with what it had."""
         for place in self._handed.values():
-            place.processed = place.position
+            if place.position is not None:  # else it is being looked up, for where to go on
+                place.processed = place.position
         self._handed.clear()
 
     def drop(self, partitions: set[TopicPartition]) -> None:
-        """These are no longer read, or are read from elsewhere."""
+        """These are no longer read, or are read from elsewhere. What was handed out of them is still with the
+        caller: when it comes back it is done with that, also if they were taken and given meanwhile."""
         if self.ready:
             self.ready = deque(one for one in self.ready if (one.topic, one.partition) not in partitions)
-        for partition in partitions & set(self._handed):
-            del self._handed[partition]
 
     def send_back(self, partitions: set[TopicPartition]) -> None:
         """What was decoded and not handed out is to be fetched again, from the position."""
@@ -101,9 +101,7 @@ class Handout:
         self.ready = deque(one for one in self.ready if (one.topic, one.partition) not in back)
         for partition in back:
             place = self._places()[partition]
-            processed = place.processed
-            place.seek(place.position if place.position is not None else place.cursor)
-            place.processed = processed
+            place.go_on()
 
     def _catch_up(self) -> None:
         """All that was decoded is handed out: positions move over what nobody is to see."""

@@ -258,9 +258,11 @@ class Lane(Generic[T]):
         return [one for one in (*self.in_flight, *self.again, *self.closed, *growing) if not one.is_expired]
 
     def abandon(self) -> list[Batch[T]]:
-        """Everything that the lane holds, which it forgets."""
+        """Everything that the lane holds. What is in flight is marked, and stays until it is back."""
         held = self.held()
-        self.in_flight, self.again, self.closed, self.growing = [], [], deque(), None
+        for batch in self.in_flight:
+            batch.is_expired = True
+        self.again, self.closed, self.growing = [], deque(), None
         return held
 
     def _may_retry(self, batch: Batch[T], error: Exception) -> bool:

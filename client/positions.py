@@ -75,6 +75,13 @@ class Place:
         self.chunks.clear()
         self.not_before, self.failures = 0.0, 0
 
+    def go_on(self) -> None:
+        """Fetch anew from the position. What the caller is done with is as it was: what it was handed last
+        it may still be working on."""
+        processed = self.processed
+        self.seek(self.position if self.position is not None else self.cursor)
+        self.processed = processed
+
     def look_up(self, time: int | None) -> None:
         """Forget the position; it will be found by `time` (None: by commit and policy)."""
         self.age += 1

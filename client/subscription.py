@@ -13,7 +13,7 @@ from typing import Any
 from ..protocol.errors import ApiError
 from ..protocol.kinds import TopicPartition
 from .cluster import Cluster
-from .commits import commit_offsets
+from .commits import Seat, commit_offsets
 from .config import ConsumerConfig
 from .fetcher import Fetcher
 from .group import Membership
@@ -127,10 +127,16 @@ class Subscription:
         }
         if not offsets or self._config.group is None:
             return
-        seat = self.membership.seat if self.membership is not None else None
         deadline = self._cluster.deadline(timeout_ms)
-        await commit_offsets(self._cluster, self._config.group, offsets, deadline, seat)
+        await commit_offsets(self._cluster, self._config.group, offsets, deadline, self.seat_to_commit())
         self._committed |= {partition: one.offset for partition, one in offsets.items()}
+
+    def seat_to_commit(self) -> Seat | None:
+        """With which seat to commit; None for who assigns partitions itself. Raises CommitFailed for a
+        subscriber without a seat, who must not pass for such a one."""
+        if self.membership is None:
+            return None
+        return self.membership.seat.may_commit(self._config.group or "")
 
     # -- partitions come and go
 
@@ -158,7 +164,7 @@ class Subscription:
         for one in partitions:
             place = self._fetcher.places.get(one)
             if place is not None and place.position is not None:
-                place.seek(place.position)
+                place.go_on()
                 self._parked[one] = (place, generation)
         self._adopt(set(self._fetcher.places) - partitions)
 

@@ -1,7 +1,8 @@
 """Background tasks with an owner: who spawns them here also awaits `stop()`.
 
 A task that fails is logged at once, remembered, and its failure raised again by `stop()` (and handed to
-`on_failure` when the owner must react earlier). Tasks that end well are forgotten.
+`on_failure` when the owner must react earlier). Tasks that end well are forgotten. What is sustained is begun
+again after a failure instead: its owner lives without it for a moment, and dies of nothing that it did.
 Left to others: what to do about a failure; work that belongs to one function (use `asyncio.TaskGroup`).
 """
 
@@ -14,6 +15,8 @@ from .log import get_logger
 log = get_logger(__name__)
 
 FailureHook = Callable[[BaseException], None]
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # before what has failed is begun again
 
 
 class Tasks:
@@ -38,6 +41,45 @@ class Tasks:
         self._running[task] = None
         task.add_done_callback(self._ended)
         return task
+
+    def sustain(
+        self,
+        work: Callable[[], Coroutine[Any, Any, Any]],
+        name: str,
+        on_trouble: FailureHook = lambda failure: None,
+    ) -> asyncio.Task[Any]:
+        """Run `work()` until it ends well or `stop()` is called; if it fails, again after a growing pause.
+
+        Each failure is logged at once and told to `on_trouble`. For work that others do not depend on.
+        """
+        return self.spawn(self._sustained(work, name, on_trouble), name)
+
+    async def _sustained(
+        self, work: Callable[[], Coroutine[Any, Any, Any]], name: str, on_trouble: FailureHook
+    ) -> None:
+        loop, pause_s = asyncio.get_running_loop(), FIRST_PAUSE_S
+        while True:
+            began = loop.time()
+            task = loop.create_task(work(), name=f"{self._owner}.{name}.work")
+            try:
+                await asyncio.wait([task])
+            finally:
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait([task])
+            failure = None if task.cancelled() else task.exception()
+            if failure is None:
+                return
+            if loop.time() - began > LONGEST_PAUSE_S:
+                pause_s = FIRST_PAUSE_S
+            log.error("task_failed", task=f"{self._owner}.{name}", again_in_s=pause_s, exc_info=failure)
+            on_trouble(failure)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def forgive(self, failure: BaseException) -> None:
+        """The owner has dealt with it: `stop()` does not raise it."""
+        self._failures = [each for each in self._failures if each is not failure]
 
     async def stop(self) -> None:
         """Cancel what runs, wait for all of it, then raise the first failure that ever happened here."""

@@ -32,10 +32,11 @@ from ..protocol.messages import control as c
 from ..protocol.messages import topics as t
 from . import documents as d
 from . import plans as p
-from .assignment import Replicas, check_assignment, check_topic_name, spread
+from .assignment import Replicas, check_assignment, check_topic_name
 from .deadlines import by, deadline_in
 from .election_requests import ElectionPolicy
 from .office import Office
+from .placement import Racks, anywhere, spread, where_it_stopped
 from .registry import Create, MultiFailed, NodeExists, NoNode, Op, SetData, Unknown
 from .state import ClusterState, Topic
 from .znodes import create_if_absent, fenced
@@ -75,6 +76,11 @@ class Admin:
     @property
     def _state(self) -> ClusterState:
         return self._office.state
+
+    @property
+    def _racks(self) -> Racks:
+        """Where the live brokers stand."""
+        return {broker: self._state.brokers[broker].rack for broker in sorted(self._state.live)}
 
     # --- create ------------------------------------------------------------------------------------
 
@@ -132,7 +138,8 @@ class Admin:
             partitions, factor, defaults = wanted.num_partitions, wanted.replication_factor, self._defaults()
             partitions = defaults.partitions if partitions == -1 else partitions
             factor = defaults.replication_factor if factor == -1 else factor
-            return spread(self._state.live, range(partitions), factor)
+            racks = self._racks
+            return spread(racks, range(partitions), factor, anywhere(len(racks), self._random_bytes))
         if wanted.num_partitions != -1:
             raise InvalidPartitions("a request with an assignment does not state the number of partitions")
         if wanted.replication_factor != -1:
@@ -155,6 +162,7 @@ class Admin:
                     await self._config_write(topic),
                     Create(d.topic_path(topic.name), document.data()),
                     Create(d.partitions_path(topic.name), b""),
+                    Create(d.life_path(topic.id), b""),
                 ]
                 await fenced(self._office.registry, self._office.reign, ops)
                 break
@@ -239,7 +247,8 @@ class Admin:
             )
         factor = len(topic.replicas[0])
         if wanted.assignments is None:
-            return spread(self._state.live, range(size, wanted.count), factor)
+            start = where_it_stopped(self._racks, topic.replicas[0][0])
+            return spread(self._racks, range(size, wanted.count), factor, start)
         chosen = {size + i: one.broker_ids for i, one in enumerate(wanted.assignments)}
         if size + len(chosen) != wanted.count:
             raise InvalidRequest(f"{len(chosen)} assignments for {wanted.count - size} new partitions")

@@ -20,17 +20,16 @@ def roles_of(
     state: ClusterState, partitions: Iterable[TopicPartition], new: frozenset[TopicPartition] = frozenset()
 ) -> tuple[Role, ...]:
     """Partitions as they are announced now. One list serves all who are told of them."""
-    live = frozenset(state.live)
-    return tuple(_role(state, partition, partition in new, live) for partition in partitions)
+    return tuple(_role(state, partition, partition in new) for partition in partitions)
 
 
-def _role(state: ClusterState, partition: TopicPartition, is_new: bool, live: frozenset[int]) -> Role:
+def _role(state: ClusterState, partition: TopicPartition, is_new: bool) -> Role:
     known = state.partitions[partition]
     named = known.leader in state.brokers
     if named and (is_reborn(state, known) or not is_intact(state, known.leader, partition, known)):
         known = replace(known, leader=NO_LEADER)
     replicas = state.replicas(partition)
-    offline = tuple(r for r in replicas if r not in live or state.is_offline(r, partition))
+    offline = tuple(r for r in replicas if r not in state.brokers or state.is_offline(r, partition))
     assignment = state.assignment(partition)
     removing = tuple(r for r in assignment.removing if r in replicas)
     return Role(
@@ -46,7 +45,7 @@ def _role(state: ClusterState, partition: TopicPartition, is_new: bool, live: fr
 
 
 def inform(state: ClusterState, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> Inform:
-    """Metadata of these partitions, and the list of live brokers."""
+    """Metadata of these partitions, and the list of brokers: all that are registered, suspected or not."""
     return Inform(tuple(brokers), roles_of(state, partitions))
 
 

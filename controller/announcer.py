@@ -2,8 +2,10 @@
 
 The head of a queue is sent again, with a new sequence number, until the broker has answered it, or has
 gone. The same connections tell who is alive: see `lifeline.py`. A broker that counts as dead loses its
-queue, because it hears everything anew when it answers again.
-Left to others: what is told (`planner.py`), how it looks on the wire (`orders.py`).
+queue, because it hears everything anew when it answers again. A channel that fails in a way that nobody
+foresaw is told of, and begins again: no other broker hears of that.
+Left to others: what is told (`planner.py`), how it looks on the wire (`orders.py`), whether one who reaches
+so few should rule (`doubt.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ from typing import Any
 
 import structlog
 
-from ..client.connection import Connection, ConnectionLost
+from ..client.connection import Connection, ConnectionLost, RequestExpired
 from ..client.tasks import Tasks
 from ..protocol.errors import ErrorCode
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.control import LeaderAndIsrResponse, StopReplicaResponse
 from ..protocol.messages.elections import GetReplicaLogInfoResponse
 from . import plans as p
-from .lifeline import Lifeline, Patience
+from .challenges import Challenger
+from .doubt import Doubt
+from .lifeline import Lifeline, Patience, Standing
 from .orders import Order, Sender
 from .state import Broker, ClusterState, LogEnd
 
@@ -42,15 +46,27 @@ class Reports:
 
     post: Post
     fenced: Callable[[str], None]
+    doubts: Callable[[str], None]  # others live, and are out of reach
+    trouble: Callable[[BaseException], None]  # a channel has failed, and begins again
 
 
 class Announcer:
     """One channel for each registered start of a broker."""
 
-    def __init__(self, sender: Sender, patience: Patience, reports: Reports) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        patience: Patience,
+        reports: Reports,
+        challenger: Challenger,
+        trusts_until_s: float = float("-inf"),
+    ) -> None:
+        """`trusts_until_s` (loop time): before that no reach is too small to rule."""
         self._sender = sender
         self._patience = patience
         self._reports = reports
+        self._challenger = challenger
+        self._doubt = Doubt(reports.doubts, trusts_until_s)
         self._tasks = Tasks("announcer")
         self._channels: dict[int, _Channel] = {}
         self._sequences = count(
@@ -60,6 +76,7 @@ class Announcer:
 
     async def stop(self) -> None:
         """End every connection; what was not sent is not sent any more."""
+        self._doubt.end()
         for channel in self._channels.values():
             channel.finish()
         self._channels.clear()
@@ -76,17 +93,40 @@ class Announcer:
                 channel.finish()
             if known is not None and broker not in self._channels:
                 self._open(state, known)
+        self._count()
 
     def _open(self, state: ClusterState, broker: Broker) -> None:
         place = self._sender.endpoint(broker)
         if place is None:
             log.error("broker_without_listener", broker=broker.id, listener=self._sender.listener)
             return
-        channel = _Channel(broker, place, self._patience, self._reports, state.is_suspected(broker.id))
+        lifeline = Lifeline(
+            place,
+            self._patience,
+            lambda patience_s: self._challenger.ask(broker.id, broker.incarnation, patience_s),
+            lambda: self._changed(channel),
+            dead=state.is_suspected(broker.id),
+        )
+        channel = _Channel(broker, lifeline, self._patience, self._reports)
         channel.sequences = self._sequences
         channel.probe = lambda: self._probe(broker.id)
-        channel.task = self._tasks.spawn(channel.run(), f"broker-{broker.id}")
+        channel.task = self._tasks.sustain(channel.run, f"broker-{broker.id}", self._reports.trouble)
         self._channels[broker.id] = channel
+
+    def _changed(self, channel: _Channel) -> None:
+        if channel.lifeline.is_dead:
+            channel.died()
+        elif channel.lifeline.standing is Standing.CUT:
+            channel.answered()
+        elif channel.lifeline.standing is Standing.REACHED:
+            channel.reach(True)
+        self._count()
+
+    def _count(self) -> None:
+        """How many of the living are reached from here."""
+        others = [c for broker, c in sorted(self._channels.items()) if broker != self._sender.broker]
+        reached = sum(c.lifeline.standing is Standing.REACHED for c in others)
+        self._doubt.judge(reached, [c.broker.id for c in others if c.lifeline.standing is Standing.CUT])
 
     def _probe(self, broker: int) -> Order:
         """A request that changes nothing, to hear whether it is still the same start of the broker."""
@@ -133,10 +173,9 @@ class Announcer:
 class _Channel:
     """The queue of one start of one broker."""
 
-    def __init__(
-        self, broker: Broker, place: tuple[str, int], patience: Patience, reports: Reports, dead: bool
-    ) -> None:
+    def __init__(self, broker: Broker, lifeline: Lifeline, patience: Patience, reports: Reports) -> None:
         self.broker = broker
+        self.lifeline = lifeline
         self.task: asyncio.Task[Any]
         self.probe: Callable[[], Order]
         self.sequences: Iterator[int]
@@ -148,7 +187,7 @@ class _Channel:
         self._patience = patience
         self._reports = reports
         self._finished = False
-        self._lifeline = Lifeline(place, patience, self._died, dead=dead)
+        self._is_cut = False  # as was said last
 
     def serves(self, broker: Broker | None) -> bool:
         """Whether this is still the same start of the broker, at the same place."""
@@ -160,7 +199,7 @@ class _Channel:
 
     def push(self, order: Order) -> None:
         """Append to the queue."""
-        if self._lifeline.is_dead:
+        if self.lifeline.is_dead:
             self._unanswered(order)
             return
         if len(self._orders) >= QUEUE_MAX:
@@ -179,30 +218,35 @@ class _Channel:
 
     async def heard(self, mark: int) -> None:
         """Wait for the answers to the first `mark` orders."""
-        while self._answered < mark and not self._finished and not self._lifeline.is_dead:
+        while self._answered < mark and not self._finished and not self.lifeline.is_dead:
             self._progress.clear()
             await self._progress.wait()
 
     async def run(self) -> None:
         """Connect, send, and begin again when the connection ends."""
+        doubtful = False
         while True:
-            connection = await self._lifeline.open()
+            connection = await self.lifeline.open(doubtful=doubtful)
+            doubtful = False
             try:
-                if not self._lifeline.is_dead or await self._is_back(connection):
+                if not self.lifeline.is_dead or await self._is_back(connection):
                     await self._serve(connection)
                 else:
                     await asyncio.sleep(self._patience.retry_every_s_max)
             except ConnectionLost as lost:
+                doubtful = isinstance(lost, RequestExpired)
                 log.info("broker_connection_lost", broker=self.broker.id, reason=str(lost))
             finally:
                 await connection.close()
+                if not self.lifeline.is_dead:
+                    self.lifeline.now(Standing.AWAY)
 
     async def _is_back(self, connection: Connection) -> bool:
         """Whether the broker that counted as dead answers, and still is the same start."""
         answer = await self._ask(connection, self.probe())
         if answer.error_code != ErrorCode.NONE:
             return False
-        self._lifeline.is_dead = False
+        self.lifeline.now(Standing.REACHED)
         self._reports.post(p.BrokerCleared(self.broker.id, self.broker.incarnation))
         return True
 
@@ -241,10 +285,23 @@ class _Channel:
         elif order.topics and code == ErrorCode.NONE:
             self._reports.post(_answered(self.broker, order.topics, answer))
 
-    def _died(self) -> None:
+    def died(self) -> None:
+        """It cannot be reached, and ZooKeeper does not hear of it either."""
         log.warning("broker_suspected", broker=self.broker.id, incarnation=self.broker.incarnation)
         self._drop_all()
         self._reports.post(p.BrokerSuspected(self.broker.id, self.broker.incarnation))
+
+    def answered(self) -> None:
+        """It cannot be reached, and ZooKeeper does hear of it. If it counted as dead, that was wrong."""
+        log.warning("broker_out_of_reach", broker=self.broker.id)
+        self.reach(False)
+        self._reports.post(p.BrokerCleared(self.broker.id, self.broker.incarnation))
+
+    def reach(self, is_reached: bool) -> None:
+        """Said when it changes; one that is away for a moment counts as it did before."""
+        if is_reached is self._is_cut:
+            self._is_cut = not is_reached
+            self._reports.post(p.ReachChanged(self.broker.id, self.broker.incarnation, is_reached))
 
     def _drop_all(self) -> None:
         self._answered += len(self._orders)

@@ -1,10 +1,8 @@
-"""Where replicas live: those of new partitions, and those that move. What a request must keep to. Pure.
+"""Who holds a partition, also while it moves, and what a request for one must keep to. Pure.
 
-Over the brokers in the order of their ids: partition i has its first replica on broker i, and its
-replica j on broker i + j, modulo their number. Growth continues the pattern where it stopped.
 A partition that moves is held by everybody concerned until the move is done: nobody leaves an assignment
 before those who stay are in sync.
-Left to others: when a move goes on (reassignment.py).
+Left to others: choosing brokers for new partitions (placement.py), when a move goes on (reassignment.py).
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from dataclasses import dataclass
 from ..protocol.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidTopic,
 )
 
@@ -74,22 +71,6 @@ class Assignment:
         if not removing and not self.adding:
             return Assignment(replicas)
         return Assignment(replicas, self.adding, removing, self.origin)
-
-
-def spread(brokers: Iterable[int], partitions: range, replication_factor: int) -> Replicas:
-    """Replicas for the partitions of this range. Raises InvalidPartitions, InvalidReplicationFactor."""
-    ids = sorted(brokers)
-    if len(partitions) <= 0:
-        raise InvalidPartitions("the number of partitions must be larger than 0")
-    if partitions.stop > PARTITIONS_MAX:
-        raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions")
-    if replication_factor <= 0:
-        raise InvalidReplicationFactor("the replication factor must be larger than 0")
-    if replication_factor > len(ids):
-        raise InvalidReplicationFactor(
-            f"replication factor {replication_factor} is larger than the {len(ids)} available brokers"
-        )
-    return {i: tuple(ids[(i + j) % len(ids)] for j in range(replication_factor)) for i in partitions}
 
 
 def check_assignment(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from . import documents as d
 from .assignment import Assignment
+from .plans import RestorePartitions
 from .registry import MultiFailed, NoNode, Registry, SetData, Stat
 from .znodes import Reign, fenced
 
@@ -76,3 +77,14 @@ async def change_assignments(registry: Registry, reign: Reign, topic: str, chang
             continue
         assert isinstance(written, Stat)
         return written.version
+
+
+async def restore_partitions(registry: Registry, reign: Reign, command: RestorePartitions) -> None:
+    """Put back what the topic's node lacks; nothing if another topic has its name now. May raise Unknown."""
+
+    def lacking(document: d.TopicDocument) -> Mapping[int, Assignment]:
+        if document.uuid != command.topic_id:
+            return {}
+        return {n: one for n, one in command.assignments.items() if n not in document.partitions}
+
+    await change_assignments(registry, reign, command.topic, lacking)

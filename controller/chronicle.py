@@ -32,10 +32,14 @@ def standing(state: ClusterState, broker: int, partition: TopicPartition, known:
         return f"not intact: in the ISR since its start {joined}, its data is whole since start {whole}"
     if state.is_offline(broker, partition):
         return "its log directory is offline"
+    if state.is_unheard(broker, partition):
+        return "one of its log directories is offline, and it has not said yet what lies there"
     if state.is_suspected(broker):
-        return "suspected: its connection broke and cannot be made again"
+        return "suspected: out of reach, and without an answer through ZooKeeper"
     if state.is_leaving(broker):
         return "shutting down"
+    if not state.is_reached(broker):
+        return f"{ELECTABLE}, but out of the controller's reach"
     return f"{ELECTABLE}, but its disk is full" if state.is_full(broker, partition) else ELECTABLE
 
 
@@ -83,6 +87,7 @@ class Chronicle:
     elections: int = 0
     unclean_elections: int = 0
     potential_losses: int = 0
+    channel_failures: int = 0  # channels to brokers that failed in a way nobody foresaw, and began again
 
     def told(
         self, before: ClusterState, after: ClusterState, event: p.Event, commands: Sequence[p.Command]
@@ -237,7 +242,7 @@ def _cause(before: ClusterState, after: ClusterState, event: p.Event) -> str:
         case p.BrokersRead():
             return _of_registrations(before, event)
         case p.BrokerSuspected(broker, _):
-            return f"broker {broker} is suspected: its connection broke and cannot be made again"
+            return f"broker {broker} is suspected: out of reach, and without an answer through ZooKeeper"
         case p.BrokerCleared(broker, _):
             return f"broker {broker} answers again"
         case p.ReplicasAnswered(broker):

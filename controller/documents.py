@@ -35,10 +35,14 @@ ISR_CHANGE_PREFIX = ISR_CHANGES + "/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = LOG_DIR_EVENTS + "/log_dir_event_"
 PRODUCER_IDS = "/latest_producer_id_block"
+STRANDLINE = "/strandline"  # what Kafka has no word for
+CHALLENGES = STRANDLINE + "/challenges"
+LIVES = STRANDLINE + "/topics"  # one node for each life of a topic name
 
 PERSISTENT_PATHS = (
     "/cluster", "/brokers", BROKER_IDS, BROKER_INCARNATIONS, TOPICS, "/config", TOPIC_CONFIGS, BROKER_CONFIGS,
     CONFIG_CHANGES, "/admin", DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS,
+    STRANDLINE, CHALLENGES, LIVES,
 )  # fmt: skip
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -149,6 +153,28 @@ class IncarnationDocument(Document):
     dirs: dict[str, int] = Field(default_factory=dict)
 
 
+class ChallengeDocument(Document):
+    """`/strandline/challenges/N`: the last nonce that broker N was asked with, and the last that it answered.
+
+    The node belongs to the start of the broker that it names; whoever asks another start learns nothing. A
+    nonce names the session that asks and the version of the node, so no two are alike.
+    """
+
+    version: int = 1
+    incarnation: int
+    asked: str = ""
+    answered: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a question waits for its answer."""
+        return self.asked != self.answered
+
+    def closed(self) -> ChallengeDocument:
+        """The same, answered."""
+        return self.model_copy(update={"answered": self.asked})
+
+
 class ControllerDocument(Document):
     """`/controller`, version 1 (version 2 is read too)."""
 
@@ -183,6 +209,11 @@ class StateDocument(Document):
     controller_epoch: int
     isr_epochs: dict[int, int] = Field(default_factory=dict)
     leader_recovery_state: int = 0
+
+    def data(self) -> bytes:
+        """As Kafka writes it: without keys that say nothing (no recovery, no incarnation known)."""
+        silent = {name for name in ("isr_epochs", "leader_recovery_state") if not getattr(self, name)}
+        return self.model_dump_json(exclude=silent).encode()
 
 
 class ConfigDocument(Document):
@@ -290,9 +321,19 @@ def failed_dirs_path(broker: int) -> str:
     return f"{BROKER_INCARNATIONS}/{broker}/failed_dirs"
 
 
+def challenge_path(broker: int) -> str:
+    """Where a broker is asked whether it lives."""
+    return f"{CHALLENGES}/{broker}"
+
+
 def topic_path(topic: str) -> str:
     """The assignment of a topic."""
     return f"{TOPICS}/{topic}"
+
+
+def life_path(topic_id: UUID) -> str:
+    """Stands as long as the topic with this id does; another one of the same name has another node."""
+    return f"{LIVES}/{uuid_to_text(topic_id)}"
 
 
 def partitions_path(topic: str) -> str:

@@ -2,8 +2,12 @@
 
 A replica may lead if it is registered, in the ISR, the proof of its data reaches back to when it joined the
 ISR, and its log directory works. Nothing else is remembered, so a controller elected a moment ago decides
-the same, once the brokers have answered it. A full disk takes no right away: it only makes others preferred.
-An ISR without such a member is never touched: whoever was in it last holds what was acknowledged.
+the same, once the brokers have answered it: a broker that is known to have failed directories is waited for,
+neither elected nor struck off before it has said what lies there. A full disk takes no right away, nor does
+a broken path to the controller: they only make others preferred. A leader that is never told leaves its
+partition without any for as long as the path is broken.
+An ISR without such a member is never touched: whoever was in it last holds what was acknowledged. Suspicion
+alone, which may be wrong, takes a replica out of an ISR only down to the smallest one that acks=all needs.
 Left to others: who leads when no member of the ISR can prove what it holds (`recovery.py`).
 """
 
@@ -26,8 +30,16 @@ def is_intact(state: ClusterState, broker: int, partition: TopicPartition, known
 def is_electable(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
     """May lead, and may stay in the ISR."""
     return (
-        is_intact(state, broker, partition, known)
+        _would_be(state, broker, partition, known)
         and not state.is_suspected(broker)
+        and not state.is_unheard(broker, partition)
+    )
+
+
+def _would_be(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
+    """May lead, unless it is suspected, or has yet to say whether its directory works."""
+    return (
+        is_intact(state, broker, partition, known)
         and not state.is_leaving(broker)
         and not state.is_offline(broker, partition)
     )
@@ -45,7 +57,7 @@ def first_state(state: ClusterState, partition: TopicPartition) -> PartitionStat
     if not members:
         return None
     return PartitionState(
-        leader=members[0],
+        leader=next(filter(state.is_reached, members), members[0]),
         leader_epoch=0,
         isr=tuple(members),
         isr_epochs={m: state.brokers[m].incarnation for m in members},
@@ -69,12 +81,16 @@ def next_state(
         bounced |= {known.leader}
     held = state.replicas(partition)
     order = [r for r in known.isr if r in held] if state.isr_order else held
-    electable = [r for r in order if is_electable(state, r, partition, known)]
+    electable = [
+        r
+        for r in order
+        if is_electable(state, r, partition, known) or _leads_on(state, r, partition, known, bounced)
+    ]
     if electable:
         leader = _best(state, partition, known, electable, bounced)
         if partition in state.preferring and prefers(state, partition, known):
             leader = state.replicas(partition)[0]
-        isr = tuple(member for member in known.isr if member in electable)
+        isr = _remaining(state, partition, known, electable)
         if leader == known.leader and isr == known.isr and leader not in bounced:
             return None
         return _next(state, known, leader, isr)
@@ -90,10 +106,39 @@ def next_state(
     return last_resort or _leaderless(state, known)
 
 
+def _leads_on(
+    state: ClusterState,
+    broker: int,
+    partition: TopicPartition,
+    known: PartitionState,
+    bounced: frozenset[int],
+) -> bool:
+    """The leader, unless it has started again: what it has not said yet takes nothing away from it."""
+    is_steady = broker == known.leader and broker not in bounced and not state.is_suspected(broker)
+    return is_steady and _would_be(state, broker, partition, known)
+
+
+def _remaining(
+    state: ClusterState, partition: TopicPartition, known: PartitionState, electable: list[int]
+) -> tuple[int, ...]:
+    """Who stays in the ISR: the electable, whoever is waited for, and as many of the suspected as acks=all
+    needs, if it had them.
+    """
+    others = [
+        r for r in state.replicas(partition) if r not in electable and _would_be(state, r, partition, known)
+    ]
+    staying = {*electable, *(r for r in others if not state.is_suspected(r))}
+    needed = state.min_isr_of(partition.topic)
+    missing = needed - len(staying) if len(known.isr) >= needed else 0
+    staying |= {*[r for r in others if r not in staying][: max(0, missing)]}
+    return tuple(member for member in known.isr if member in staying)
+
+
 def prefers(state: ClusterState, partition: TopicPartition, known: PartitionState) -> bool:
-    """Whether the first replica may lead, and has room to."""
+    """Whether the first replica may lead, would hear of it, and has room."""
     first = state.replicas(partition)[0]
-    return is_electable(state, first, partition, known) and not state.is_full(first, partition)
+    may_lead = is_electable(state, first, partition, known) and state.is_reached(first)
+    return may_lead and not state.is_full(first, partition)
 
 
 def _best(
@@ -103,8 +148,11 @@ def _best(
     electable: list[int],
     bounced: frozenset[int],
 ) -> int:
-    """One with room for records, if any has; then one that did not start again; then the one that leads."""
-    roomy = [r for r in electable if not state.is_full(r, partition)] or electable
+    """One that leads or can be told, for it must know; then one with room for records, if any has; then one
+    that did not start again; then the one that leads.
+    """
+    near = [r for r in electable if state.is_reached(r) or r == known.leader] or electable
+    roomy = [r for r in near if not state.is_full(r, partition)] or near
     steady = [r for r in roomy if r not in bounced]
     return known.leader if known.leader in steady else (steady or roomy)[0]
 

@@ -18,6 +18,8 @@ from ..protocol.errors import NotController
 from ..protocol.kinds import TopicPartition
 from . import plans as p
 from .announcer import Announcer, Reports
+from .assignment_nodes import restore_partitions
+from .challenges import Challenger
 from .chronicle import Chronicle
 from .election_requests import ElectionPolicy, ElectionRequests, Reach, tell_loss
 from .lifeline import Patience
@@ -32,7 +34,7 @@ from .registry import (
     Unknown,
 )
 from .removal import remove_topic
-from .state import ClusterState
+from .state import ClusterState, Start
 from .state_writes import Desk, StateWrites
 from .watching import BrokerWatch, IsrWatch, LogDirWatch, TopicWatch, read_states
 from .znodes import ControllerMoved, Reign
@@ -59,6 +61,7 @@ class Office:
         unclean: bool = False,
         chronicle: Chronicle | None = None,
         policy: Callable[[], ElectionPolicy] = ElectionPolicy,
+        trusts_until_s: float = float("-inf"),
     ) -> None:
         self.state = ClusterState(reign.epoch, unclean=unclean, strategy=policy().strategy)
         self.reign = reign
@@ -66,9 +69,11 @@ class Office:
         self._over = over
         self._chronicle = chronicle
         self._ended = False
+        self.abstains = False  # it ended for a reason that lies here: others shall rule
         self._inbox: asyncio.Queue[p.Event] = asyncio.Queue(INBOX_MAX)
         self._tasks = Tasks("controller", self._failed)
-        self.announcer = Announcer(sender, patience, Reports(self.post, self.end))
+        reports = Reports(self.post, self.end, self._doubts, self._channel_failed)
+        self.announcer = Announcer(sender, patience, reports, Challenger(registry), trusts_until_s)
         self._brokers = BrokerWatch(registry)
         self.topics = TopicWatch(registry, reign)
         self._isrs = IsrWatch(registry, reign)
@@ -88,14 +93,22 @@ class Office:
         """Nothing is decided or written here any more."""
         return self._ended
 
-    async def open(self, suspect: int | None = None) -> None:
+    async def open(self, suspect: Start | None = None) -> None:
         """Arm the watches, read everything, put right what is wrong. `suspect` is known to be dead."""
-        await self._read_everything(suspect)
+        (failure,) = await asyncio.gather(self._read_everything(suspect), return_exceptions=True)
+        if isinstance(failure, RegistryError | ControllerMoved):
+            raise failure
+        if failure is not None:  # as in the tasks that begin below
+            log.error("reign_not_begun", epoch=self.reign.epoch, exc_info=failure)
+            self._failed(failure)
+        if self._ended:
+            return
         self._tasks.spawn(self._consume(), "events")
         self._tasks.spawn(self._watch(self._brokers.due, self._look_at_brokers), "brokers")
         self._tasks.spawn(self._watch(self.topics.due, self._look_at_topics), "topics")
-        self._tasks.spawn(self._watch(self._isrs.due, self._isrs.look), "isrs")
-        self._tasks.spawn(self._watch(self._log_dirs.due, self._log_dirs.look), "log-dirs")
+        self._tasks.spawn(self._watch(self._isrs.due, self._isrs.look, self._isrs.handled), "isrs")
+        dirs = self._log_dirs
+        self._tasks.spawn(self._watch(dirs.due, dirs.look, dirs.handled), "log-dirs")
         self._tasks.spawn(self._watch(self._moves.due, self._moves.look), "moves")
         self._tasks.spawn(self._watch(self._requests.due, self._requests.look), "reassign-partitions")
         self._tasks.spawn(self._watch(self.elections.due, self.elections.look), "preferred-election")
@@ -121,6 +134,14 @@ class Office:
             self._ended = True
             log.warning("controller_resigns", epoch=self.reign.epoch, reason=because)
             self._over(because)
+
+    def _doubts(self, why: str) -> None:
+        self.abstains = True
+        self.end(why)
+
+    def _channel_failed(self, failure: BaseException) -> None:
+        if self._chronicle is not None:
+            self._chronicle.channel_failures += 1
 
     def post(self, event: p.Event) -> None:
         """Queue an event. A queue that is full means that this process cannot rule any more."""
@@ -166,7 +187,7 @@ class Office:
 
     # --- events ------------------------------------------------------------------------------------
 
-    async def _read_everything(self, suspect: int | None) -> None:
+    async def _read_everything(self, suspect: Start | None) -> None:
         brokers, news = await asyncio.gather(self._brokers.look(), self.topics.look())
         state = replace(self.state, brokers=brokers)
         deleting: frozenset[str] = frozenset()
@@ -183,7 +204,7 @@ class Office:
         newest = max((s.controller_epoch for s in read.states.values() if s is not None), default=0)
         if newest > self.reign.epoch:
             raise ControllerMoved(f"a state was written by controller epoch {newest}")
-        suspected = frozenset((b.id, b.incarnation) for b in brokers.values() if b.id == suspect)
+        suspected = frozenset((b.id, b.incarnation) for b in brokers.values()).intersection({suspect})
         await self._take(
             p.Elected(
                 brokers=brokers,
@@ -250,6 +271,9 @@ class Office:
                 self.announcer.stop_replicas(self.state, command)
             case p.WriteAssignments():
                 self._tasks.spawn(self._assign(command), "assign")
+            case p.RestorePartitions(topic, _, assignments):
+                log.error("topic_shrunk", topic=topic, restored=sorted(assignments))
+                self._tasks.spawn(self._restore(command), "restore")
             case p.AskEnds():
                 self.announcer.ask(self.state, command)
             case p.AwaitReplicas() | p.AskAgainLater():
@@ -261,13 +285,20 @@ class Office:
             case p.Resign(because):
                 self.end(because)
 
-    async def _watch(self, due: asyncio.Event, look: Callable[[], Awaitable[Iterable[p.Event]]]) -> None:
+    async def _watch(
+        self,
+        due: asyncio.Event,
+        look: Callable[[], Awaitable[Iterable[p.Event]]],
+        handled: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         while True:
             await due.wait()
             due.clear()
             try:
                 for event in await look():
                     self.post(event)
+                if handled is not None:
+                    await handled()
             except ControllerMoved as moved:
                 self.end(str(moved))
             except RegistryError as error:
@@ -310,6 +341,17 @@ class Office:
             except ControllerMoved as moved:
                 self.end(str(moved))
 
+    async def _restore(self, command: p.RestorePartitions) -> None:
+        while not self._ended:
+            try:
+                await restore_partitions(self.registry, self.reign, command)
+                return
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            except ControllerMoved as moved:
+                self.end(str(moved))
+
     async def _remove(self, topic: str) -> None:
         while not self._ended:
             try:
@@ -325,4 +367,7 @@ class Office:
                 return
 
     def _failed(self, failure: BaseException) -> None:
+        """What cannot be true here ends the reign, not the broker: its successor may meet it, too."""
+        self._tasks.forgive(failure)
+        self.abstains = True
         self.end(f"{type(failure).__name__}: {failure}")

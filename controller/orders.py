@@ -126,7 +126,7 @@ class Sender:
             )
             for topic, roles in _by_topic(command.roles)
         ]
-        live = [_live_broker(state.brokers[broker], state.is_leaving(broker)) for broker in state.live]
+        live = [_registered(state, state.brokers[broker]) for broker in sorted(state.brokers)]
 
         def order(epoch: int) -> Order:
             return Order(
@@ -209,11 +209,18 @@ def _edition(state: ClusterState, topic: str) -> tuple[int, int]:
     return (-1, -1) if known is None else known.configs_at
 
 
-def _live_broker(broker: Broker, is_leaving: bool) -> UpdateMetadataBroker:
+def _registered(state: ClusterState, broker: Broker) -> UpdateMetadataBroker:
+    """Every registered broker is named, for a suspicion may be wrong; brokers are told of it."""
     endpoints = [
         UpdateMetadataEndpoint(
             port=e.port, host=e.host, listener=e.listener, security_protocol=e.security_code
         )
         for e in broker.endpoints
     ]
-    return UpdateMetadataBroker(id=broker.id, endpoints=endpoints, rack=broker.rack, is_leaving=is_leaving)
+    return UpdateMetadataBroker(
+        id=broker.id,
+        endpoints=endpoints,
+        rack=broker.rack,
+        is_leaving=state.is_leaving(broker.id),
+        is_suspected=state.is_suspected(broker.id),
+    )

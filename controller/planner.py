@@ -16,16 +16,7 @@ from typing import Any
 from ..protocol.kinds import TopicPartition
 from . import deletions, preferred, reassignment, recovery
 from . import plans as p
-from .announcements import (
-    existing,
-    hosts,
-    inform,
-    inform_of_all,
-    instruct,
-    introduce,
-    stop_followers,
-    tell,
-)
+from .announcements import existing, hosts, inform, inform_of_all, instruct, introduce, stop_followers, tell
 from .elections import first_state
 from .machines import keep_legal
 from .state import ClusterState, PartitionState, Queued
@@ -51,7 +42,7 @@ def _elected(state: ClusterState, event: p.Elected) -> Plan:
         suspected=event.suspected,
     )
     state = replace(state, deletions={name: Queued() for name in sorted(event.deleting)})
-    state = reassignment.resumed(state)
+    state = reassignment.resumed(_unheard(state, event.brokers))
     news = inform_of_all(state, state.live)
     state, repairs = _judge(state, state.all_partitions())
     state, removals = deletions.resume(state)
@@ -77,17 +68,21 @@ def _brokers_read(state: ClusterState, event: p.BrokersRead) -> Plan:
         state,
         brokers=now,
         suspected=state.suspected & starts,
+        unreached=state.unreached & starts,
         leaving=state.leaving & starts,
         offline={start: those for start, those in state.offline.items() if start in starts},
         full={start: those for start, those in state.full.items() if start in starts},
+        unheard={start: those for start, those in state.unheard.items() if start in starts},
     )
+    state = _unheard(state, came)
     if not came and not went and not moved:
         return state, []
     state = deletions.brokers_lost(state, frozenset(went) | bounced)
     state, repairs = _judge(state, _touching(state, {*came, *went}), frozenset(bounced))
     others = [broker for broker in state.live if broker not in came]
     state, resumed = deletions.resume(state)
-    return state, [*repairs, inform(state, others, []), *introduce(state, came), *resumed]
+    news = inform(state, others, state.leaderless_on(came))
+    return state, [*repairs, news, *introduce(state, came), *resumed]
 
 
 def _suspected(state: ClusterState, event: p.BrokerSuspected) -> Plan:
@@ -97,8 +92,22 @@ def _suspected(state: ClusterState, event: p.BrokerSuspected) -> Plan:
         return state, []
     state = replace(state, suspected=state.suspected | {start})
     state = deletions.brokers_lost(state, frozenset({event.broker}))
-    state, repairs = _judge(state, _touching(state, {event.broker}))
-    return state, [*repairs, inform(state, state.live, [])]
+    touched = _touching(state, {event.broker})
+    state, repairs = _judge(state, touched)
+    return state, [*repairs, inform(state, state.live, []), *_look_for_heirs(state, event.broker, touched)]
+
+
+def _look_for_heirs(state: ClusterState, broker: int, touched: Iterable[TopicPartition]) -> list[p.Command]:
+    """Ask about what a broker leads for want of others: some may have joined, and it had no time to tell."""
+    left = tuple(
+        q
+        for q in touched
+        if q not in state.in_flight
+        and (known := state.partitions.get(q)) is not None
+        and known.leader == broker
+        and len(state.replicas(q)) > len(known.isr)
+    )
+    return [p.ReadStates(left)] if left else []
 
 
 def _cleared(state: ClusterState, event: p.BrokerCleared) -> Plan:
@@ -109,6 +118,14 @@ def _cleared(state: ClusterState, event: p.BrokerCleared) -> Plan:
     state, repairs = _judge(state, _touching(state, {event.broker}))
     state, resumed = deletions.resume(state)
     return state, [*repairs, inform(state, state.live, []), *introduce(state, [event.broker]), *resumed]
+
+
+def _reach_changed(state: ClusterState, event: p.ReachChanged) -> Plan:
+    """It counts when a leader is chosen; whoever leads already leads on."""
+    start = (event.broker, event.incarnation)
+    if event.is_reached or start != state.start_of(event.broker):
+        return replace(state, unreached=state.unreached - {start}), []
+    return replace(state, unreached=state.unreached | {start}), []
 
 
 def _overflowed(state: ClusterState, event: p.QueueOverflowed) -> Plan:
@@ -138,9 +155,16 @@ def _topics_read(state: ClusterState, event: p.TopicsRead) -> Plan:
         for name, topic in event.topics.items()
         if name in kept and (kept[name].configs != topic.configs or kept[name].configs_at != topic.configs_at)
     ]
+    restored = [
+        p.RestorePartitions(name, kept[name].id, {n: kept[name].assignment(n) for n in sorted(missing)})
+        for name, topic in event.topics.items()
+        if name in kept and (missing := kept[name].replicas.keys() - topic.replicas.keys())
+    ]
+    told = {**event.topics, **{r.topic: kept[r.topic].joined(event.topics[r.topic]) for r in restored}}
+    event = replace(event, topics=told)
     state = replace(
         state,
-        topics={**kept, **event.topics},
+        topics={**kept, **told},
         partitions=known,
         in_flight=waiting,
         deletions=pending,
@@ -149,6 +173,7 @@ def _topics_read(state: ClusterState, event: p.TopicsRead) -> Plan:
     state = reassignment.reassigned(before, event.topics, state)
     new = [q for q in _of_topics(state, event.topics) if q not in old]
     commands: list[p.Command] = [p.ReadStates(tuple(new))] if new else []
+    commands += restored
     retold = [q for q in _of_topics(state, changed) if q in known]
     if retold:
         commands += tell(state, retold)
@@ -220,7 +245,9 @@ def _states_written(state: ClusterState, event: p.StatesWritten) -> Plan:
 def _log_dirs_changed(state: ClusterState, event: p.LogDirsChanged) -> Plan:
     """They are told what they are told already: the answers say what is offline, and what is full."""
     brokers = sorted(broker for broker in event.brokers if state.is_live(broker))
-    return state, [replace(each.instruct, full=False) for each in hosts(state, brokers)]
+    retold = [replace(each.instruct, full=False) for each in hosts(state, brokers)]
+    state, resumed = deletions.resume(state)  # what could not be deleted may be now
+    return state, [*retold, *resumed]
 
 
 def _answered(state: ClusterState, event: p.ReplicasAnswered) -> Plan:
@@ -233,19 +260,31 @@ def _answered(state: ClusterState, event: p.ReplicasAnswered) -> Plan:
     offline = (before - event.answered) | event.offline
     full = (full_before - event.answered) | event.full
     moved = sorted(before ^ offline)
-    if not moved and full == full_before:
+    waited = state.unheard.get(start, frozenset())
+    heard = waited & event.answered
+    if not moved and full == full_before and not heard:
         return state, []
     state = replace(
         state,
         offline=_with(state.offline, start, offline),
         full=_with(state.full, start, full),
+        unheard=_with(state.unheard, start, waited - heard) if heard else state.unheard,
     )
-    state, repairs = _judge(state, sorted((before ^ offline) | (full_before ^ full)))
+    state, repairs = _judge(state, sorted((before ^ offline) | (full_before ^ full) | heard))
     told = [q for q in moved if q in state.partitions and q not in state.in_flight]
     told = [q for q in told if state.replicas(q) and not state.is_ending(q.topic)]
     news = [inform(state, state.live, told)] if told else []
     state, resumed = deletions.resume(state)
     return state, [*repairs, *news, *resumed]
+
+
+def _unheard(state: ClusterState, brokers: Iterable[int]) -> ClusterState:
+    """Of those that have failed directories it is not known what lies there: they are told, and answer."""
+    failed = [broker for broker in sorted(brokers) if state.brokers[broker].has_failed_dirs]
+    if not failed:
+        return state
+    more = {state.start_of(broker): frozenset(state.hosted_by(broker)) for broker in failed}
+    return replace(state, unheard={**state.unheard, **more})
 
 
 def _with(
@@ -333,6 +372,7 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], Plan]] = {
     p.BrokersRead: _brokers_read,
     p.BrokerSuspected: _suspected,
     p.BrokerCleared: _cleared,
+    p.ReachChanged: _reach_changed,
     p.QueueOverflowed: _overflowed,
     p.TopicsRead: _topics_read,
     p.DefaultsChanged: _defaults_changed,

@@ -57,6 +57,15 @@ class BrokerCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class ReachChanged:
+    """Whether this start of a broker, which lives, can be reached from here."""
+
+    broker: int
+    incarnation: int
+    is_reached: bool
+
+
+@dataclass(frozen=True, slots=True)
 class QueueOverflowed:
     """So much waits for this broker that it was thrown away."""
 
@@ -199,6 +208,7 @@ Event = (
     | BrokersRead
     | BrokerSuspected
     | BrokerCleared
+    | ReachChanged
     | QueueOverflowed
     | TopicsRead
     | DefaultsChanged
@@ -301,6 +311,16 @@ class WriteAssignments:
 
 
 @dataclass(frozen=True, slots=True)
+class RestorePartitions:
+    """Somebody took these partitions out of the topic's node: say so, and put them back. Their number can
+    only grow; without them in the node their replicas would be taken for strays."""
+
+    topic: str
+    topic_id: UUID
+    assignments: Mapping[int, Assignment]
+
+
+@dataclass(frozen=True, slots=True)
 class Resign:
     """A newer controller has written: this one's reign is over."""
 
@@ -360,6 +380,7 @@ Command = (
     | Refuse
     | Resign
     | WriteAssignments
+    | RestorePartitions
     | Instruct
     | Inform
     | StopReplicas

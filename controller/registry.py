@@ -164,6 +164,14 @@ class Registry(Protocol):
         """Be told of session events; the answer ends it."""
         ...
 
+    def look(self) -> None:
+        """Tell ASSUME_EXPIRED at once if nothing has been heard for as long as a session lasts.
+
+        For whoever may have stood still (SIGSTOP, a hung call) and is about to act on what came meanwhile:
+        no timer has run since.
+        """
+        ...
+
     def start(self) -> Awaitable[None]:
         """Open a session, or raise `RegistryUnreachable`."""
         ...

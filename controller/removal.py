@@ -19,7 +19,16 @@ async def remove_topic(registry: Registry, reign: Reign, topic: str) -> None:
     numbers = await _children(registry, root)
     await asyncio.gather(*(_remove_partition(registry, reign, f"{root}/{number}") for number in numbers))
     paths = (root, d.topic_path(topic), d.topic_config_path(topic), d.delete_topic_path(topic))
-    await _remove(registry, reign, paths)
+    await _remove(registry, reign, (*paths, *await _life(registry, topic)))
+
+
+async def _life(registry: Registry, topic: str) -> list[str]:
+    """Where it says that this topic, and no other of its name, lives."""
+    try:
+        data, _ = await registry.get(d.topic_path(topic))
+        return [d.life_path(d.parse(d.TopicDocument, data).uuid)]
+    except (NoNode, d.BadDocument):
+        return []
 
 
 async def _remove_partition(registry: Registry, reign: Reign, path: str) -> None:

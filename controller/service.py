@@ -2,8 +2,9 @@
 
 Whoever creates `/controller` rules until its session ends, or until its broker is proved dead: every
 candidate keeps a connection to the controller's broker, and takes the seat over when that connection
-breaks and cannot be made again. It is safe to be wrong: the old controller's next write meets the fence.
-Whoever was unseated alive does not strike back at once (`unseated.py`).
+cannot be made again and the broker does not answer through ZooKeeper either. It is safe to be wrong: the old
+controller's next write meets the fence. Whoever was unseated alive does not strike back at once
+(`unseated.py`), nor does one who gave the seat up because it reached too few (`doubt.py`).
 Left to others: ruling (`office.py`), clients' requests (`admin.py`), registering (`broker/registration.py`).
 """
 
@@ -29,16 +30,17 @@ from . import znodes
 from .admin import Admin, ConfigCheck, Defaults
 from .alterations import AnySettings, Catalogue
 from .chronicle import Chronicle
+from .doubt import Abstention
 from .election_requests import ElectionPolicy
-from .lifeline import Lifeline, Patience
+from .lifeline import Patience
 from .office import Office
 from .orders import Sender
 from .reassigning import Mover
-from .registry import NoNode, Registry, RegistryError, SessionEvent, SessionState
+from .registry import Registry, RegistryError, SessionEvent, SessionState
 from .settings import Settings
-from .state import ClusterState
+from .state import ClusterState, Start
 from .unseated import Unseated
-from .watching import broker_of
+from .vigil import Vigil
 from .znodes import ControllerMoved, Reign, Seat
 
 log = structlog.get_logger(__name__)
@@ -90,9 +92,11 @@ class Controller:
         self._settings: Settings | None = None
         self._configured: set[str] | None = None  # topics with news while a reign begins
         self._dismissed: list[Office] = []
-        self._lifeline: Lifeline | None = None
-        self._lifeline_task: asyncio.Task[None] | None = None
+        self._burial = asyncio.Lock()
+        me = Sender(config.broker_id, 0, config.listener)
+        self._vigil = Vigil(registry, me, config.patience, self._tasks, self._due.set)
         self._unseated = Unseated(config.session_timeout_s)
+        self._abstention = Abstention(config.session_timeout_s)
         self._retry: asyncio.TimerHandle | None = None
         self._deafen: Callable[[], None] = lambda: None
 
@@ -233,10 +237,13 @@ class Controller:
         """With the session our reign ends, before a new session can do anything."""
         if event.state is SessionState.EXPIRED:
             self._dismiss()
-            self._watch_over(None, None)
+            self._vigil.end()
             self._seat = None
-        elif self._office is not None:
-            self._office.session(event.state is SessionState.CONNECTED)
+        else:
+            for office in filter(None, (self._office, *self._dismissed)):  # one may be about to begin
+                office.session(event.state is SessionState.CONNECTED)
+            if event.state is SessionState.CONNECTED:
+                self._vigil.end()  # what it knows its broker by may have changed unseen
         self._due.set()
 
     async def _stand(self) -> None:
@@ -268,54 +275,68 @@ class Controller:
         await self._bury()
         if seat is None:
             self._seat = None
-            self._watch_over(None, None)
-            if await self._is_registered():
+            self._vigil.end()
+            if not self._must_abstain() and await self._is_registered():
                 reign = await znodes.elect(self._registry, self._config.broker_id, self._clock.wall_ms())
                 self._due.set()
                 if reign is not None:
                     await self._rule(reign, None)
-        elif seat != self._seat or self._lifeline is None:
+            return
+        if self._vigil.dead is None:
+            self._abstention.taken()
+        if seat != self._seat or not self._vigil.is_kept:
             self._seat = seat
-            self._watch_over(seat, await self._place_of(seat.broker))
+            await self._vigil.begin(seat)
 
     async def _succeed_the_dead(self) -> None:
         """Take the seat of a controller whose broker is dead; the lower id goes first."""
-        seat, lifeline = self._seat, self._lifeline
-        if seat is None or lifeline is None or not (lifeline.is_dead and lifeline.is_proved):
+        seat, dead = self._seat, self._vigil.dead
+        if seat is None or dead is None:
             return
-        if self._must_wait() or not await self._is_registered():
+        if self._must_wait() or self._must_abstain() or not await self._is_registered():
             return
         brokers = [int(name) for name in await self._registry.children(d.BROKER_IDS) if name.isdigit()]
         rank = sum(broker < self._config.broker_id for broker in brokers)
         await asyncio.sleep(self._config.takeover_spread_s * rank / max(1, len(brokers)))
-        if not lifeline.is_dead:
+        if self._vigil.dead != dead:
             return
         reign = await znodes.take_over(self._registry, self._config.broker_id, self._clock.wall_ms(), seat)
         if reign is not None:
             log.warning("controller_succeeded", dead=seat.broker, epoch=reign.epoch)
-            await self._rule(reign, seat.broker)
+            await self._rule(reign, dead)
 
     def _must_wait(self) -> bool:
         """Whether we were unseated alive a short time ago; if so, we look again when it is long ago."""
+        return self._looks_again_at(self._unseated.until)
+
+    def _must_abstain(self) -> bool:
+        """Whether we gave the seat up a short time ago, and others may still take it."""
+        return self._looks_again_at(self._abstention.stands_at(asyncio.get_running_loop().time()))
+
+    def _looks_again_at(self, when: float) -> bool:
+        """Whether that is still to come."""
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._unseated.until:
+        if loop.time() >= when:
             return False
         if self._retry is not None:
             self._retry.cancel()
-        self._retry = loop.call_at(self._unseated.until, self._due.set)
+        self._retry = loop.call_at(when, self._due.set)
         return True
 
     def _is_ours(self, seat: Seat | None) -> bool:
         return seat is not None and seat.owner == self._registry.session_id
 
-    async def _rule(self, reign: Reign, dead: int | None) -> None:
-        self._watch_over(None, None)
+    async def _rule(self, reign: Reign, dead: Start | None) -> None:
+        self._vigil.end()
         self._dismiss()
+        now = asyncio.get_running_loop().time()
+        is_reluctant = self._abstention.is_reluctant(now)
+        trusts_until_s = now + (self._config.session_timeout_s if is_reluctant else 0.0)
         sender = Sender(self._config.broker_id, reign.epoch, self._config.listener)
         min_isr = self._config.defaults().min_isr
         office = Office(
             self._registry, reign, sender, self._config.patience, self._wake, self._policy().unclean,
-            self.chronicle, self._policy,
+            self.chronicle, self._policy, trusts_until_s,
         )  # fmt: skip
         office.state = replace(office.state, isr_order=self._config.isr_order, min_isr=min_isr)
         self._dismissed.append(office)  # until it is certain that it is in office
@@ -347,9 +368,19 @@ class Controller:
             office.end("the seat is lost")
         return office
 
+    async def over(self) -> None:
+        """Return when no reign of an ended session goes on in the new one, where its fence still holds."""
+        for office in self._dismissed:
+            office.end("its session has expired")
+        await self._bury()
+
     async def _bury(self) -> None:
-        while self._dismissed:
-            await self._dismissed.pop().close()
+        async with self._burial:
+            while self._dismissed:
+                office = self._dismissed.pop()
+                if office.abstains:
+                    self._abstention.begin(asyncio.get_running_loop().time())
+                await office.close()
 
     async def _leave(self, seat: Seat) -> None:
         """A seat of ours without a reign: the answer to the election was lost, or the reign has failed."""
@@ -367,21 +398,3 @@ class Controller:
         if self._office is not None and self._office.ended:
             self._dismiss()
         self._due.set()
-
-    # --- watching over the controller --------------------------------------------------------------
-
-    async def _place_of(self, broker: int) -> tuple[str, int] | None:
-        try:
-            data, _ = await self._registry.get(d.broker_path(broker))
-            known = broker_of(broker, d.parse(d.Registration, data))
-        except (NoNode, d.BadDocument):
-            return None
-        return Sender(self._config.broker_id, 0, self._config.listener).endpoint(known)
-
-    def _watch_over(self, seat: Seat | None, place: tuple[str, int] | None) -> None:
-        if self._lifeline_task is not None:
-            self._lifeline_task.cancel()
-            self._lifeline_task = self._lifeline = None
-        if seat is not None and place is not None and seat.broker != self._config.broker_id:
-            self._lifeline = Lifeline(place, self._config.patience, self._due.set)
-            self._lifeline_task = self._tasks.spawn(self._lifeline.run(), f"controller-{seat.broker}")

@@ -5,7 +5,7 @@ Only facts stand here; what follows from them is decided in `elections.py` and `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
@@ -32,6 +32,9 @@ class Broker:
     endpoints: tuple[Endpoint, ...] = ()
     rack: str | None = None
     leaving: bool = False  # it has said in its registration that it is shutting down
+    has_failed_dirs: bool = (
+        False  # it has reported log directories that it cannot use; which replicas, it says
+    )
 
     def intact_for(self, partition: TopicPartition) -> int:
         """Data that this broker held of the partition in this start or later has not been lost."""
@@ -51,6 +54,17 @@ class Topic:
     configs_at: tuple[int, int] = (-1, -1)  # where this reading of them stands in their history
     moves: Mapping[int, Assignment] = field(default_factory=dict)  # of the partitions that are being moved
     version: int = -1  # of its node
+
+    def joined(self, later: Topic) -> Topic:
+        """What `later` says of this topic, with the partitions of which it says nothing as they are here."""
+        return replace(
+            later,
+            replicas={**self.replicas, **later.replicas},
+            moves={**self._left_out(later), **later.moves},
+        )
+
+    def _left_out(self, later: Topic) -> dict[int, Assignment]:
+        return {number: one for number, one in self.moves.items() if number not in later.replicas}
 
     def assignment(self, number: int) -> Assignment:
         """Who holds a partition, and who shall."""
@@ -170,14 +184,16 @@ class Recovery:
 class ClusterState:
     """Everything that a plan is made from.
 
-    `suspected` and `leaving` name a start of a broker (id, incarnation), so a restart clears them; so do
-    `offline` and `full`: replicas in a log directory that has failed there, or that has no room.
+    `suspected`, `unreached` and `leaving` name a start of a broker (id, incarnation), so a restart clears
+    them; so do `offline` and `full`: replicas in a log directory that has failed there, or that has no room;
+    and `unheard`: replicas of a broker with failed directories that has not said yet whether they lie in one.
     `partitions` holds what ZooKeeper is known to hold; `in_flight` what has been asked of it since.
     """
 
     controller_epoch: int
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     suspected: frozenset[tuple[int, int]] = frozenset()
+    unreached: frozenset[tuple[int, int]] = frozenset()  # alive, but out of this controller's reach
     leaving: frozenset[tuple[int, int]] = frozenset()
     topics: Mapping[str, Topic] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -185,6 +201,7 @@ class ClusterState:
     deletions: Mapping[str, Deletion] = field(default_factory=dict)
     offline: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     full: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
+    unheard: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     departures: Mapping[TopicPartition, Departure] = field(default_factory=dict)
     unannounced: frozenset[TopicPartition] = frozenset()  # their leaders do not know their replicas yet
     min_isr: int = 1  # the default of topics that do not say how many must hold a record
@@ -216,6 +233,10 @@ class ClusterState:
         """Its connection broke and it has not come back."""
         return broker in self.brokers and (broker, self.brokers[broker].incarnation) in self.suspected
 
+    def is_reached(self, broker: int) -> bool:
+        """Whether it would hear at once that it leads, as far as is known."""
+        return not self.unreached or self.start_of(broker) not in self.unreached
+
     def is_leaving(self, broker: int) -> bool:
         """It has asked to be shut down, or says in its registration that it will be."""
         known = self.brokers.get(broker)
@@ -224,6 +245,10 @@ class ClusterState:
     def is_offline(self, broker: int, partition: TopicPartition) -> bool:
         """It has said that the replica lies in a directory that it cannot use."""
         return bool(self.offline) and partition in self.offline.get(self.start_of(broker), ())
+
+    def is_unheard(self, broker: int, partition: TopicPartition) -> bool:
+        """Some directory of it has failed, and whether the replica lies there it has not said."""
+        return bool(self.unheard) and partition in self.unheard.get(self.start_of(broker), ())
 
     def is_full(self, broker: int, partition: TopicPartition) -> bool:
         """It has said that the replica can take no more records for now."""
@@ -281,6 +306,15 @@ class ClusterState:
     def hosted_by(self, broker: int) -> list[TopicPartition]:
         """The partitions with a replica on this broker."""
         return [p for p in self.all_partitions() if broker in self.replicas(p)]
+
+    def leaderless_on(self, brokers: Iterable[int]) -> list[TopicPartition]:
+        """What nobody leads of all that these host: no change of an ISR will tell that they are back."""
+        hosts = frozenset(brokers)
+        return [
+            p
+            for p, known in sorted(self.partitions.items())
+            if known.leader == NO_LEADER and not self.is_ending(p.topic) and hosts & {*self.replicas(p)}
+        ]
 
     def with_partitions(self, known: Mapping[TopicPartition, PartitionState]) -> ClusterState:
         """The same, knowing more of ZooKeeper."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import structlog
@@ -20,7 +21,7 @@ from .assignment_nodes import assignment_of
 from .overrides import NOTHING, Overrides, read_overrides
 from .registry import TOGETHER_MAX, Delete, MultiFailed, NoNode, Registry, RegistryError, Stat, Watch
 from .state import Broker, PartitionState, Topic
-from .znodes import Reign, fenced
+from .znodes import Reign, failed_dirs, fenced
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +84,8 @@ class BrokerWatch:
         path = d.broker_path(broker)
         try:
             data, _ = await self._watches.arm(path, self._registry.get)
-            return broker_of(broker, d.parse(d.Registration, data))
+            known = broker_of(broker, d.parse(d.Registration, data))
+            return replace(known, has_failed_dirs=bool(await failed_dirs(self._registry, broker)))
         except NoNode:
             return None
         except d.BadDocument as bad:
@@ -218,7 +220,10 @@ N = TypeVar("N", bound=d.Document)
 
 
 class NotificationWatch(Generic[N]):
-    """Notifications in nodes of their own below one path; each is read once and removed."""
+    """Notifications in nodes of their own below one path; each is read, handled, and removed then.
+
+    What is removed before it has been handled is lost with the answer to its removal.
+    """
 
     def __init__(self, registry: Registry, reign: Reign, parent: str, kind: type[N]) -> None:
         self.due = asyncio.Event()
@@ -227,28 +232,44 @@ class NotificationWatch(Generic[N]):
         self._parent = parent
         self._kind = kind
         self._watches = Watches(lambda _: self.due.set())
+        self._read: list[Delete] = []
 
     def reconnected(self) -> None:
         """Look again, with a new watch."""
         self._watches.forget()
         self.due.set()
 
-    async def take(self) -> list[N]:
-        """What has been reported since the last look."""
+    async def read(self) -> list[N]:
+        """What is reported at this moment. One that is not removed is read again at the next look."""
         names = await self._watches.arm(self._parent, self._registry.children)
-        reported = await asyncio.gather(*(self._take(f"{self._parent}/{name}") for name in names))
-        return [document for document in reported if document is not None]
+        found = await asyncio.gather(*(self._get(f"{self._parent}/{name}") for name in names))
+        self._read = [removal for removal, _ in filter(None, found)]
+        return [document for _, document in filter(None, found) if document is not None]
 
-    async def _take(self, path: str) -> N | None:
+    async def handled(self) -> None:
+        """What was read last counts as done: remove it. Raises RegistryError, ControllerMoved."""
+        removals, self._read = self._read, []
+        outcomes = await asyncio.gather(*(self._remove(one) for one in removals), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    async def _get(self, path: str) -> tuple[Delete, N | None] | None:
         try:
             data, stat = await self._registry.get(path)
-            await fenced(self._registry, self._reign, [Delete(path, stat.version)])
-            return d.parse(self._kind, data)
-        except (NoNode, MultiFailed):
+        except NoNode:
             return None
+        try:
+            return Delete(path, stat.version), d.parse(self._kind, data)
         except d.BadDocument as bad:
             log.error("bad_document", path=path, reason=str(bad))
-            return None
+            return Delete(path, stat.version), None
+
+    async def _remove(self, removal: Delete) -> None:
+        try:
+            await fenced(self._registry, self._reign, [removal])
+        except MultiFailed:  # it has gone, or it says something else now
+            self.due.set()
 
 
 class IsrWatch(NotificationWatch[d.IsrChangeDocument]):
@@ -259,7 +280,7 @@ class IsrWatch(NotificationWatch[d.IsrChangeDocument]):
 
     async def look(self) -> list[p.Event]:
         """The partitions concerned."""
-        reported = await self.take()
+        reported = await self.read()
         changed = sorted({TopicPartition(c.topic, c.partition) for one in reported for c in one.partitions})
         return [p.IsrsChanged(tuple(changed))] if changed else []
 
@@ -272,7 +293,7 @@ class LogDirWatch(NotificationWatch[d.LogDirEventDocument]):
 
     async def look(self) -> list[p.Event]:
         """The brokers concerned."""
-        brokers = frozenset(one.broker for one in await self.take())
+        brokers = frozenset(one.broker for one in await self.read())
         return [p.LogDirsChanged(brokers)] if brokers else []
 
 

@@ -8,7 +8,7 @@ Left to others: when to do what (`service.py`, `broker/registration.py`, the lea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from .registry import (
 )
 
 REGISTRATION_POLL_S = 1.0
+NEVER = (1 << 31) - 1  # the last version that a node can have: a check against it fails
 
 
 class ControllerMoved(Exception):
@@ -205,12 +206,14 @@ async def register_broker(
     registration: d.Registration,
     dirs: Sequence[str],
     checks: Sequence[Check] = (),
+    begin: Callable[[int], Awaitable[None]] | None = None,
 ) -> None:
     """Announce incarnation k, which the caller has already made durable on its disks, if `checks` hold.
 
-    Creates the ephemeral, or replaces it if this session holds it. Raises `NodeExists` if another
-    session does (`await_registration_end` waits for its end), `BadVersion` if another process of this
-    broker id has started meanwhile, `CheckFailed` if a condition does not hold.
+    `begin` is told k as soon as no other session is registered under this id. Creates the ephemeral, or
+    replaces it if this session holds it. Raises `NodeExists` if another session does
+    (`await_registration_end` waits for its end), `BadVersion` if another process of this broker id has
+    started meanwhile, `CheckFailed` if a condition does not hold.
     """
     path, k = d.broker_path(broker), registration.incarnation
     counter = d.IncarnationDocument(incarnation=k, dirs=dict.fromkeys(dirs, k))
@@ -218,6 +221,8 @@ async def register_broker(
     stat = await registry.exists(path)
     if stat is not None and stat.owner != registry.session_id:
         raise NodeExists(path)
+    if begin is not None:
+        await begin(k)
     mine: Op = Create(path, registration.data(), ephemeral=True)
     if stat is not None:
         mine = SetData(path, registration.data(), stat.version)
@@ -245,14 +250,14 @@ async def announce_leaving(registry: Registry, broker: int) -> None:
 async def joinable_version(registry: Registry, broker: int) -> int:
     """The version that the registration of a broker must keep while it joins an ISR.
 
-    Of one that is shutting down it is a version that is no more: then the write fails for that, and so does
-    every earlier attempt that may still be under way.
+    Of one that is shutting down, or is not registered, it is a version that no node has. The write is tried
+    all the same, and fails for that: only so is it known that no earlier attempt has landed.
     """
     try:
         data, stat = await registry.get(d.broker_path(broker))
     except NoNode:
-        return -1
-    return stat.version - bool(d.parse(d.Registration, data).leaving)
+        return NEVER
+    return NEVER if d.parse(d.Registration, data).leaving else stat.version
 
 
 async def await_registration_end(registry: Registry, broker: int, timeout_s: float) -> None:

@@ -54,6 +54,8 @@ IN_FLIGHT_MAX = 128  # more would fill the pipe by which kazoo is woken
 HEARTBEATS_PER_SESSION = 6
 RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 1.0}
 
+LIVING = (SessionState.CONNECTED, SessionState.SUSPENDED)
+
 ERRORS: dict[type[BaseException], type[RegistryError]] = {
     kz.NoNodeError: NoNode,
     kz.NodeExistsError: NodeExists,
@@ -134,7 +136,7 @@ class KazooRegistry:
     async def start(self) -> None:
         """Close the predecessor's session, then open ours. Raises `RegistryUnreachable`."""
         self._loop = asyncio.get_running_loop()
-        self._tasks = Tasks("zookeeper")
+        self._tasks = Tasks("zookeeper", self._on_fatal)
         if self._previous_session is not None:
             await self._close_session(self._previous_session)
         self._client = self._new_client(None)
@@ -202,6 +204,7 @@ class KazooRegistry:
 
     async def _ask(self, send: Callable[[], Any]) -> Any:
         """Send now, in the order of the calls, and wait for the answer or the deadline."""
+        self.look()
         if not self.connected:
             raise Unknown("not connected; nothing was sent")
         try:
@@ -216,7 +219,7 @@ class KazooRegistry:
 
         def settle(value: Any, error: BaseException | None) -> None:
             if generation == self._generation and (error is None or type(error) in (kz.NoNodeError,)):
-                self._alive_at = max(self._alive_at, sent_at)
+                self._answered(sent_at)
             if future.done():
                 return
             if error is None:
@@ -279,15 +282,27 @@ class KazooRegistry:
         for listener in list(self._listeners):
             listener(SessionEvent(state, self._generation))
 
+    def look(self) -> None:
+        """Tell ASSUME_EXPIRED at once if nothing has been heard for as long as a session lasts."""
+        if self._state in LIVING and self._is_overdue() and not self._closing:
+            self._tell(SessionState.ASSUME_EXPIRED)
+
+    def _answered(self, sent_at: float) -> None:
+        """The session lived when this was sent. If it was taken as ended, it was this process that slept."""
+        self._alive_at = max(self._alive_at, sent_at)
+        if self._state is SessionState.ASSUME_EXPIRED and self._client.connected and not self._is_overdue():
+            self._tell(SessionState.CONNECTED)
+
     async def _heartbeat(self) -> None:
         interval_s = self._session_timeout_s / HEARTBEATS_PER_SESSION
         while True:
             await asyncio.sleep(interval_s)
             self._supervise()
-            if self._state is SessionState.CONNECTED:
+            self.look()
+            if self._state is SessionState.CONNECTED or (
+                self._state is SessionState.ASSUME_EXPIRED and self._client.connected
+            ):
                 self._tasks.spawn(self._ping(), "ping")
-            elif self._state is SessionState.SUSPENDED and self._is_overdue():
-                self._tell(SessionState.ASSUME_EXPIRED)
 
     async def _ping(self) -> None:
         """Ask something that costs nothing; the answer proves that the session lives."""
@@ -295,8 +310,7 @@ class KazooRegistry:
             async with asyncio.timeout(self._session_timeout_s):
                 await self._answer(lambda: self._client.exists_async("/"))
         except (RegistryError, TimeoutError):
-            if self._state is SessionState.CONNECTED and self._is_overdue():
-                self._tell(SessionState.ASSUME_EXPIRED)
+            self.look()
 
     def _is_overdue(self) -> bool:
         return self._loop.time() >= self._alive_at + self._session_timeout_s
@@ -309,9 +323,7 @@ class KazooRegistry:
         failure = RuntimeError("kazoo's connection thread has died")
         log.error("registry_thread_died")
         self._tell(SessionState.ASSUME_EXPIRED)
-        if self._on_fatal is not None:
-            self._on_fatal(failure)
-        raise failure
+        raise failure  # ends the heartbeat, of which `on_fatal` hears
 
     # --- clients of kazoo --------------------------------------------------------------------------
 

@@ -195,8 +195,10 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.NOT_COORDINATOR: "this broker does not coordinate the group",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "the topic cannot have this name or be used like this",
     ErrorCode.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync, nothing was appended",
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "appended, but too few replicas stayed in sync",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "Messages are rejected since there are fewer in-sync replicas "
+    "than required.",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Messages are written to the log, but to fewer in-sync "
+    "replicas than required.",
     ErrorCode.INVALID_REQUIRED_ACKS: "acks must be -1, 0 or 1",
     ErrorCode.ILLEGAL_GENERATION: "the group has moved on to another generation",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the member shares no protocol with the others of its group",
@@ -306,7 +308,8 @@ class ApiError(Exception):
         super().__init__(self.message)
 
     def __init_subclass__(cls) -> None:
-        ApiError.by_code[cls.code] = cls
+        if "code" in cls.__dict__:  # a special case of another error is not what the code alone means
+            ApiError.by_code[cls.code] = cls
 
     @property
     def retriable(self) -> bool:

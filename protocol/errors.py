@@ -130,13 +130,13 @@ class RecordListTooLarge(ApiError):
 
 
 class NotEnoughReplicas(ApiError):
-    """Too few replicas are in sync, nothing was appended."""
+    """Messages are rejected since there are fewer in-sync replicas than required."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 class NotEnoughReplicasAfterAppend(ApiError):
-    """Appended, but too few replicas stayed in sync."""
+    """Messages are written to the log, but to fewer in-sync replicas than required."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 

@@ -97,7 +97,7 @@ class Spec:
         self.key = key
         self.versions = versions
         self.flexible = flexible
-        self.carries_records = _carries_records(cls)  # whether its encoded parts are worth keeping apart
+        self.carries_records = False  # whether encoded parts are worth keeping apart; known with an encoder
         self._decoders: dict[int, Decoder] = {}
         self._encoders: dict[int, Encoder] = {}
 
@@ -121,6 +121,7 @@ class Spec:
             self._check(version)
             flexible = self.is_flexible(version)
             found = self._encoders[version] = compile_encoder(self.cls, fields_of, version, flexible)
+            self.carries_records = _carries_records(self.cls)
         return found
 
     def _check(self, version: int) -> None:

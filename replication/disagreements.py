@@ -180,4 +180,13 @@ POINTS = (
         varies="waits_for_joining",
         shown="tests/scenarios/leader/profile_joining.txt",
     ),
+    Point(
+        "KIP-966",
+        "All members of an ISR come back, and none can prove that it holds what it held: who leads?",
+        "Whoever of the ISR comes first, it is believed; nobody until an operator says so; the longest log.",
+        "The default of `unclean.recovery.strategy`: the profiles of Kafka's versions leave it to an "
+        "operator, since no log is compared there; today's asks all replicas for the longest.",
+        varies="unclean_recovery",
+        shown="tests/scenarios/planner_recovery.txt",
+    ),
 )

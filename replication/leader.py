@@ -48,6 +48,7 @@ class LeaderOptions:
     strict_min_isr: bool = False  # the high watermark waits while the ISR is below min.insync.replicas
     lag_messages_max: int = 4000  # for the one profile that counts them
     semantics: Semantics = TODAY
+    silent_seconds_max: Seconds = 1.0  # of all others in the ISR: then they may follow somebody else
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,14 @@ class Leader:
     def under_replicated(self) -> bool:
         """Whether fewer are in sync than there shall be; a replica that a move brings is not missed yet."""
         return len(self.isr.members) < self.replication_factor
+
+    def is_forsaken(self, now: Seconds) -> bool:
+        """Whether nobody else whom this leader waits for has been heard of late. There is somebody else."""
+        for progress in self._must_ack:
+            progress.beat(self.end_offset)
+            if progress.silent(now) <= self.options.silent_seconds_max:
+                return False
+        return bool(self._must_ack)
 
     @property
     def under_min_isr(self) -> bool:

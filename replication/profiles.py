@@ -37,6 +37,7 @@ class Semantics:
 
     name: str
     unclean_election: bool  # default of unclean.leader.election.enable
+    unclean_recovery: str  # default of unclean.recovery.strategy
     lag_time_max_ms: int  # default of replica.lag.time.max.ms
     lag_by_messages: bool  # replica.lag.max.messages is honoured, and a follower is late if it is silent
     strict_min_isr: bool  # default of strict.min.isr
@@ -60,6 +61,7 @@ class Semantics:
 _STRANDLINE = Semantics(
     name="strandline",
     unclean_election=False,
+    unclean_recovery="balanced",
     lag_time_max_ms=30_000,
     lag_by_messages=False,
     strict_min_isr=False,
@@ -78,6 +80,7 @@ PROFILES: Mapping[str, Semantics] = {
         Semantics(
             name="0.8",
             unclean_election=True,
+            unclean_recovery="manual",
             lag_time_max_ms=10_000,
             lag_by_messages=True,
             strict_min_isr=False,
@@ -92,6 +95,7 @@ PROFILES: Mapping[str, Semantics] = {
         Semantics(
             name="0.10",
             unclean_election=True,
+            unclean_recovery="manual",
             lag_time_max_ms=10_000,
             lag_by_messages=False,
             strict_min_isr=False,
@@ -106,6 +110,7 @@ PROFILES: Mapping[str, Semantics] = {
         Semantics(
             name="0.11",
             unclean_election=False,
+            unclean_recovery="manual",
             lag_time_max_ms=10_000,
             lag_by_messages=False,
             strict_min_isr=False,
@@ -120,6 +125,7 @@ PROFILES: Mapping[str, Semantics] = {
         Semantics(
             name="3.6",
             unclean_election=False,
+            unclean_recovery="manual",
             lag_time_max_ms=30_000,
             lag_by_messages=False,
             strict_min_isr=False,
@@ -133,6 +139,7 @@ PROFILES: Mapping[str, Semantics] = {
         Semantics(
             name="3.9",
             unclean_election=False,
+            unclean_recovery="manual",
             lag_time_max_ms=30_000,
             lag_by_messages=False,
             strict_min_isr=True,

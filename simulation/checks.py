@@ -2,26 +2,26 @@
 
 The checks read the brokers' state, their logs and the ZooKeeper tree; they decide nothing. Numbers I1… are
 those of docs/simulation.md. Left to others: bytes (`committed.py`), single writes to ZooKeeper (`states.py`),
-what clients were told (`history.py`).
+what clients were told (`history.py`), the end (`judging.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from ..broker.host import Role
 from ..broker.node import Node
 from ..broker.partition import Partition
+from ..controller.documents import TopicDocument
 from ..protocol.kinds import TopicPartition
-from ..protocol.records import iterate
-from ..replication.isr import Settled
-from .committed import Committed, Violation, epochs_match, same_tails
-from .history import Anomaly, judge
+from .committed import Committed, Violation, same_tails
+from .judging import OFFSETS_TOPIC
+from .reading import numbers, whole
 from .states import State, States
-from .workload import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
     from .world import World
@@ -38,10 +38,17 @@ class Checks:
         self.world = world
         self.states = States(world.zookeeper, self._state_written)
         self.committed = {tp: Committed(tp) for tp in world.workload.partitions}
-        self.leaders: dict[tuple[TopicPartition, int], int] = {}  # (partition, epoch) -> broker that led it
-        self.watermarks: dict[tuple[TopicPartition, int], int] = {}  # (partition, epoch) -> the leader's HW
-        self.epochs: dict[Partition, int] = {}  # of a replica, as long as it stays
-        self.hosted: dict[Node, set[TopicPartition]] = {}
+        self.leaders: dict[tuple[TopicPartition, UUID | None, int], int] = {}  # who led it in this epoch
+        self.watermarks: dict[
+            tuple[TopicPartition, UUID | None, int], int
+        ] = {}  # the leader's, in this epoch
+        self.epochs: dict[
+            tuple[int, TopicPartition, UUID | None], int
+        ] = {}  # of a broker, over all its lives
+        self.reigns: dict[int, int] = {}  # broker -> the highest controller epoch that it has obeyed
+        self.hosted: dict[Node, dict[TopicPartition, UUID | None]] = {}
+        self.starts: dict[TopicPartition, int] = {}  # how far retention has let logs begin
+        self.unproven: set[TopicPartition] = set()  # partitions that ever had a leader without proof
         self.looks = 0
         world.zookeeper.on_write = self._written
 
@@ -70,12 +77,14 @@ class Checks:
         self.looks += 1
         for id, node in sorted(self.world.nodes.items()):
             hosted = node.broker.replicas
+            self._obeys(id, hosted.gate.controller_epoch)
             fetched = Counter(chain.from_iterable(each.partitions for each in hosted.fetchers.of()))
             for partition in hosted.partitions.values():
                 self._one_replica(id, partition, fetched[partition])
             self._nothing_vanished(id, node)
         for tp, committed in self.committed.items():
             replicas = self._replicas(tp)
+            self._take_unproven(committed, replicas)
             for id, partition in replicas.items():
                 committed.look_at(id, partition)
             self._candidates(tp, replicas)
@@ -85,64 +94,76 @@ class Checks:
             raise Violation(f"I14, I16: {self.world.workload.contradictions[0]}")
 
     def _replicas(self, tp: TopicPartition) -> dict[int, Partition]:
-        """Those that can be read; the watermarks of the others are noted, too."""
+        """Those of the topic as it is now that can be read; the watermarks of the others are noted, too."""
         found: dict[int, Partition] = {}
         for id, node in sorted(self.world.nodes.items()):
             partition = node.broker.replicas.find(tp)
-            if partition is not None:
-                self.committed[tp].note(partition)
+            if partition is not None and self._is_of_today(partition):
+                self.committed[tp].note(id, partition)
                 if self._is_readable(id, partition):
                     found[id] = partition
         return found
 
     def last_words(self, id: int) -> None:
         """A broker is about to die: what its watermarks cover is committed all the same."""
-        try:
-            for partition in self._partitions(id) if id in self.world.nodes else ():
-                if partition.tp in self.committed:
-                    self.committed[partition.tp].note(partition)
-                    if self._is_readable(id, partition):
-                        self.committed[partition.tp].look_at(id, partition)
-        except Violation as violation:
-            self.fail(violation)
+        for partition in self._partitions(id) if id in self.world.nodes else ():
+            self._heard(id, partition)
 
     def leads_no_more(self, id: int, tp: TopicPartition) -> None:
         """A leader ends, and its replica may be deleted in the same breath: its watermark counts."""
         partition = self.world.nodes[id].broker.replicas.find(tp) if id in self.world.nodes else None
-        if partition is not None and tp in self.committed:
-            try:
-                self.committed[tp].note(partition)
-                if self._is_readable(id, partition):
-                    self.committed[tp].look_at(id, partition)
-            except Violation as violation:
-                self.fail(violation)
+        if partition is not None:
+            self._heard(id, partition)
+
+    def _heard(self, id: int, partition: Partition) -> None:
+        committed = self.committed.get(partition.tp)
+        if committed is None or not self._is_of_today(partition):
+            return
+        try:
+            committed.note(id, partition)
+            if self._is_readable(id, partition):
+                committed.look_at(id, partition)
+        except Violation as violation:
+            self.fail(violation)
 
     def read(self, tp: TopicPartition, offset: int) -> None:
         """A reader was given this record: some watermark must have covered it."""
         committed = self.committed[tp]
-        if offset >= committed.told_end and not committed.forgiven:
+        if offset >= committed.told_end and committed.unproven is None:
             self._replicas(tp)
             if offset >= committed.told_end:
                 raise Violation(f"I15: {tp}@{offset} was read; {committed.told_end} are committed")
+
+    def _obeys(self, id: int, controller_epoch: int) -> None:
+        """Nobody obeys an earlier reign, in whatever life; a new process has obeyed nobody yet."""
+        if -1 < controller_epoch < self.reigns.get(id, -1):
+            raise Violation(f"I7: b{id} obeys controller epoch {controller_epoch} after {self.reigns[id]}")
+        self.reigns[id] = max(controller_epoch, self.reigns.get(id, -1))
 
     def _one_replica(self, id: int, partition: Partition, fetched: int) -> None:
         log, tp, epoch, mark = partition.log, partition.tp, partition.leader_epoch, partition.high_watermark
         if not log.start_offset <= mark <= log.end_offset:
             raise Violation(f"I8: {tp} on b{id}: HW {mark} in [{log.start_offset}, {log.end_offset}]")
-        if epoch < self.epochs.get(partition, -1):
-            raise Violation(f"I7: the leader epoch of {tp} on b{id} fell to {epoch}")
-        self.epochs[partition] = epoch
+        if log.start_offset > self.starts.get(tp, 0):
+            raise Violation(
+                f"I21: {tp} on b{id} begins at {log.start_offset}, retention let go {self.starts.get(tp, 0)}"
+            )
+        before = self.epochs.get((id, tp, log.topic_id), -1)
+        if -1 < epoch < before:  # a new process has been told of none yet
+            raise Violation(f"I7: the leader epoch of {tp} on b{id} fell from {before} to {epoch}")
+        self.epochs[id, tp, log.topic_id] = max(epoch, before)
         if fetched and fetched > (partition.role is not Role.LEADING):
             raise Violation(f"I18: {fetched} fetchers fetch {tp} for b{id}, which is {partition.role.value}")
         if partition.leading is None:
             if not partition.incomplete and (partition.acks or partition.flush_acks):
                 raise Violation(f"I19: producers wait for {tp} at b{id}, which does not lead it")
             return
-        if self.leaders.setdefault((tp, epoch), id) != id:
-            raise Violation(f"I7: {tp} epoch {epoch} is led by b{self.leaders[tp, epoch]} and b{id}")
-        if self.watermarks.get((tp, epoch), 0) > mark:
+        key = tp, log.topic_id, epoch
+        if self.leaders.setdefault(key, id) != id:
+            raise Violation(f"I7: {tp} epoch {epoch} is led by b{self.leaders[key]} and b{id}")
+        if self.watermarks.get(key, 0) > mark:
             raise Violation(f"I8: the watermark of {tp} fell to {mark} in epoch {epoch}")
-        self.watermarks[tp, epoch] = mark
+        self.watermarks[key] = mark
         self._quorum(id, partition)
 
     def _quorum(self, id: int, partition: Partition) -> None:
@@ -152,6 +173,9 @@ class Checks:
             return
         if (state["leader"], state["leader_epoch"]) != (id, leader.epoch):
             return
+        proof = state["isr_epochs"].get(str(id), -1)
+        if proof <= self.states.lossy_until.get(id, -1) and not state.get("leader_recovery_state"):
+            raise Violation(f"I10: b{id} leads {partition.tp}, and has lost data since it joined in {proof}")
         if not set(state["isr"]) <= leader.isr.must_ack:
             raise Violation(
                 f"I3: for {partition.tp} b{id} waits for {sorted(leader.isr.must_ack)}, "
@@ -170,20 +194,43 @@ class Checks:
 
     def _nothing_vanished(self, id: int, node: Node) -> None:
         """What an ISR counts on is not deleted."""
-        now = node.broker.replicas.partitions.keys()
+        now = {tp: partition.log.topic_id for tp, partition in node.broker.replicas.partitions.items()}
         before = self.hosted.get(node)
         if before == now:
             return
-        for tp in sorted((before or set()) - now):
-            state = self.states.latest.get(tp)
-            if state is not None and id in state["isr"] and f"/brokers/topics/{tp.topic}" in self.zookeeper:
+        for tp in sorted((before or {}).keys() - now):
+            state, is_the_same = self.states.latest.get(tp), (before or {})[tp] == self._topic_id(tp.topic)
+            is_wanted = is_the_same and f"/admin/delete_topics/{tp.topic}" not in self.zookeeper
+            if is_wanted and state is not None and id in state["isr"]:
                 raise Violation(f"I17: b{id} deleted {tp}, and is in its ISR {state['isr']}")
-        self.hosted[node] = set(now)
+        self.hosted[node] = now
+
+    def _topic_id(self, name: str) -> UUID | None:
+        node = self.zookeeper.get(f"/brokers/topics/{name}")
+        return None if node is None else TopicDocument.model_validate(json.loads(node.data)).uuid
+
+    def _take_unproven(self, committed: Committed, replicas: dict[int, Partition]) -> None:
+        """A leader was elected without proof: what it has not got is gone, and none of it was promised."""
+        leader = committed.unproven
+        if leader is None or leader not in replicas:
+            return
+        lost = committed.take(leader, replicas[leader])
+        if lost:
+            self.world.note(f"b{leader} leads {committed.tp} without {sorted(lost.values())}")
+        promised = self.world.workload.promised(committed.tp)
+        for offset, number in sorted(lost.items()):
+            if promised.get(offset) == number:
+                raise Violation(f"I16: b{leader}, made leader of {committed.tp}, lacks {number} at {offset}")
+
+    def _is_of_today(self, partition: Partition) -> bool:
+        """Whether this is a replica of the topic that bears the name now."""
+        id = self._topic_id(partition.tp.topic)
+        return id is not None and partition.log.topic_id in (None, id)
 
     def _is_readable(self, id: int, partition: Partition) -> bool:
         """To look is not to touch: what cannot be read would be found out by the look."""
         disk, log = self.world.disks[id], partition.log
-        return not (disk.broken or disk.flawed or log.closed or log.failed or partition.offline)
+        return not (disk.is_troubled or log.closed or log.failed or partition.offline)
 
     # ------------------------------------------------------------ ZooKeeper
 
@@ -199,20 +246,29 @@ class Checks:
         except Violation as violation:
             self.fail(violation)
 
-    def _state_written(self, tp: TopicPartition, state: State) -> None:
+    def _state_written(self, tp: TopicPartition, before: State | None, state: State) -> None:
         """Whoever has just been let in holds what is committed now."""
+        if before is None and self.world.errands.owns(tp):
+            self.committed[tp] = Committed(tp)
+        is_unproven = bool(state.get("leader_recovery_state")) and state["leader"] not in (
+            -1, (before or state)["leader"],
+        )  # fmt: skip
+        if is_unproven:
+            self.unproven.add(tp)
         committed = self.committed.get(tp)
         if committed is None:
             return
-        if state.get("leader_recovery_state"):
-            committed.forgiven = True
+        if is_unproven:
+            committed.recovered(state["leader"])
+        nodes = {id: self.world.nodes[id] for id in state["isr"] if id in self.world.nodes}
+        replicas = {id: node.broker.replicas.find(tp) for id, node in nodes.items()}
+        whole = {id: p for id, p in replicas.items() if p is not None and self._is_readable(id, p)}
+        self._take_unproven(committed, whole)
         for id in state["isr"]:
-            node = self.world.nodes.get(id)
-            partition = node.broker.replicas.find(tp) if node else None
+            committed.joined(id)
+        for id, partition in whole.items():
             proof = state["isr_epochs"].get(str(id), -1)
-            if node is None or partition is None or not self._is_readable(id, partition):
-                continue
-            if proof == node.broker.incarnation and proof > self.states.lossy_until.get(id, -1):
+            if proof == nodes[id].broker.incarnation and proof > self.states.lossy_until.get(id, -1):
                 committed.must_hold(id, partition, "I2")
 
     def leader(self, tp: TopicPartition) -> int:
@@ -224,24 +280,52 @@ class Checks:
         """The latest that this broker has registered in."""
         return self.states.incarnation(id)
 
+    def may_cut(self, id: int, partition: Partition) -> bool:
+        """Whether a replica may lose what its own watermark covers: its leader gave no proof of its data."""
+        committed = self.committed.get(partition.tp)
+        if committed is None or not self._is_of_today(partition):
+            return partition.tp in self.unproven or committed is not None
+        return partition.recovering or not committed.counts(id)
+
+    def holds(self, id: int, tp: TopicPartition, state: State) -> bool:
+        """Whether a member of an ISR has all that this says."""
+        node = self.world.nodes.get(id)
+        partition = node.broker.replicas.find(tp) if node else None
+        proof = state["isr_epochs"].get(str(id), -1)
+        return (
+            partition is not None
+            and self._is_readable(id, partition)
+            and proof > self.states.lossy_until.get(id, -1)
+        )
+
+    def let_go(self, tp: TopicPartition, start: int) -> None:
+        """Retention has taken what comes before `start`; nobody else takes so much."""
+        self.starts[tp] = max(start, self.starts.get(tp, 0))
+
     def lost_data(self, id: int) -> None:
         """A broker's disk is not what it was."""
         self.states.lost_data(id)
 
     def flushed(self) -> dict[tuple[TopicPartition, int], set[int]]:
-        """What stands on the media of the brokers that run: place -> numbers."""
+        """What stands on the media of the brokers that run and are in sync: place -> numbers.
+
+        Another replica may have flushed the same number at the same place, sent to a leader that was deposed:
+        its batch is of an older epoch, and goes when the next leader has none there.
+        """
         found: dict[tuple[TopicPartition, int], set[int]] = {}
         for tp in self.world.workload.partitions:
+            isr = self.states.latest[tp]["isr"] if tp in self.states.latest else ()
             for id, partition in self._replicas(tp).items():
-                end = partition.log.flushed_offset
-                for offset, number in _numbers(self._whole(id, tp)).items():
+                end = partition.log.flushed_offset if id in isr else 0
+                for offset, number in numbers(whole(partition.log)).items():
                     if offset < end:
                         found.setdefault((tp, offset), set()).add(number)
         return found
 
     def spares(self, id: int, lossy: tuple[int, int] | None) -> bool:
         """Whether b`id` may lose data: whoever did before is whole again, and another holds what counts."""
-        states = [self.states.latest.get(tp) for tp in self.world.workload.partitions]
+        partitions = [tp for tp in self.states.latest if tp.topic == OFFSETS_TOPIC]
+        states = [self.states.latest.get(tp) for tp in [*self.world.workload.partitions, *partitions]]
         if any(state is None or not set(state["isr"]) - {id} for state in states):
             return False
         return lossy is None or all(self._has_recovered(*lossy, state) for state in states if state)
@@ -253,88 +337,9 @@ class Checks:
         hosted = self.world.nodes[id].broker.replicas.partitions
         return [hosted[tp] for tp in sorted(hosted)]
 
-    # ------------------------------------------------------------ at the end
-
-    async def wait_healed(self, within_s: float) -> None:
-        """Wait until every replica is in its ISR; Violation when that does not happen."""
-        deadline = self.world.loop.now + within_s
-        while not self.is_whole() or not self._is_calm():
-            if self.world.loop.now > deadline:
-                raise Violation(
-                    f"liveness: not healed {within_s:g} s after the last fault: {self._picture()}"
-                )
-            await asyncio.sleep(0.1)
-
     def is_whole(self) -> bool:
-        """Whether every broker serves and every replica is in its ISR."""
+        """Whether every broker serves and every replica of the topic is in its ISR."""
         states = [self.states.latest.get(tp) for tp in self.world.workload.partitions]
         return len(self.world.nodes) == 3 and all(
             state is not None and len(state["isr"]) == 3 and state["leader"] != -1 for state in states
         )
-
-    def _is_calm(self) -> bool:
-        """One controller, and no change of an ISR under way."""
-        nodes = self.world.nodes.values()
-        leaders = [p.leading for node in nodes for p in node.broker.replicas.partitions.values()]
-        return sum(node.broker.controller.active for node in nodes) == 1 and all(
-            isinstance(leader.isr, Settled) for leader in leaders if leader is not None
-        )
-
-    def _picture(self) -> str:
-        states = [(str(tp), self.states.latest.get(tp)) for tp in self.world.workload.partitions]
-        controllers = [id for id, node in self.world.nodes.items() if node.broker.controller.active]
-        return f"brokers {sorted(self.world.nodes)}, controllers {controllers}, {states}"
-
-    async def judge(self) -> None:
-        """Every acknowledged number stands where its receipt said, once, on all three replicas alike."""
-        self.look()
-        await self._settle()
-        self.look()
-        if self.world.workload.refused:
-            raise Violation(f"liveness: a send failed for good: {self.world.workload.refused[0]}")
-        for tp in self.world.workload.partitions:
-            logs = {id: self._whole(id, tp) for id in sorted(self.world.nodes)}
-            first = min(logs)
-            for id, data in logs.items():
-                if data != logs[first]:
-                    raise Violation(f"I5: {tp} differs between b{first} and b{id}")
-                epochs_match(id, self.world.nodes[id].broker.replicas.partitions[tp])
-            self.world.workload.history.read_whole(tp, sorted(_numbers(logs[first]).items()))
-        self._below_watermark()
-        report = judge(self.world.workload.history)
-        if self.world.workload.has_lost_power:  # and with it what brokers knew of a producer's order
-            report.anomalies.pop(Anomaly.NONMONOTONIC_SEND, None)
-        if report.anomalies:
-            anomaly, evidence = next(iter(report.anomalies.items()))
-            raise Violation(f"I16: {anomaly}: {evidence[0]} ({', '.join(report.anomalies)})")
-
-    def _below_watermark(self) -> None:
-        for id, node in sorted(self.world.nodes.items()):
-            if node.broker.replicas.host.truncated_below_watermark and not any(
-                committed.forgiven for committed in self.committed.values()
-            ):
-                raise Violation(f"I11: b{id} has cut below its watermark")
-
-    async def _settle(self) -> None:
-        """Let followers take up the last records and the last watermark."""
-        deadline = self.world.loop.now + 20
-        while self.world.loop.now < deadline:
-            ends = {
-                (tp, partition.log.end_offset, partition.high_watermark)
-                for id in self.world.nodes
-                for partition in self._partitions(id)
-                for tp in [partition.tp]
-                if tp.topic == TOPIC
-            }
-            if len(ends) == PARTITIONS and all(end == mark for _, end, mark in ends):
-                return
-            await asyncio.sleep(0.1)
-        raise Violation(f"liveness: ends and watermarks do not meet: {sorted(ends)}")
-
-    def _whole(self, id: int, tp: TopicPartition) -> bytes:
-        log = self.world.nodes[id].broker.replicas.partitions[tp].log
-        return b"".join(log.read(log.start_offset, 1 << 30, log.end_offset).parts)
-
-
-def _numbers(data: bytes) -> dict[int, int]:
-    return {record.offset: int(record.value or b"-1") for record in iterate(data)}

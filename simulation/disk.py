@@ -2,11 +2,13 @@
 
 A process crash keeps everything that was written (the page cache survives). A power loss keeps of each file
 a prefix that covers at least what was synced; a cruel one also leaves zeros, garbage or holes behind that,
-and takes back the last changes of names and lengths. Those reach the medium in their order, as in the
-journal of a file system: a synced folder, or a synced file that had been cut, brings all before it along.
-The dead process's handles reach nothing. A disk may be full, which cuts an append in its middle, and folders
-may be broken: then every call there fails, or the next one.
-Left to others: threads that a slow disk keeps (`loop.py`), bits that flip (tests).
+and takes back changes of names and lengths that no sync has made sure. In an ordered journal those reach the
+medium in their order, and a synced folder, or a synced file that had been cut, brings all before it along;
+without that order each of them stays or vanishes by itself, whatever came later.
+The dead process's handles reach nothing. A disk may be full, which cuts an append in its middle, folders
+may be broken: then every call there fails, or the next one; and there may be no descriptors left.
+Every call made by a thread lets the loop run before it is carried out.
+Left to others: threads and the time they take (`threads.py`, `loop.py`), bits that flip (tests).
 """
 
 from __future__ import annotations
@@ -15,72 +17,96 @@ import errno
 import posixpath
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import NamedTuple
 
 from ..protocol.primitives import Buffer
-from ..storage.disk import DirectoryLocked
+from ..storage.disk import DirectoryLocked, NotResident
 from .loop import CrashedHost, Host, current_host
+from .medium import Change, Content, Names, damage
+from .threads import breathe
 
-PAGE_BYTES = 64  # what is written back as one; small, so that small files can have holes
-
-
-class _Content:
-    """The bytes of one file and how many of them are safe."""
-
-    __slots__ = ("data", "synced")
-
-    def __init__(self, data: bytes = b"", synced: int = 0) -> None:
-        self.data, self.synced = bytearray(data), synced
-
-
-class _Change(NamedTuple):
-    """A change of names, or of a length, on its way to the medium; who is synced brings it there."""
-
-    of: tuple[object, ...]  # folders, or the content of a file
-    undo: Callable[[], object]
+SCARCITY = 0.3
+COLDNESS = 0.2
+"""Of the reads that may not wait for the medium, so many would have to."""
 
 
 class SimDisk:
     """One machine's file system; it outlives the processes that use it."""
 
-    def __init__(self) -> None:
-        self.files: dict[str, _Content] = {}
-        self.folders: set[str] = {"/"}
+    def __init__(self, *, ordered: bool = True) -> None:
+        self._names = Names()
+        self._safe = Names()
+        self._ordered = ordered  # changes of names reach the medium one after the other
         self.locks: dict[str, Host] = {}
         self.capacity_bytes = 1 << 40
         self.is_full = False
         self.broken: set[str] = set()  # folders
         self.flawed: set[str] = set()  # folders in which the next call fails
-        self._journal: list[_Change] = []
+        self.scarce: Random | None = None  # descriptors: a share of what needs one fails
+        self.cold: Random | None = None  # a share of what is read is not in memory
+        self.wall_ms: Callable[[], int] = lambda: 0
+        self._journal: list[Change] = []
+
+    @property
+    def files(self) -> dict[str, Content]:
+        """By name."""
+        return self._names.files
+
+    @property
+    def folders(self) -> set[str]:
+        """Their names."""
+        return self._names.folders
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether calls may fail now that would not tomorrow."""
+        return bool(self.broken or self.flawed or self.scarce)
 
     def lose_power(self, keep: float, cruelty: Random | None = None) -> None:
         """Keep of every file its synced part and a share `keep` (0…1) of the rest.
 
         With `cruelty` the rest may also be damaged, and changes that no sync has made sure may be taken back.
         """
-        if cruelty is not None:
-            kept = cruelty.randint(0, len(self._journal))
-            for change in reversed(self._journal[kept:]):
-                change.undo()
-        self._journal.clear()
+        self._lose_names(cruelty)
         for name in sorted(self.files):
             content = self.files[name]
             if cruelty is not None and cruelty.random() < 0.5:
-                _damage(content, cruelty)
+                damage(content, cruelty)
             else:
                 del content.data[content.synced + int((len(content.data) - content.synced) * keep) :]
             content.synced = len(content.data)
+
+    def _lose_names(self, cruelty: Random | None) -> None:
+        """Take back changes of names and lengths: none, the last ones, or any."""
+        changes = self._journal
+        if cruelty is None:
+            kept = [True] * len(changes)
+        elif self._ordered:
+            count = cruelty.randint(0, len(changes))
+            kept = [place < count for place in range(len(changes))]
+        else:
+            share = cruelty.random()
+            kept = [cruelty.random() < share for _ in changes]
+        for change, stays in zip(changes[::-1], kept[::-1], strict=True):
+            if change.undo is not None and not stays:
+                change.undo()
+        for change, stays in zip(changes, kept, strict=True):
+            if change.do is not None and stays:
+                change.do(self._safe)
+        self._safe.drop_orphans()
+        self._journal.clear()
+        self._names.files, self._names.folders = dict(self._safe.files), set(self._safe.folders)
 
     # ------------------------------------------------------------ the Disk protocol
 
     def open(self, path: str, create: bool = False) -> SimFile:
         self._reached(path)
+        self._descriptor(path)
         if path in self.folders:
             raise IsADirectoryError(21, "is a directory", path)
         if path not in self.files:
             if not create:
                 raise FileNotFoundError(2, "no such file", path)
-            self._put(path, _Content())
+            self._put(path, Content())
         return SimFile(self, path, self.files[path], current_host())
 
     def read(self, path: str) -> bytes:
@@ -91,12 +117,13 @@ class SimDisk:
 
     def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
         self._reached(path)
-        self._put(path, _Content(data, len(data) if sync else 0))
+        self._put(path, Content(data, len(data) if sync else 0))
         if sync:
             self.sync_dir(posixpath.dirname(path))
 
     def listdir(self, path: str) -> list[str]:
         self._reached(path)
+        self._descriptor(path)
         if path in self.files:
             raise NotADirectoryError(20, "not a directory", path)
         if path not in self.folders:
@@ -122,26 +149,16 @@ class SimDisk:
         self._reached(source)
         if source not in self.files and source not in self.folders:
             raise FileNotFoundError(2, "no such file", source)
-        self._remember(source, target)
-        if source in self.files:
-            self.files[target] = self.files.pop(source)
-            return
-        moved = {name: target + name[len(source) :] for name in self._under(source)}
-        self.files = {moved.get(name, name): content for name, content in self.files.items()}
-        self.folders = {moved.get(name, name) for name in self.folders}
+        self._change(lambda names: names.rename(source, target), source, target)
 
     def unlink(self, path: str) -> None:
         self._reached(path)
         if path in self.files:
-            self._remember(path)
-            del self.files[path]
+            self._change(lambda names: names.remove(path), path)
 
     def rmtree(self, path: str) -> None:
-        self._reached()
-        self._remember(path)
-        for name in self._under(path):
-            self.files.pop(name, None)
-            self.folders.discard(name)
+        self._reached(path)
+        self._change(lambda names: names.remove(path), path)
 
     def sync_dir(self, path: str) -> None:
         self._reached(path)
@@ -153,16 +170,23 @@ class SimDisk:
         self._reached(path)
         for content in self.files.values():
             content.synced = len(content.data)
-        self._journal.clear()
+        self._settle(self._journal)
 
     def lock(self, path: str) -> SimLock:
         self._reached(path)
         holder = self.locks.get(path)
         if holder is not None and holder.alive:
             raise DirectoryLocked(f"{path} is held by another process")
-        self.files.setdefault(path, _Content())
+        if path not in self.files:
+            self._put(path, Content())
         self.locks[path] = current_host()
         return SimLock(self, path)
+
+    def modified_ms(self, path: str) -> int:
+        self._reached(path)
+        if path not in self.files:
+            raise FileNotFoundError(2, "no such file", path)
+        return self.files[path].modified_ms
 
     def free_bytes(self, path: str) -> int:
         if self.is_full:
@@ -179,58 +203,51 @@ class SimDisk:
 
     def settle(self, synced: object) -> None:
         """A folder or a content was synced: its changes, and all before them, cannot be taken back."""
+        if not self._ordered:
+            self._settle([change for change in self._journal if synced in change.of])
+            return
         for place in range(len(self._journal), 0, -1):
             if synced in self._journal[place - 1].of:
-                del self._journal[:place]
+                self._settle(self._journal[:place])
                 return
 
-    def cut(self, content: _Content, size: int) -> None:
+    def _settle(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.do is not None:
+                change.do(self._safe)
+        done = set(map(id, changes))
+        self._journal = [change for change in self._journal if id(change) not in done]
+
+    def cut(self, content: Content, size: int) -> None:
         """Shorten a file, or fill it up with zeros."""
         whole, synced = bytes(content.data), content.synced
 
         def undo() -> None:
-            content.data[:], content.synced = whole, synced
+            kept = b"" if self._ordered else bytes(content.data)  # written since: it stays
+            content.data[:], content.synced = kept + whole[len(kept) :], max(synced, len(kept))
 
-        self._changed(undo, content)
+        self._journal.append(Change((content,), None, undo))
         del content.data[size:]
         content.data.extend(bytes(size - len(content.data)))
         content.synced = min(content.synced, size)
 
     def _make(self, folder: str) -> None:
-        self.folders.add(folder)
-        self._changed(lambda: self.folders.discard(folder), posixpath.dirname(folder))
+        self._change(lambda names: names.make(folder), folder)
 
-    def _put(self, path: str, content: _Content) -> None:
+    def _put(self, path: str, content: Content) -> None:
         if posixpath.dirname(path) not in self.folders:
             raise FileNotFoundError(2, "no such directory", path)
         self.grow(path)
-        before = self.files.get(path)
+        content.modified_ms = self.wall_ms()
+        self._change(lambda names: names.put(path, content), path)
 
-        def undo() -> None:
-            if before is None:
-                del self.files[path]
-            else:
-                self.files[path] = before
-
-        self._changed(undo, posixpath.dirname(path))
-        self.files[path] = content
-
-    def _remember(self, *paths: str) -> None:
-        """Names are about to change at `paths`."""
-        files, folders = dict(self.files), set(self.folders)
-
-        def undo() -> None:
-            self.files, self.folders = files, folders
-
-        self._changed(undo, *map(posixpath.dirname, paths))
-
-    def _changed(self, undo: Callable[[], object], *of: object) -> None:
-        self._journal.append(_Change(of, undo))
-
-    def _under(self, path: str) -> list[str]:
-        return [n for n in (*self.files, *self.folders) if n == path or n.startswith(path + "/")]
+    def _change(self, do: Callable[[Names], object], *paths: str) -> None:
+        """Names change at `paths`: now, and at some time on the medium."""
+        do(self._names)
+        self._journal.append(Change(tuple(posixpath.dirname(path) for path in paths), do))
 
     def _reached(self, path: str = "/") -> None:
+        breathe()
         if not current_host().alive:
             raise CrashedHost("a dead process writes nothing")
         self.work(path)
@@ -246,27 +263,15 @@ class SimDisk:
                 self.flawed.discard(folder)
                 raise OSError(errno.EIO, "input/output error", path)
 
+    def _descriptor(self, path: str) -> None:
+        """The call needs a descriptor."""
+        if self.scarce is not None and self.scarce.random() < SCARCITY:
+            raise OSError(errno.EMFILE, "too many open files", path)
+
     def grow(self, path: str) -> None:
         """Something new is about to be written."""
         if self.is_full:
             raise OSError(errno.ENOSPC, "no space left on device", path)
-
-
-def _damage(content: _Content, random: Random) -> None:
-    """What was not synced: nothing of it, all of it, zeros or garbage from somewhere on, or holes in it."""
-    data, synced = content.data, content.synced
-    kind = random.randrange(5)
-    start = random.randint(synced, len(data))
-    if kind == 0:
-        del data[synced:]
-    elif kind == 1:
-        data[start:] = bytes(len(data) - start)
-    elif kind == 2:
-        data[start:] = random.randbytes(len(data) - start)
-    elif kind == 3:
-        for page in range(synced, len(data), PAGE_BYTES):
-            if random.random() < 0.3:
-                data[page : page + PAGE_BYTES] = bytes(len(data[page : page + PAGE_BYTES]))
 
 
 class SimFile:
@@ -274,17 +279,23 @@ class SimFile:
 
     __slots__ = ("_content", "_disk", "_owner", "_path")
 
-    def __init__(self, disk: SimDisk, path: str, content: _Content, owner: Host) -> None:
+    def __init__(self, disk: SimDisk, path: str, content: Content, owner: Host) -> None:
         self._disk, self._path, self._content, self._owner = disk, path, content, owner
 
     def _mine(self) -> bytearray:
+        breathe()
         if not self._owner.alive:
             raise CrashedHost("a dead process writes nothing")
         self._disk.work(self._path)
         return self._content.data
 
+    def _changed(self) -> bytearray:
+        mine = self._mine()
+        self._content.modified_ms = self._disk.wall_ms()
+        return mine
+
     def append(self, buffers: Sequence[Buffer]) -> int:
-        data = self._mine()
+        data = self._changed()
         before = len(data)
         for buffer in buffers:
             data += buffer
@@ -294,20 +305,24 @@ class SimFile:
         return len(data) - before
 
     def pread(self, position: int, size: int) -> bytes:
+        breathe()
         self._disk.work(self._path)
         return bytes(self._content.data[position : position + size])
 
     def pread_now(self, position: int, size: int) -> bytes:
+        cold = self._disk.cold
+        if cold is not None and cold.random() < COLDNESS:
+            raise NotResident(position, size)
         return self.pread(position, size)
 
     def pwrite(self, position: int, data: Buffer) -> None:
-        mine = self._mine()
+        mine = self._changed()
         mine.extend(bytes(max(position - len(mine), 0)))
         mine[position : position + len(data)] = data
         self._content.synced = min(self._content.synced, position)
 
     def truncate(self, size: int) -> None:
-        self._mine()
+        self._changed()
         self._disk.cut(self._content, size)
 
     def sync(self) -> None:

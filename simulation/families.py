@@ -14,7 +14,8 @@ FIRST_KINDS = ("crash", "bounce", "bounce", "cut", "isolate", "heal")
 SECOND_KINDS = (*FIRST_KINDS, "pause", "power_loss", "behead", "exile")
 KINDS = (
     *SECOND_KINDS, "vanish", "reset", "refuse", "slow_disk", "torn_tail", "clock", "lose_zookeeper",
-    "late_writes", "early_expiry", "late_expiry", "stale_reads", "interrupt_plan",
+    "late_writes", "early_expiry", "late_expiry", "stale_reads", "interrupt_plan", "stop", "make_topic",
+    "grow_topic", "delete_topic", "elect", "elect_uncleanly", "churn", "scarce",
 )  # fmt: skip
 FAILOVER_KINDS = (
     "behead", "behead", "behead", "exile", "bounce", "cut", "heal", "heal", "interrupt_plan", "late_writes",
@@ -26,6 +27,8 @@ SLOW_DISK_S = (0.001, 0.06)
 DARK = ("unclean.recovery.timeout.ms=600000", "strict.min.isr=true")
 """Nobody is left out for being away long, and nothing is read that stands on one machine alone."""
 TWO_DIRS = ("log.dirs=/data,/more", "strandline.log.dir.room.reserve.bytes=0")
+TOPICS = ("make_topic", "make_topic", "grow_topic", "delete_topic", "elect", "elect_uncleanly", "move")
+POWER = ("power_loss", "torn_tail", "torn_tail", "torn_tail", "behead", "crash", "stop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,11 @@ class Family:
     thread_s: tuple[float, float] = EXECUTOR_DELAY_S
     swarms: bool = False
     always: tuple[str, ...] = ()  # drawn by every seed, several times as likely
+    interleaves: float = 0.2  # in so many of its worlds threads stop at each call to a file
+    groups: float = 0.3  # and so many have a group of readers
+    faults: int = 12  # in a run
+    patience_ms: tuple[int, ...] = (2_000, 30_000)  # of the producer, for an answer
+    is_ordered: bool = True  # the journals of its disks
 
 
 FAMILIES = {
@@ -50,6 +58,13 @@ FAMILIES = {
         Family("flushed", KINDS, FLUSHED, SLOW_DISK_S, swarms=True, always=("blackout",) * 3),
         Family("dark", KINDS, DARK, swarms=True, always=("blackout", *("last_power_loss",) * 2)),
         Family("moving", KINDS, swarms=True, always=("move",) * 4),
+        Family("topics", KINDS, swarms=True, always=TOPICS),
+        Family("groups", (*KINDS, "churn"), swarms=True, always=("churn", "churn", "stop"), groups=1.0),
+        Family(
+            "parted", (*KINDS, "part"), swarms=True, always=("part",) * 12, faults=6, patience_ms=(2_000,)
+        ),
+        Family("unordered", KINDS, swarms=True, always=POWER, is_ordered=False),
+        Family("threads", KINDS, swarms=True, interleaves=1.0),
         Family("disks", KINDS, TWO_DIRS, swarms=True, always=("fill", "fill", "break_dir", "break_dir")),
     )
 }

@@ -2,8 +2,7 @@
 
 A `History` is written while brokers are killed and links are cut: what was sent, what was acknowledged at
 which offset, what was read. `judge` holds it together. Anomalies bear the names that Jepsen's Kafka test
-gave them; those it does not know are named after what they are. Values are unique, which is what lets a
-value be told from its double.
+gave them; those it does not know are named after what they are. Values are unique: so doubles are told.
 
 Pure: it asks nobody for the time. Left to others: sending and reading (the workloads), comparing the
 replicas' files (`strandline.cli.verdict`).
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from ..protocol.kinds import TopicPartition
 
 EVIDENCE_SHOWN_MAX = 5
+Kept = Mapping[tuple[TopicPartition, int], Collection[int]]
 
 
 class Anomaly(StrEnum):
@@ -93,6 +93,7 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     final: dict[TopicPartition, list[Place]] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)  # when brokers forgot who had sent what
     _turns: Counter[str] = field(default_factory=Counter)
 
     def sending(self, value: int, partition: TopicPartition, at_s: float, by: str = "producer") -> None:
@@ -121,7 +122,7 @@ class History:
         """A reader was sent elsewhere (a seek, another assignment): its order begins anew."""
         self._turns[by] += 1
 
-    def forgive(self, kept: Mapping[tuple[TopicPartition, int], Collection[int]], by: str = "reader") -> None:
+    def forgive(self, kept: Kept, by: str = "reader", at_s: float = 0.0) -> None:
         """All power was lost: only what is kept at its place counts as promised, or read, up to here."""
         for send in self.sends.values():
             acknowledged = send.outcome is Outcome.ACKNOWLEDGED
@@ -133,6 +134,7 @@ class History:
             )
             for poll in self.polls
         ]
+        self.losses.append(at_s)
         self.moved(by)
 
     def told_end(self, partition: TopicPartition, end: int, asked_s: float) -> None:
@@ -290,16 +292,29 @@ def _leaks(history: History, sight: _Sight) -> Iterator[str]:
 
 def _nonmonotonic_sends(history: History, sight: _Sight) -> Iterator[str]:
     before: dict[tuple[str, TopicPartition], Send] = {}
+    forgotten = _forgotten(history)
     for send in history.sends.values():  # in the order of sending
         if send.outcome is not Outcome.ACKNOWLEDGED or send.offset < 0:
             continue
         last = before.get((send.by, send.partition))
-        if last is not None and last.offset >= send.offset:
+        if last is not None and last.offset >= send.offset and last.value not in forgotten:
             yield (
                 f"{send.by} sent {last.value}, then {send.value} to {send.partition}: "
                 f"at {last.offset} and {send.offset}"
             )
         before[send.by, send.partition] = send
+
+
+def _forgotten(history: History) -> set[int]:
+    """What was under way, or sent, before a partition knew the producer again after such a loss."""
+    found = set[int]()
+    for lost_s in history.losses:
+        later = [send for send in reversed(history.acknowledgements) if send.settled_s >= lost_s]
+        again = {send.partition: send.settled_s for send in later}
+        for send in history.sends.values():
+            if not 0 <= send.settled_s < lost_s and send.sent_s <= again.get(send.partition, send.sent_s):
+                found.add(send.value)
+    return found
 
 
 class _Step(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import heapq
 import itertools
 import math
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker.trouble import StartFailed
 from ..storage.disk import DiskError
+from .threads import Worker
 
 if TYPE_CHECKING:
     from .network import Network
@@ -31,6 +33,8 @@ EXECUTOR_DELAY_S = (0.00005, 0.004)
 """How long a thread may take, drawn for each call."""
 
 
+FILE_CALL_S = (0.0, 0.0006)
+"""How long a thread that stops at its calls to files waits for each."""
 THREAD_ERRORS = (
     OSError, DiskError, StartFailed, ValueError, RuntimeError, LookupError, AssertionError,
 )  # fmt: skip
@@ -143,6 +147,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.now = 0.0
         self.turns = 0
         self.executor_delay_s = EXECUTOR_DELAY_S
+        self.interleaves = False  # threads stop at their calls to files
+        self._workers: dict[Worker, tuple[Host, asyncio.Future[Any], list[Callable[[], None]]]] = {}
         self.slow: dict[str, tuple[float, float]] = {}  # hosts whose threads take longer at the moment
         self.births = itertools.count()
         self.network: Network = Network(self)
@@ -248,22 +254,59 @@ class SimLoop(asyncio.BaseEventLoop):
         """`call_soon_threadsafe` wakes nobody: there are no threads."""
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """What a thread would do is done on the loop, after as long as a thread might take."""
+        """What a thread would do is done after as long as a thread might take: in one breath of the loop,
+        or, if the world interleaves, by a thread that stops at each call to a file.
+        """
         done: asyncio.Future[Any] = self.create_future()
+        outcome: list[Callable[[], None]] = []
 
         def work() -> None:
-            if done.cancelled():
-                return
             try:
                 result = func(*args)
             except THREAD_ERRORS as error:
-                done.set_exception(error)
+                outcome.append(functools.partial(done.set_exception, error))
             else:
-                done.set_result(result)
+                outcome.append(functools.partial(done.set_result, result))
+
+        def begin() -> None:
+            if done.cancelled():
+                return
+            if self.interleaves:
+                self._work_on(Worker(work, self._paused), HOST.get(), done, outcome)
+            else:
+                work()
+                outcome[0]()
 
         takes_s = self.slow.get(HOST.get().name, self.executor_delay_s)
-        self.call_later(self.random.uniform(*takes_s), work)
+        self.call_later(self.random.uniform(*takes_s), begin)
         return done
+
+    def _work_on(
+        self, worker: Worker, host: Host, done: asyncio.Future[Any], outcome: list[Callable[[], None]]
+    ) -> None:
+        """Let a thread go on, and tell what came of it when it has ended."""
+        self._workers[worker] = host, done, outcome
+        worker.step()
+        if worker.ended:
+            del self._workers[worker]
+            if not outcome:
+                raise RuntimeError("a thread ended in an error that nobody hears of")
+            if not done.done():
+                outcome[0]()
+
+    def _paused(self, worker: Worker) -> None:
+        """It goes on when its next call to a file is due; in a dead process at once, to its end."""
+        host, done, outcome = self._workers[worker]
+        if host.alive and not self.draining:
+            self.call_later(self.random.uniform(*FILE_CALL_S), self._work_on, worker, host, done, outcome)
+
+    def _end_workers(self, host: Host | None) -> None:
+        """Their process is dead: they run on to their ends, all doors shut."""
+        for worker, (owner, _, _) in list(self._workers.items()):
+            if host is None or owner is host:
+                while not worker.ended:
+                    worker.step()
+                self._workers.pop(worker, None)
 
     def keep(self, task: SimTask) -> None:
         """Hold a task until it is done: collected half-way, it would end itself in another one's context."""
@@ -284,6 +327,7 @@ class SimLoop(asyncio.BaseEventLoop):
         If its machine vanishes with it, nobody is told.
         """
         host.alive = False
+        self._end_workers(host)
         self.network.crash(host, vanishes=vanishes)
         for task in sorted(asyncio.all_tasks(self), key=hash):
             if isinstance(task, SimTask) and task.host is host:
@@ -308,6 +352,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def drain(self) -> None:
         """Cancel whatever is left and let it end, so that nothing outlives the world."""
         self.draining = True  # the world is over: the dead may finish, though no door opens to them
+        self._end_workers(None)
         for _ in range(20):
             left = [task for task in self._kept if not task.done()]
             if not left:

@@ -33,6 +33,7 @@ class Figures:
     acknowledged: int = 0
     virtual_s: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    deeds: Counter[str] = field(default_factory=Counter)
     bad: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
@@ -41,16 +42,20 @@ class Figures:
         self.acknowledged += outcome.acknowledged
         self.virtual_s += outcome.virtual_s
         self.faults.update(outcome.faults)
+        self.deeds.update(outcome.deeds)
         if outcome.violation is not None:
             self.bad.append(outcome)
 
     def told(self, took_s: float) -> str:
         """In one paragraph."""
-        faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
+        faults, deeds = (
+            ", ".join(f"{kind} {count:,}" for kind, count in sorted(told.items()))
+            for told in (self.faults, self.deeds)
+        )
         return (
             f"{self.seeds:,} seeds, {len(self.bad)} bad; {self.acknowledged:,} acknowledged, "
             f"{self.virtual_s / 3600:.2f} simulated hours ({self.virtual_s / took_s:.0f} times real time); "
-            f"{self.faults.total():,} faults: {faults}"
+            f"{self.faults.total():,} faults: {faults}; brokers did: {deeds}"
         )
 
 

@@ -85,6 +85,12 @@ class SimRegistry:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
+    def look(self) -> None:
+        """Tell ASSUME_EXPIRED at once if nothing has been heard for as long as a session lasts."""
+        overdue = self._session is not None and self._loop.now - self._heard_at >= self._timeout_s
+        if overdue and self._state in (SessionState.CONNECTED, SessionState.SUSPENDED) and not self._closed:
+            self._tell(SessionState.ASSUME_EXPIRED)
+
     async def start(self) -> None:
         """Close the predecessor's session and open one."""
         try:
@@ -155,6 +161,7 @@ class SimRegistry:
     async def _ask(self, apply: Callable[[int], Any]) -> Any:
         if not self._host.alive:
             raise CrashedHost("a dead process asks nothing")
+        self.look()
         if not self.connected or self._session is None:
             raise Unknown("not connected; nothing was sent")
         done: asyncio.Future[Any] = self._loop.create_future()
@@ -277,6 +284,10 @@ class SimRegistry:
         self._state = state
         for listener in list(self._listeners):
             listener(SessionEvent(state, self._generation))
+
+    def is_troubled(self, now: float) -> bool:
+        """Whether it is worse off than others: without its connection, or shown what was before."""
+        return now < self._down_until or self.lag_s > 0.0
 
     def _is_cut(self) -> bool:
         cuts = self._loop.network.cuts

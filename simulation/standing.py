@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..broker.isr_writer import IsrWriter
 from ..broker.node import Node
@@ -28,6 +28,9 @@ from .loop import current_host
 from .patches import Patches
 from .states import STATE
 
+if TYPE_CHECKING:
+    from .checks import Checks
+
 LEADER = ("appended", "fetched", "tick", "isr_landed", "isr_refused", "isr_unknown", "state_read")
 FOLLOWER = (
     "epoch_ends", "diverged", "out_of_range", "refused", "truncated", "restarted", "replicated",
@@ -37,8 +40,8 @@ FOLLOWER = (
 class Standing:
     """Looks over the shoulders of all brokers of a world."""
 
-    def __init__(self, fail: Callable[[Violation], None]) -> None:
-        self._fail = fail
+    def __init__(self, checks: Checks) -> None:
+        self._checks, self._fail = checks, checks.fail
         self._patches = Patches()
         self._of: dict[int, tuple[Any, Partition]] = {}  # by id: a role or a log, held, and whose it is
 
@@ -57,6 +60,9 @@ class Standing:
         )
         for name in ("truncate_to", "restart_at"):
             self._around(Log, name, before=lambda log, *_: self._follows(log))
+        self._around(Log, "truncate_to", before=self._cuts)
+        self._around(Log, "restart_at", before=self._begins_anew)
+        self._around(Log, "retire", before=self._retires)
 
     def end(self) -> None:
         """Look no more."""
@@ -108,6 +114,36 @@ class Standing:
             known[1].following is None or epoch not in (None, known[1].following.epoch)
         ):
             self._stale(known[1], "its log is changed by a leader's word of another epoch")
+
+    def _cuts(self, log: Log, offset: int, *_: object) -> None:
+        """Nothing is cut below a replica's own watermark, unless its leader gave no proof of its data."""
+        known = self._of.get(id(log))
+        if known is None or offset >= known[1].high_watermark or log.start_offset > offset:
+            return
+        host, partition = current_host(), known[1]
+        if host.alive and not self._checks.may_cut(int(host.name[1:]), partition):
+            self._fail(
+                Violation(
+                    f"I11: {partition} on {host.name} is cut to {offset}, below {partition.high_watermark}"
+                )
+            )
+
+    def _begins_anew(self, log: Log, offset: int, *_: object) -> None:
+        """A log begins anew where its leader's does."""
+        if offset > self._checks.starts.get(log.partition, 0) and current_host().alive:
+            self._fail(Violation(f"I21: {log.partition} on {current_host().name} begins anew at {offset}"))
+
+    def _retires(self, log: Log, count: int, *_: object) -> None:
+        """Retention by size leaves at least that size."""
+        if not count:
+            return
+        left, limit = sum(each.size for each in log.segments[count:]), log.config.retention_bytes
+        if limit < 0 or left < limit:
+            self._fail(
+                Violation(f"I21: {log.partition} on {current_host().name} keeps {left} bytes, not {limit}")
+            )
+        if count < len(log.segments):
+            self._checks.let_go(log.partition, log.segments[count].base_offset)
 
     def _stale(self, partition: Partition, what: str) -> None:
         host = current_host()

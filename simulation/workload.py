@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..client.admin import Admin
 from ..client.consumer import Consumer
 from ..client.producer import Producer
-from ..client.shapes import Receipt
+from ..client.shapes import ConsumerRecord, Receipt
 from ..protocol.errors import ApiError, InvalidReplicationFactor, OutOfOrderSequenceNumber
 from ..protocol.kinds import TopicPartition
 from .committed import Violation
@@ -27,6 +27,8 @@ PARTITIONS = 2
 BOOTSTRAP = "b1:9092,b2:9092,b3:9092"
 PAUSE_S = (0.001, 0.03)
 REST_S = (0.05, 0.4)
+BATCH_BYTES = 512
+"""Also of what has waited long: a batch that no segment can hold is refused for good."""
 BURST_MAX = 8
 """Numbers come in bursts: what is interesting is under way together, and idle time is cheap."""
 
@@ -43,6 +45,8 @@ class Workload:
         self.contradictions: list[str] = []
         self.history = History()
         self.has_lost_power = False
+        self._next: dict[TopicPartition, int] = {}  # what the reader is to be handed
+        self._open: dict[TopicPartition, dict[int, float]] = {tp: {} for tp in self.partitions}
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -58,7 +62,16 @@ class Workload:
             for place, number in list(told.items()):
                 if number not in flushed.get(place, ()):
                     del told[place]
-        self.history.forgive(flushed)
+        self.history.forgive(flushed, at_s=self.world.loop.now)
+        self.world.errands.promised.clear()
+
+    def promised(self, tp: TopicPartition) -> dict[int, int]:
+        """What was acknowledged there and is not forgiven: offset -> number."""
+        return {at: number for (of, at), number in self.acknowledged.items() if of == tp}
+
+    def oldest_open(self, tp: TopicPartition) -> float | None:
+        """Since when a number waits to be acknowledged there; None if none does."""
+        return min(self._open[tp].values(), default=None)
 
     async def begin(self) -> None:
         """Create the topic and start to send and read."""
@@ -76,7 +89,7 @@ class Workload:
         async with asyncio.timeout(60), Admin(BOOTSTRAP, random=self._chance()) as admin:
             while True:
                 try:
-                    await admin.create_topic(TOPIC, PARTITIONS, 3, configs={"min.insync.replicas": "2"})
+                    await admin.create_topic(TOPIC, PARTITIONS, 3, configs=self.world.topic_settings)
                     break
                 except InvalidReplicationFactor:
                     await asyncio.sleep(0.1)  # not all brokers are there yet
@@ -84,7 +97,12 @@ class Workload:
     async def _produce(self) -> None:
         draw = self._chance()
         async with Producer(
-            BOOTSTRAP, random=self._chance(), clock=self.world.clock, linger_ms=2
+            BOOTSTRAP,
+            random=self._chance(),
+            clock=self.world.clock,
+            linger_ms=2,
+            batch_size=BATCH_BYTES,
+            request_timeout_ms=self.world.patience_ms,
         ) as producer:
             number, left = 0, 0
             while not self._stop.is_set():
@@ -92,6 +110,7 @@ class Workload:
                 partition = draw.randrange(PARTITIONS)
                 await producer.room()
                 self.history.sending(number, TopicPartition(TOPIC, partition), self.world.loop.now)
+                self._open[TopicPartition(TOPIC, partition)][number] = self.world.loop.now
                 sent = producer.send(TOPIC, b"%d" % number, partition=partition)
                 sent.add_done_callback(lambda done, number=number: self._settled(number, done))  # type: ignore[misc]
                 left = left - 1 if left else draw.randint(0, BURST_MAX - 1)
@@ -101,6 +120,9 @@ class Workload:
     def _settled(self, number: int, sent: asyncio.Future[Receipt]) -> None:
         if sent.cancelled():
             return
+        tp = self.history.sends[number].partition
+        self._open[tp].pop(number)
+        self.world.liveness.acknowledged(tp)
         error = sent.exception()
         if isinstance(error, OutOfOrderSequenceNumber) and self.has_lost_power:
             return  # what it followed is gone: the client is told so
@@ -127,6 +149,7 @@ class Workload:
                 except ApiError as error:
                     self.contradictions.append(f"the reader was refused: {error!r}")
                     return
+                self._note_jumps(records)
                 self.history.polled(
                     (TopicPartition(record.topic, record.partition), record.offset, int(record.value))
                     for record in records
@@ -137,10 +160,24 @@ class Workload:
                     self._committed(*place)
                     self.seen[place] = int(record.value)
 
+    def _note_jumps(self, records: list[ConsumerRecord]) -> None:
+        """A reader that was away while records were let go goes on where the partition begins now."""
+        for record in records:
+            tp = TopicPartition(record.topic, record.partition)
+            expected, start = self._next.get(tp, 0), self.world.checks.starts.get(tp, 0)
+            if expected < record.offset <= start:
+                self.world.note(f"the reader goes on at {tp}@{record.offset}, {expected} is gone")
+                self.history.moved()
+            self._next[tp] = record.offset + 1
+
     def _has_seen_all(self) -> bool:
         """Whether the reader has met all that was acknowledged; what it met before power was lost, too."""
         missed = self.acknowledged.items() - self.seen.items()
-        return all(self.forgotten.get(place) == number for place, number in missed)
+        starts = self.world.checks.starts
+        return all(
+            self.forgotten.get(place) == number or place[1] < starts.get(place[0], 0)
+            for place, number in missed
+        )
 
     def _committed(self, tp: TopicPartition, offset: int) -> None:
         try:

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import random
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -26,11 +27,17 @@ from ..controller.registry import Op
 from ..protocol.errors import ApiError
 from .checks import Checks
 from .committed import Violation
+from .deeds import Deeds
 from .disk import SimDisk
+from .errands import Errands
 from .families import FAMILIES, FLUSHED, KINDS, Family
-from .faults import BROKERS, SESSION_S, Faults
+from .fault_kinds import BROKERS, SESSION_S
+from .faults import Faults
+from .judging import Judging
+from .liveness import Liveness
 from .loop import Host, SimLoop
 from .moving import Mover
+from .readers import Readers
 from .registry import SimRegistry
 from .standing import Standing
 from .talk import Talk
@@ -61,7 +68,20 @@ SETTINGS = (
     "inter.broker.listener.name=INTERNAL",
     "zookeeper.connect=zookeeper:2181",
     "log.dirs=/data",
+    "log.flush.offset.checkpoint.interval.ms=1000",
+    "replica.high.watermark.checkpoint.interval.ms=1000",
+    "log.retention.check.interval.ms=1000",
+    "log.segment.delete.delay.ms=1000",
+    "log.cleaner.backoff.ms=500",
+    "log.cleaner.min.cleanable.ratio=0.01",
+    "log.cleaner.dedupe.buffer.size=65536",
 )
+SMALL = 0.9
+"""So many worlds have small segments; the others one for each log, as it were."""
+SEGMENT_BYTES = (1024, 2048, 4096)
+KEPT_SEGMENTS = 5
+"""What retention by size leaves, where there is any."""
+TWO_DIRS = ("log.dirs=/data,/more", "strandline.log.dir.room.reserve.bytes=0")
 
 
 @dataclass
@@ -75,6 +95,7 @@ class Outcome:
     turns: int
     acknowledged: int
     faults: dict[str, int]
+    deeds: Counter[str]
     fingerprint: str
     trace: list[str] = field(repr=False, default_factory=list)
 
@@ -95,19 +116,27 @@ class World:
 
     def __init__(self, seed: int, family: Family = FAMILIES["plain"], *, talks: bool = False) -> None:
         self.seed, self.family = seed, family
-        self.settings = (*SETTINGS, *family.settings)
         self.loop = SimLoop(seed)
         self.random = self.loop.random
+        self.topic_settings = {"min.insync.replicas": "2"}
+        self.settings = (*SETTINGS, *self._drawn(), *family.settings)
+        self.is_cold = self.random.random() < 0.5
+        self.patience_ms = self.random.choice(family.patience_ms)
+        self.loop.interleaves = self.random.random() < family.interleaves
         self.is_proof_lost = FLUSHED[0] not in family.settings  # with the power
         self.loop.executor_delay_s = family.thread_s
         self.zookeeper = SimZooKeeper()
         self.zookeeper.clock = self.loop.time
         self.zookeeper.defer = self.loop.call_soon
-        self.disks = {id: SimDisk() for id in BROKERS}
+        self.disks = {id: SimDisk(ordered=family.is_ordered) for id in BROKERS}
+        for disk in self.disks.values():
+            disk.cold = self.random if self.is_cold else None
         self.hosts: dict[int, Host] = {}
         self.nodes: dict[int, Node] = {}
         self.registries: dict[int, SimRegistry] = {}
         self.clocks = {id: WallClock(self.loop) for id in BROKERS}
+        for id, clock in self.clocks.items():
+            self.disks[id].wall_ms = clock.wall_ms
         self.clock = WallClock(self.loop)  # of the clients
         self.boots = dict.fromkeys(BROKERS, 1)
         self.trace: list[str] = []
@@ -115,10 +144,28 @@ class World:
         self.faults = Faults(self, family)
         self.workload = Workload(self)
         self.mover = Mover(self)
+        self.errands = Errands(self)
         self.checks = Checks(self)
-        self.standing = Standing(self.checks.fail)
+        self.judging = Judging(self)
+        self.liveness = Liveness(self)
+        self.readers = Readers(self) if self.random.random() < family.groups else None
+        self.standing = Standing(self.checks)
+        self.deeds = Deeds()
         self.talk = Talk(self.note) if talks else None
         self.loop.network.hear = self.talk.hear if self.talk else None
+
+    def _drawn(self) -> list[str]:
+        """What differs from seed to seed."""
+        drawn: list[str] = []
+        if self.random.random() < SMALL:
+            size = self.random.choice(SEGMENT_BYTES)
+            drawn += [f"log.segment.bytes={size}", "offsets.topic.segment.bytes=1024"]
+            drawn.append("log.index.interval.bytes=100")
+            if self.random.random() < 0.5:
+                self.topic_settings["retention.bytes"] = str(KEPT_SEGMENTS * size)
+        if self.random.random() < 0.5:
+            drawn += TWO_DIRS
+        return drawn
 
     # ------------------------------------------------------------ what can happen to a broker
 
@@ -210,12 +257,18 @@ class World:
             self.start(id)
         await self.workload.begin()
         self.checks.begin()
+        self.liveness.begin()
+        if self.readers is not None:
+            self.readers.begin()
         await self.faults.chaos()
-        self.faults.end()
+        await self.faults.end()
+        await self.errands.finish()
         await self.mover.home()
-        await self.checks.wait_healed(HEAL_WITHIN_S)
+        await self.judging.wait_healed(HEAL_WITHIN_S)
         await self.workload.finish()
-        await self.checks.judge()
+        if self.readers is not None:
+            await self.readers.finish()
+        await self.judging.judge()
 
     def note(self, what: str) -> None:
         self.trace.append(f"{self.loop.now:9.4f} {what}")
@@ -227,6 +280,7 @@ class World:
         structlog.configure([self._to_trace], wrapper_class=everything, cache_logger_on_first_use=False)
         violation: str | None = None
         self.standing.begin()
+        self.deeds.begin()
         try:
             self._play()
             if self.loop.failures:
@@ -241,6 +295,7 @@ class World:
             self.loop.drain()
             self.loop.close()
             asyncio.set_event_loop(None)
+            self.deeds.end()
             self.standing.end()
             structlog.reset_defaults()
         print_of = hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
@@ -252,6 +307,7 @@ class World:
             self.loop.turns,
             len(self.workload.acknowledged),
             self.faults.counts,
+            self.deeds.counts,
             print_of,
             self.trace,
         )

@@ -3,12 +3,13 @@
 `<log.dir>.aside/<topic>-<partition>.<wall ms>-<n>/` holds the files and `removal.json`, which is on the
 medium before the first byte leaves the log. A place of its own: Kafka does not start on a log directory with
 folders that it does not know. Bounded by age and by size; the oldest go first, each with a line in the log.
+What may be the only copy of acknowledged records is bounded by neither alone.
 Left to others: what must leave (storage/recovery.py), when the bounds are looked at (broker/upkeep.py).
 """
 
 import errno
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -165,30 +166,78 @@ def _name(removal: Removal, count: int) -> str:
 
 
 def _is_of(kept: Kept, partition: TopicPartition) -> bool:
+    return _partition_of(kept) == str(partition)
+
+
+def _partition_of(kept: Kept) -> str:
     """By its note; by its name if that cannot be read."""
     if kept.removal is not None:
-        return kept.removal.partition == str(partition)
-    return posixpath.basename(kept.path).rpartition(".")[0] == str(partition)
+        return kept.removal.partition
+    return posixpath.basename(kept.path).rpartition(".")[0]
 
 
-def expired(kept: Iterable[Kept], now_ms: int, retention_ms: int, bytes_max: int) -> list[Kept]:
-    """What is too old, and the oldest of what is too much. Pure; -1 is no bound."""
+def may_be_the_only_copy(removal: Removal | None) -> bool:
+    """Whether acknowledged records may lie there and nowhere else.
+
+    Recovery takes out what this replica alone may have had; a cut below the high watermark, or by a leader
+    that was elected uncleanly, takes out committed records. What has no note may be anything.
+    """
+    return (
+        removal is None
+        or removal.cause == "recovery"
+        or bool(removal.unclean)
+        or removal.acknowledged == "all"
+        or (removal.high_watermark is not None and removal.from_offset < removal.high_watermark)
+    )
+
+
+def nowhere(_partition: str) -> bool:
+    """No other replica is known to be in sync."""
+    return False
+
+
+def expired(
+    kept: Iterable[Kept],
+    now_ms: int,
+    retention_ms: int,
+    bytes_max: int,
+    is_elsewhere: Callable[[str], bool] = nowhere,
+) -> list[Kept]:
+    """What is too old, and the oldest of what is too much. Pure; -1 is no bound.
+
+    What may be the only copy never goes for its size, nor counts in that of the others; for its age it goes
+    only if the partition has another replica in sync (`is_elsewhere`).
+    """
     newest_first = sorted(kept, key=lambda each: (each.at_ms, each.path), reverse=True)
     going, total = [], 0
     for each in newest_first:
-        total += each.nbytes
         old = retention_ms != FOREVER and now_ms - each.at_ms > retention_ms
+        if may_be_the_only_copy(each.removal):
+            if old and is_elsewhere(_partition_of(each)):
+                going.append(each)
+            continue
+        total += each.nbytes
         if old or (bytes_max != FOREVER and total > bytes_max):
             going.append(each)
     return going[::-1]
 
 
-def tidy(disk: Disk, dirs: Sequence[str], now_ms: int, retention_ms: int, bytes_max: int) -> list[str]:
-    """Delete what the bounds no longer allow beside each of `dirs`; returns the paths. Blocking."""
+def tidy(
+    disk: Disk,
+    dirs: Sequence[str],
+    now_ms: int,
+    retention_ms: int,
+    bytes_max: int,
+    is_elsewhere: Callable[[str], bool] = nowhere,
+) -> list[str]:
+    """Delete what the bounds no longer allow beside each of `dirs`; returns the paths. Blocking.
+
+    `is_elsewhere`: whether another replica of a partition, by its name, is in sync.
+    """
     gone = []
     for log_dir in dirs:
         try:
-            going = expired(Aside(disk, log_dir).all(), now_ms, retention_ms, bytes_max)
+            going = expired(Aside(disk, log_dir).all(), now_ms, retention_ms, bytes_max, is_elsewhere)
         except OSError as error:  # nobody may look there; the others have their bounds all the same
             log.error("removals_not_counted", path=f"{log_dir}{ASIDE}", reason=str(error))
             continue

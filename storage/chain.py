@@ -7,14 +7,16 @@ Left to others: epochs, producers, the end offset (storage/log.py).
 
 import errno
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import attrgetter
 
 from ..protocol.primitives import Buffer
 from . import snapshots
+from .beginning import NewBeginning
 from .condemned import GONE
-from .disk import FULL, NO_DESCRIPTOR, Disk, DiskFailed, File, LogDamaged, disk_error
+from .disk import FULL, NO_DESCRIPTOR, Disk, DiskError, DiskFailed, File, LogDamaged, disk_error
 from .handles import OpenSegments
 from .rolling import RollLimits
 from .segment import LOG, SUFFIXES, CorruptBatch, Segment
@@ -53,6 +55,10 @@ class Chain:
         self.failed = False  # after a disk error other than "full": nothing may be appended any more
         self.damaged = False  # it failed by what it holds, not by what the disk did
         self.closed = False
+        self.belongs_to(opened)
+
+    def belongs_to(self, opened: OpenSegments) -> None:
+        """From now on `opened` says which files stay open."""
         self._opened = opened
         for segment in self.segments:
             segment.belongs_to(opened)
@@ -72,6 +78,22 @@ class Chain:
             self.failed = True
             raise LogDamaged(self.directory, OSError(errno.EIO, str(error))) from error
 
+    @contextmanager
+    def all_or_closed(self) -> Iterator[None]:
+        """Half of what happens in here is worse than nothing: any failure closes the log for appends.
+
+        Also one that passes elsewhere, as a full disk: it says nothing about the disk (LogDamaged), but this
+        log is no longer what others think it is, until the next start has looked at it.
+        """
+        try:
+            with self.guarded():
+                yield
+        except DiskError as error:
+            if self.failed:
+                raise
+            self.failed = self.damaged = True
+            raise LogDamaged(self.directory, error.error) from error
+
     def to_append(self) -> Segment:
         """The active segment, its first batch's time known: whether it is full depends on that."""
         segment = self.active
@@ -85,10 +107,14 @@ class Chain:
         self.failed, self.damaged = True, False
         return DiskFailed(self.directory, error)
 
-    def write(self, segment: Segment, data: Buffer) -> None:
-        """Append to the active file, or cut it back to what it was and raise."""
+    def insist_on_open(self) -> None:
+        """DiskFailed if nothing may be appended any more, nor be written beside it."""
         if self.failed or self.closed:
             raise DiskFailed(self.directory, OSError("an earlier disk error closed this log for appends"))
+
+    def write(self, segment: Segment, data: Buffer) -> None:
+        """Append to the active file, or cut it back to what it was and raise."""
+        self.insist_on_open()
         file = self._file_of(segment)
         whole = False
         try:
@@ -121,17 +147,14 @@ class Chain:
     def roll(self, base_offset: int, now_ms: int) -> Segment:
         """Close the active segment and open one that begins at `base_offset`."""
         with self.guarded():
-            self.active.seal()
-            fresh = self._begin(base_offset, now_ms)
+            self.active.write_indexes()
+            fresh = Segment(self.disk, self.directory, base_offset, now_ms, create=True)
         assert fresh.size == 0, f"{fresh.path(LOG)} is already there"
+        self.active.seal()  # now, for it would have gone on if there were no other
+        fresh.belongs_to(self._opened)
         self._opened.used(self.active)
         self.segments.append(fresh)
         self.active = fresh
-        return fresh
-
-    def _begin(self, base_offset: int, now_ms: int) -> Segment:
-        fresh = Segment(self.disk, self.directory, base_offset, now_ms, create=True)
-        fresh.belongs_to(self._opened)
         return fresh
 
     def place_of(self, offset: int) -> int:
@@ -181,33 +204,49 @@ class Chain:
         behind = [(segment.path(LOG), 0) for segment in self.segments[place + 1 :] if segment.size]
         return [(self.segments[place].path(LOG), found[0]), *behind] if found else behind
 
-    def cut(self, end: int) -> list[str]:
-        """Take away everything from `end`, a batch boundary, on; whole files are renamed for deletion."""
-        renamed: list[str] = []
+    @contextmanager
+    def ready_to_cut(self, end: int) -> Iterator[Callable[[], list[str]]]:
+        """What cuts at `end`, a batch boundary, and returns whole files, renamed for deletion.
+
+        It takes no descriptor: all that it needs is open before it is given.
+        """
+        segment = self.segments[self.place_of(end)]
         with self.guarded():
-            while self.segments[-1].base_offset > end:
-                renamed += self._take_out(self.segments.pop(), SUFFIXES)
-            self.active = self.segments[-1]
-            self._opened.grows(self.active)
-            self.active.take_up(reckoned=True)  # by the cut
-            found = self.active.locate(end)
-            self.active.cut(found[0] if found else self.active.size, end)
+            found = segment.locate(end)
+            position = segment.size if found is None else found[0]
+            index_files = segment.indexes.open_files()
+        try:
+            with self.guarded():
+                segment.file.size()
+            yield partial(self._cut, end, position, index_files)
+        finally:
+            for file in index_files.values():
+                file.close()
+
+    def _cut(self, end: int, position: int, index_files: Mapping[str, File]) -> list[str]:
+        renamed: list[str] = []
+        while self.segments[-1].base_offset > end:
+            renamed += self._take_out(self.segments.pop(), SUFFIXES)
+        self.active = self.segments[-1]
+        self._opened.grows(self.active)
+        self.active.take_up(reckoned=True)  # by the cut
+        self.active.cut(position, end, index_files)
         return renamed
 
-    def restart(self, start: int, offset: int, now_ms: int) -> list[str]:
-        """Take everything away and begin anew at `offset`; the files are renamed for deletion.
+    def restart(self, start: int, fresh: NewBeginning) -> list[str]:
+        """Take everything away and begin anew with `fresh`; the files are renamed for deletion.
 
         What lies before the log's `start` goes first, then the last one: at any time what is left is a log
-        that begins where it did.
+        that begins where it did. For `all_or_closed`.
         """
+        old, self.segments, self.active = self.segments, [fresh.segment], fresh.segment
         renamed: list[str] = []
-        with self.guarded():
-            while len(self.segments) > 1 and self.segments[1].base_offset <= start:
-                renamed += self._take_out(self.segments.pop(0), SUFFIXES)
-            while self.segments:
-                renamed += self._take_out(self.segments.pop(), SUFFIXES)
-            self.active = self._begin(offset, now_ms)
-            self.segments.append(self.active)
+        while len(old) > 1 and old[1].base_offset <= start:
+            renamed += self._take_out(old.pop(0), SUFFIXES)
+        while old:
+            renamed += self._take_out(old.pop(), SUFFIXES)
+        fresh.put_in_place()
+        self.active.belongs_to(self._opened)
         return renamed
 
     def retire(self, count: int) -> list[str]:
@@ -229,9 +268,11 @@ class Chain:
         old = self.segments[place : place + len(bases)]
         assert [segment.base_offset for segment in old] == list(bases), "nobody has changed them meanwhile"
         assert old[-1] is not self.active, "the active segment stays as it is"
+        with self.guarded():
+            written_ms = old[-1].written_ms()  # cleaning makes no record younger
         for segment in old:
             segment.close()
-        try:
+        with self.all_or_closed():  # halfway, the next start finishes it
             gone = swap(self.disk, self.directory, bases)
             fresh = Segment(self.disk, self.directory, bases[0], old[0].created_ms, create=False)
             paths = [segment.path(snapshots.SUFFIX) for segment in old[1:]]
@@ -239,12 +280,7 @@ class Chain:
                 fresh.close_file()
                 paths += map(fresh.path, RETIRED)
             gone += filter(None, map(self._condemn, paths))
-        except OSError as error:  # halfway: the next start finishes it
-            trouble = self.fail(error)
-            if error.errno in PASSING:  # which says nothing about the other logs of the directory
-                self.damaged = True
-                raise LogDamaged(self.directory, error) from error
-            raise trouble from error
+        fresh.modified_ms = written_ms
         kept = [fresh] if fresh.size or not place else []
         for segment in kept:
             segment.belongs_to(self._opened)

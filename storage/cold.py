@@ -3,7 +3,7 @@
 `warm` brings it into memory and is for a thread; `settle`, on the loop, puts what it has found in its place;
 then the same is asked again. Nothing that a thread has read is served: what is asked again is checked
 again, so a truncation, a new leader or a deleted segment meanwhile needs no further thought.
-Left to others: the threads, and who waits (broker/cold_reads.py).
+Left to others: the threads, and who waits (broker/cold_reads.py), what stays cold all the same (apart.py).
 """
 
 import errno

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, Field, field_validator
 
 from .compaction_options import CompactionConfig
+from .compression_options import CompressionConfig, CompressionType, check_gzip_level
 from .options import InvalidConfig, Option, build, option, options, parse_value, text_of
 
 __all__ = ["InvalidConfig", "Option", "StorageConfig", "TopicConfig", "option", "options", "text_of"]
@@ -21,7 +22,6 @@ INT64_MAX = (1 << 63) - 1
 
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 RecoveryStrategy = Literal["balanced", "manual", "aggressive"]
-CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 POLICIES = frozenset({"delete", "compact"})
 
 
@@ -33,7 +33,7 @@ def check_policy(text: str) -> str:
     return ",".join(parts)
 
 
-class StorageConfig(CompactionConfig, frozen=True, extra="forbid"):
+class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="forbid"):
     """What a broker does with logs unless a topic says otherwise."""
 
     segment_bytes: int = option(
@@ -137,12 +137,6 @@ class StorageConfig(CompactionConfig, frozen=True, extra="forbid"):
         restart=False,
         help="How far a producer's timestamp may lie ahead of the broker's clock.",
     )
-    compression_type: CompressionType = option(
-        "producer",
-        kafka="compression.type",
-        restart=False,
-        help="The codec in which batches are kept; producer keeps each as it came.",
-    )
     min_insync_replicas: int = option(
         1,
         ge=1,
@@ -225,13 +219,14 @@ class StorageConfig(CompactionConfig, frozen=True, extra="forbid"):
         ge=-1,
         kafka="strandline.log.aside.bytes.max",
         help="How much of what had to leave its log is kept beside a log directory; the oldest goes first. "
-        "-1 is no limit.",
+        "-1 is no limit. What may be the only copy of acknowledged records does not count and does not go.",
     )
     aside_retention_ms: int = option(
         30 * DAY_MS,
         ge=-1,
         kafka="strandline.log.aside.retention.ms",
-        help="How long what had to leave its log is kept beside the log directory; -1 keeps it for ever.",
+        help="How long what had to leave its log is kept beside the log directory; -1 keeps it for ever. "
+        "What may be the only copy of acknowledged records stays until another replica is in sync.",
     )
     high_watermark_checkpoint_interval_ms: int = option(
         5_000,
@@ -258,6 +253,13 @@ class StorageConfig(CompactionConfig, frozen=True, extra="forbid"):
         ge=0,
         kafka="strandline.log.tail.cache.bytes",
         help="How much of the end of a busy partition is kept in memory for its readers.",
+    )
+    cache_bytes_max: int = option(
+        256 << 20,
+        ge=0,
+        kafka="strandline.log.cache.bytes.max",
+        help="What the ends of all partitions and the indexes of closed segments may take in memory "
+        "together; what was not read lately goes first, and is read from files then.",
     )
     sealed_open_max: int = option(
         1_000,
@@ -310,6 +312,9 @@ class TopicConfig(BaseModel, frozen=True, extra="forbid"):
 
     cleanup_policy: str = topic_option("cleanup_policy", "cleanup.policy")
     compression_type: CompressionType = topic_option("compression_type", "compression.type")
+    compression_gzip_level: int = topic_option("compression_gzip_level", "compression.gzip.level")
+    compression_lz4_level: int = topic_option("compression_lz4_level", "compression.lz4.level")
+    compression_zstd_level: int = topic_option("compression_zstd_level", "compression.zstd.level")
     delete_retention_ms: int = topic_option("delete_retention_ms", "delete.retention.ms")
     file_delete_delay_ms: int = topic_option("file_delete_delay_ms", "file.delete.delay.ms")
     flush_messages: int = topic_option("flush_messages", "flush.messages")
@@ -341,6 +346,7 @@ class TopicConfig(BaseModel, frozen=True, extra="forbid"):
     )
 
     _policy = field_validator("cleanup_policy")(check_policy)
+    _gzip = field_validator("compression_gzip_level")(check_gzip_level)
 
     @property
     def compacted(self) -> bool:

@@ -9,19 +9,18 @@ Left to others: what a fault means (storage/log.py, storage/incarnation.py).
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import resource
 import shutil
 from collections.abc import Sequence
-from struct import Struct
 from threading import current_thread, main_thread
 from typing import Protocol
 
 from ..protocol.primitives import Buffer
+from .directory_lock import DirectoryLocked as DirectoryLocked
+from .directory_lock import RealLock
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-WHOLE_FILE = Struct("hhqqi4x").pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock: from 0 to the end
 IOV_MAX = 1024  # the kernel takes no more buffers in one call
 NOWAIT_UNKNOWN = frozenset({errno.EOPNOTSUPP, errno.EINVAL})  # a file system that cannot say
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -64,10 +63,6 @@ class NotResident(Exception):
         super().__init__(f"{size} bytes at {position}")
         self.position = position
         self.size = size
-
-
-class DirectoryLocked(Exception):
-    """Another process holds this log directory."""
 
 
 def disk_error(path: str, error: OSError) -> DiskError:
@@ -156,6 +151,10 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Hold the lock file at `path` until released or the process ends. DirectoryLocked if it is held."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was written to last, in wall time. FileNotFoundError when there is none."""
         ...
 
     def free_bytes(self, path: str) -> int: ...
@@ -289,26 +288,6 @@ class ReadOnlyFile:
             os.close(fd)
 
 
-class RealLock:
-    """A record lock of the open file: the kernel lets go of it when the process ends, however it ends.
-
-    Kafka locks the same file so; an flock would let both run on one directory.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, WHOLE_FILE)
-        except BlockingIOError:
-            os.close(self._fd)
-            raise DirectoryLocked(f"{path} is held by another process") from None
-
-    def release(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-
 class RealDisk:
     """The operating system's file system."""
 
@@ -385,6 +364,9 @@ class RealDisk:
 
     def lock(self, path: str) -> Lock:
         return RealLock(path)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
 
     def free_bytes(self, path: str) -> int:
         return shutil.disk_usage(path).free

@@ -89,6 +89,7 @@ class Incarnations:
         self._locks: list[Lock] = []
         self._writing = Mutex()  # notes come from several threads, and each must know of those before it
         self._files: dict[str, IncarnationFile | None] = {}
+        self._markers: dict[str, bytes] = {}  # clean markers that were found, by their paths
 
     @classmethod
     def load(cls, disk: Disk, dirs: Sequence[str], boot_id: str) -> "Incarnations":
@@ -151,6 +152,7 @@ class Incarnations:
             self._write_file(directory, file.model_copy(update=nothing))
         self.disk.unlink(path)
         self.disk.sync_dir(directory)
+        self._markers[path] = data
         return ours
 
     def identify(self, broker_id: int, cluster_id: str, new_id: Callable[[], UUID]) -> None:
@@ -282,6 +284,11 @@ class Incarnations:
         marker = CleanMarker(brokerEpoch=k).model_dump_json().encode()
         for directory in self.dirs:
             self.disk.replace(f"{directory}/{CLEAN_MARKER}", marker)
+
+    def put_markers_back(self) -> None:
+        """No log has been changed since `load`: the markers that it took away are as right as they were."""
+        for path, marker in self._markers.items():
+            self.disk.replace(path, marker)
 
     def previous_session(self) -> Session | None:
         """The ZooKeeper session that the last start left behind."""

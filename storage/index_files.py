@@ -7,18 +7,23 @@ log's append counts all the same (KAFKA-7866), the next group begins where the f
 Left to others: when an entry is due (storage/segment.py), what a crash has left (storage/recovery.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import takewhile
+from struct import Struct
 
 import structlog
 
-from .disk import Disk
+from .disk import Disk, File
 from .index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from .names import INDEX, TIME_INDEX
+from .names import INDEX, TIME_INDEX, TRANSACTION_INDEX
 from .rolling import RollLimits
 from .walk import index_of
 
 GROUP_ENTRIES = 128  # so many go to the files at once,
 GROUP_BYTES = 2 << 20  # or fewer, when so much of the log lies behind what the files tell of
+OVERHEAD = 250  # bytes of an index without entries
+ABORTED_ENTRY = Struct(">hqqqq")  # version, producer id, first, last and last stable offset
 UNKNOWN = -1  # what stands in the file is not to be continued: it is written as a whole
 
 log = structlog.get_logger(__name__)
@@ -29,7 +34,7 @@ class Indexes:
 
     __slots__ = (
         "_distrusted", "_offsets", "_saved", "_saved_times", "_saved_up_to", "_times", "base_offset",
-        "disk", "stem", "torn", "version",
+        "disk", "paired", "stem", "torn", "version",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
@@ -39,15 +44,14 @@ class Indexes:
         self.version = 0
         self._distrusted = False  # the offset index was wrong
         self.torn = False  # a file ended within an entry
+        self.paired = True  # an entry of the offset index was made together with one of the time index
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
         self._saved = self._saved_times = UNKNOWN  # so many entries stand in the file
         self._saved_up_to = 0  # the position in the log that the files reach to
 
-    def create(self) -> None:
-        """Begin with empty files."""
-        for suffix in (INDEX, TIME_INDEX):
-            self.disk.open(self.stem + suffix, create=True).close()
+    def begin(self) -> None:
+        """The files have just been made and are empty."""
         self._offsets, self._times = OffsetIndex(), TimeIndex()
         self._saved = self._saved_times = 0
 
@@ -75,6 +79,13 @@ class Indexes:
     def held(self) -> bool:
         """Whether any of it is in memory."""
         return self._offsets is not None or self._times is not None
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        offsets = 0 if self._offsets is None else OFFSET_ENTRY * len(self._offsets) + OVERHEAD
+        times = 0 if self._times is None else TIME_ENTRY.size * len(self._times) + OVERHEAD
+        return offsets + times
 
     def _read(self, suffix: str, entry_bytes: int) -> bytes:
         try:
@@ -115,6 +126,7 @@ class Indexes:
         self._offsets, self._times = offsets, times
         self._saved = self._saved_times = UNKNOWN
         self._distrusted = self.torn = False
+        self.paired = True
         self.version += 1
 
     # -- an index that is loaded in a thread, or that was found to be wrong
@@ -150,7 +162,7 @@ class Indexes:
         self._offsets = offsets
         self._saved = UNKNOWN if self._distrusted else len(offsets)
         if self._distrusted:
-            self._distrusted = False
+            self._distrusted = self.paired = False
             self._try_to_save()
 
     def restore(self) -> None:
@@ -205,30 +217,60 @@ class Indexes:
                 file.close()
         return count
 
-    def cut(self, position: int, relative: int) -> None:
+    def open_files(self) -> dict[str, File]:
+        """All index files, open, of those that are there, and both indexes in memory: for `cut`."""
+        files: dict[str, File] = {}
+        assert self.offsets is not None and self.times is not None, "they are in memory now"
+        try:
+            for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+                with suppress(FileNotFoundError):
+                    files[suffix] = self.disk.open(self.stem + suffix)
+        except OSError:
+            for file in files.values():
+                file.close()
+            raise
+        return files
+
+    def cut(self, position: int, relative: int, files: Mapping[str, File] | None = None) -> None:
         """Forget batches that begin at or behind `position`, offsets from `relative` on. Files first: they
-        must never tell of more than the log holds.
+        must never tell of more than the log holds. `files`: what `open_files` has given.
         """
+        if files is None:
+            opened = self.open_files()
+            try:
+                return self.cut(position, relative, opened)
+            finally:
+                for file in opened.values():
+                    file.close()
         offsets, times = self.offsets, self.times
         self.version += 1
         offsets.truncate(position)
         times.truncate(relative)
-        self._saved = self._shorten(INDEX, self._saved, OFFSET_ENTRY, len(offsets))
-        self._saved_times = self._shorten(TIME_INDEX, self._saved_times, TIME_ENTRY.size, len(times))
+        self._saved = _shorten(files.get(INDEX), self._saved, OFFSET_ENTRY, len(offsets))
+        self._saved_times = _shorten(files.get(TIME_INDEX), self._saved_times, TIME_ENTRY.size, len(times))
         self._saved_up_to = offsets.positions[-1] if len(offsets) else 0
-
-    def _shorten(self, suffix: str, saved: int, entry_bytes: int, count: int) -> int:
-        path = self.stem + suffix
-        if not self.disk.exists(path):
-            return UNKNOWN
-        kept = 0 if saved == UNKNOWN else min(saved, count)
-        file = self.disk.open(path)
-        try:
-            file.truncate(kept * entry_bytes)
-        finally:
-            file.close()
-        return UNKNOWN if saved == UNKNOWN else kept
+        _forget_aborted(files.get(TRANSACTION_INDEX), self.base_offset + relative)
+        return None
 
     def release(self) -> None:
         """Let the memory go; the files hold everything."""
         self._offsets = self._times = None
+
+
+def _forget_aborted(file: File | None, offset: int) -> None:
+    """Cut Kafka's index of aborted transactions before those that ended at `offset` or later: else a Kafka
+    that takes the log over would hide records that have come in their place.
+    """
+    if file is not None:
+        entries = ABORTED_ENTRY.iter_unpack(file.pread(0, file.size() - file.size() % ABORTED_ENTRY.size))
+        kept = sum(1 for _ in takewhile(lambda entry: entry[3] < offset, entries))
+        file.truncate(kept * ABORTED_ENTRY.size)
+
+
+def _shorten(file: File | None, saved: int, entry_bytes: int, count: int) -> int:
+    """Let a file end with at most `count` entries; how many of them it holds now."""
+    if file is None:
+        return UNKNOWN
+    kept = 0 if saved == UNKNOWN else min(saved, count)
+    file.truncate(kept * entry_bytes)
+    return UNKNOWN if saved == UNKNOWN else kept

@@ -8,22 +8,34 @@ Left to others: who may append and what is committed (broker/partition.py), open
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from ..protocol.batches import LENGTH_END, BatchHeader, stamp, stamp_append_time
 from ..protocol.errors import ErrorCode, error_for
 from ..protocol.primitives import Buffer, Slices
 from . import snapshots
+from .apart import ReadApart
+from .beginning import NewBeginning
 from .disk import DiskError, DiskFailed, DiskFull
 from .epochs import EpochHistory
+from .index import RELATIVE_MAX
 from .leaving import Leaving
 from .log_state import UNSAVED, LogState
 from .lookup import Found, Lookup
+from .producers import ProducerStates
 from .rolling import stretch_end
-from .runs import OffsetGap, Placed, checked_run
+from .runs import NotNext, Placed, checked_run
 from .segment import CorruptBatch, Segment
 from .walk import ANY_EPOCH, Rules
 
-__all__ = ["CorruptBatch", "DiskError", "DiskFailed", "DiskFull", "Log", "OffsetGap"]
+__all__ = ["CorruptBatch", "DiskError", "DiskFailed", "DiskFull", "Log", "NotNext"]
+
+
+class AsOf(NamedTuple):
+    """What was known of producers when the log ended at `end`."""
+
+    end: int
+    producers: ProducerStates
 
 
 class Log(LogState):
@@ -63,10 +75,12 @@ class Log(LogState):
         """As follower: write a run of batches that carry their offsets; returns the bytes appended.
 
         A torn batch at the end is ignored, as is what follows good batches and is not. A run that begins
-        so is refused with CorruptBatch or OffsetGap.
+        so is refused with CorruptBatch or NotNext.
         """
         expected, epoch = self.end_offset, self.epochs.latest
-        run = checked_run(records, expected, epoch, epoch_max, self.gaps_allowed)
+        run, has_gaps = checked_run(records, expected, epoch, epoch_max)
+        if has_gaps and not self.gaps_allowed:
+            self.allow_gaps()
         done = 0
         while done < len(run):
             done = self._append_stretch(records, run, done, now_ms)
@@ -77,7 +91,7 @@ class Log(LogState):
         position, header = run[first]
         segment = self._chain.to_append()
         if segment.must_roll(header.size, header.last_offset, header.max_timestamp, now_ms, self._limits):
-            segment = self._roll(header.base_offset, now_ms)
+            segment = self._roll_for(header, now_ms)
         last = stretch_end(run, first, segment, self._limits)
         end = run[last - 1][0] + run[last - 1][1].size
         try:
@@ -97,6 +111,19 @@ class Log(LogState):
             if self.keep_tail:
                 self._tail.add(batch.base_offset, batch.next_offset, records, at, batch.size)
         return last
+
+    def _roll_for(self, header: BatchHeader, now_ms: int) -> Segment:
+        """A new segment begins where the log ends, also if the next batch stands behind a gap: so what lies
+        between two segments after a power loss is lost, and was not compacted away by the leader.
+
+        Where the gap is wider than a segment can be, the log ends behind it, as its next start would say.
+        """
+        base_offset = max(self.end_offset, header.last_offset - RELATIVE_MAX)
+        segment = self._roll(base_offset, now_ms)
+        if base_offset > self.end_offset:
+            self._tail.clear()
+            self.end_offset = base_offset
+        return segment
 
     def _forget_epochs_to_come(self) -> None:
         """Their batches were not written: they will come again, and one of an earlier epoch first."""
@@ -134,13 +161,22 @@ class Log(LogState):
             return Slices()
         if 0 <= self._tail.first_offset <= offset:
             return Slices(self._tail.read(offset, bytes_max, end, at_least_one))
-        epochs = self.epochs
-        rules = Rules(
-            self.gaps_allowed, epochs.epoch_at(offset), epochs.latest if epochs.latest >= 0 else ANY_EPOCH
-        )
+        rules = self._rules(offset)
         with self._chain.guarded():
             data = self._chain.read(offset, bytes_max, end, self.end_offset, at_least_one, rules, wait)
         return Slices((data,) if data else ())
+
+    def _rules(self, offset: int) -> Rules:
+        epochs = self.epochs
+        latest = epochs.latest if epochs.latest >= 0 else ANY_EPOCH
+        return Rules(self.gaps_allowed, epochs.epoch_at(offset), latest)
+
+    def apart(self, offset: int, bytes_max: int, end: int, earlier: ReadApart | None = None) -> ReadApart:
+        """`read`, after it has raised Cold, for a thread; `earlier` if that is still the answer."""
+        end = min(end, self.end_offset)
+        if earlier is not None and earlier.holds(self._chain, offset, end):
+            return earlier
+        return ReadApart(self._chain, self._rules(offset), offset, bytes_max, end, self.end_offset)
 
     def lookup(self, end: int, ms: int | None = None) -> Lookup:
         """The first record below `end` that is as late as `ms`, or the one with the largest timestamp: a
@@ -171,59 +207,88 @@ class Log(LogState):
         epochs.truncate_from_start(end)
         return Leaving(end, self.end_offset, tuple(epochs.entries), tuple(files))
 
-    def truncate_to(self, offset: int) -> int:
+    def producers_as_of(self, end: int) -> AsOf:
+        """The producers once the log is cut at `end`, a batch boundary. Blocking, for any thread.
+
+        Nobody may append or cut meanwhile: whoever cuts then must know that it is still the same log.
+        Raises OSError or CorruptBatch.
+        """
+        found = ProducerStates(self.producers.producers_max)
+        if len(self.producers):  # else none has written lately: nothing has to be known of any
+            snapshots.rebuild(self.disk, self.directory, found, list(self.segments), end, apart=True)
+        return AsOf(end, found)
+
+    def truncate_to(self, offset: int, known: AsOf | None = None) -> int:
         """Take away `offset` and everything after it, epochs and producers too; returns the new end.
 
-        A batch that holds `offset` goes as a whole. Never cuts below the start offset.
+        A batch that holds `offset` goes as a whole. Never cuts below the start offset. Without `known`,
+        which counts if it is of the new end, producers are found out here: up to a segment is read.
+        A DiskError leaves the records, the epochs and the producers as they were, or the log is closed for
+        appends for good (DiskFailed, LogDamaged): a history that says one thing of a log that holds another
+        would mislead the leader that is asked next.
         """
         offset = max(offset, self.start_offset)
-        end = self.end_offset
-        if offset < end:
+        if offset < self.end_offset:
             with self._chain.guarded():
-                end = self._chain.boundary_before(offset)
-            if end < self.start_offset:  # the log begins inside the batch that goes: nothing is left
+                offset = self._chain.boundary_before(offset)
+            if offset < self.start_offset:  # the log begins inside the batch that goes: nothing is left
                 self.restart_at(self.start_offset)
                 return self.end_offset
-            self._lasting.cut(end)
-            self.before_cut(end, self.start_offset)  # first: if it fails, nothing has been taken away yet
-        self._chain.generation += 1
-        forgotten = self.epochs.truncate_from_end(offset)  # also when no record goes (KAFKA-10706)
-        if end < self.end_offset:
-            with self._chain.guarded():
-                snapshots.drop(self.disk, self.directory, high=end)
-                snapshots.rebuild(self.disk, self.directory, self.producers, self.segments, end)
-            self._cut(end)
-            if self.gaps_allowed and not self._chain.tells_end(end):
-                self._roll(end, 0)  # the name of an empty segment tells it
-            self._chain.count_opened()
-            forgotten = self.epochs.truncate_from_end(end) or forgotten
-        if forgotten:
+            self._cut(offset, known)
+        else:
+            self._chain.generation += 1
+        if self.epochs.truncate_from_end(offset):  # also when no record goes (KAFKA-10706)
             self.save_epochs_if_room(sync=False)  # what it says too much is cut when the log is opened
+        if self.gaps_allowed and not self._chain.tells_end(self.end_offset):
+            self._roll(self.end_offset, 0)  # the name of an empty segment tells it
         return self.end_offset
 
-    def _cut(self, end: int) -> None:
+    def _cut(self, end: int, known: AsOf | None) -> None:
+        """First all that may fail and can be tried again, then what must not stop halfway."""
+        chain = self._chain
+        self._lasting.cut(end)
+        self.before_cut(end, self.start_offset)
+        with chain.guarded():
+            snapshots.drop(self.disk, self.directory, high=end)
+            if known is None or known.end != end:
+                known = self.producers_as_of(end)
+        with chain.ready_to_cut(end) as cut:
+            chain.generation += 1
+            with chain.all_or_closed():
+                gone = cut()
         self._tail.clear()
-        self.gone(self._chain.cut(end))
-        self.end_offset = end
+        self.gone(gone)
+        self.end_offset, self.producers = end, known.producers
+        chain.count_opened()
 
     def restart_at(self, offset: int, now_ms: int = 0, sync: bool = True) -> None:
         """Take everything away and begin anew at `offset`: the leader no longer has what comes before.
 
         Without `sync` the directory is to be brought to the medium before anybody is told of the new start.
+        A DiskError leaves the log as `truncate_to` does.
         """
-        self._lasting.cut(0)
-        self.before_cut(0, offset)  # first, as in `truncate_to`
-        self._chain.generation += 1
-        self.epochs.clear()
-        self.save_epochs_if_room(sync)
-        self.producers.clear()
-        with self._chain.guarded():
-            snapshots.drop(self.disk, self.directory, high=-1)
+        chain, start = self._chain, self.start_offset
+        with chain.guarded():
+            fresh = NewBeginning(self.disk, self.directory, offset, now_ms)
+        try:
+            self._lasting.cut(0)
+            self.before_cut(0, offset)  # as in `_cut`
+            with chain.guarded():
+                snapshots.drop(self.disk, self.directory, high=-1)
+            self._save_no_epochs(sync)  # first: a log that begins behind its epochs has lost some
+        except DiskError:
+            fresh.give_up()
+            raise
+        chain.generation += 1
+        self.start_offset = offset  # before its segment: see begins_within
+        with chain.all_or_closed():
+            gone = chain.restart(start, fresh)
+            self._lasting.restart(offset, sync)
         self._tail.clear()
-        start, self.start_offset = self.start_offset, offset  # before its segment: see logs.begins_within
-        self.gone(self._chain.restart(start, offset, now_ms))
+        self.gone(gone)
         self.end_offset = offset
-        self._lasting.restart(offset, sync)
+        self.epochs.clear()
+        self.producers.clear()
 
     def move_start(self, offset: int) -> bool:
         """Records before `offset` are no longer part of the log; their segments go in a retention pass."""

@@ -11,8 +11,8 @@ from ..protocol.kinds import TopicPartition
 from . import beside, checkpoints, snapshots
 from .chain import Chain
 from .config import TopicConfig
-from .disk import Disk, DiskFull
-from .epochs import EpochHistory
+from .disk import Disk, DiskError, DiskFull, NoDescriptor
+from .epochs import NONE, EpochHistory
 from .handles import OpenSegments
 from .lasting import Flush, Lasting
 from .producers import ProducerStates
@@ -57,10 +57,10 @@ class LogState:
         self.before_cut: Callable[[int, int], None] = _nothing  # told end and start before records go
         self.start_moved: Callable[[int], None] = _nothing  # told the new start
         self.gone: Callable[[list[str]], None] = self._delete  # told which files are out of use
-        self._tail = Tail(tail_bytes_max)
+        self._tail = Tail(tail_bytes_max, open_segments.memory)
         self.keep_tail = False
         self._lasting = Lasting(self._chain, flushed_offset)
-        self.gaps_allowed = gaps_allowed  # once compacted, a log keeps its gaps
+        self.gaps_allowed = gaps_allowed  # once there may be gaps, that stays so
         self._epoch_saved = epochs.latest  # of the file, while the file says what `epochs` says; else UNSAVED
         self._config_saved = True
         self._adopt(config)
@@ -78,6 +78,19 @@ class LogState:
         self._config_saved = True
         if not sync:
             self._lasting.written(checkpoints.TOPIC_CONFIG)
+
+    def allow_gaps(self) -> None:
+        """Gaps are no damage from now on: the leader's log was compacted once, whatever its topic wants now.
+
+        Written down before the first batch behind one, for a start takes it for a loss otherwise.
+        Raises DiskError, and nothing has changed.
+        """
+        self.gaps_allowed = True
+        try:
+            self.save_config()
+        except DiskError:
+            self.gaps_allowed = False
+            raise
 
     def save_what_waits(self) -> None:
         """Write what a full disk has kept from being written. Raises DiskError."""
@@ -97,6 +110,17 @@ class LogState:
         self._chain.limits = self._limits = limits_of(config)
         self._append_time = config.append_time
         self._interval = config.index_interval_bytes
+
+    def belongs_to(self, opened: OpenSegments) -> None:
+        """From now on `opened` bounds its open files and what it keeps in memory. Before the first append."""
+        self._chain.belongs_to(opened)
+        self._tail = Tail(self._tail.bytes_max, opened.memory)
+
+    @property
+    def begins_within(self) -> int | None:
+        """Where the log begins, if that is behind the beginning of its first segment. A thread may ask."""
+        first, start = self.segments[:1], self.start_offset
+        return start if first and first[0].base_offset < start else None
 
     @property
     def generation(self) -> int:
@@ -145,15 +169,23 @@ class LogState:
 
     def _open_epoch(self, epoch: int, base_offset: int) -> None:
         """Note an epoch before its first batch is written. `flush` syncs the file before it counts."""
+        self._chain.insist_on_open()
         if epoch < self.epochs.latest:
             raise CorruptBatch(f"{self.partition}: epoch {epoch} after {self.epochs.latest}")
         self.epochs.assign(epoch, base_offset)
         self.save_epochs(sync=False)
 
     def save_epochs_if_room(self, sync: bool = True) -> None:
-        """On a full disk the file waits, and so does the next append."""
-        with suppress(DiskFull):
+        """On a full disk, or without a descriptor, the file waits, and so does the next append."""
+        with suppress(DiskFull, NoDescriptor):
             self.save_epochs(sync)
+
+    def _save_no_epochs(self, sync: bool) -> None:
+        """Write, if there is room, that no record is there; in memory the history stays until none is."""
+        self._epoch_saved = UNSAVED
+        with suppress(DiskFull):
+            beside.save_epochs(self._chain, (), sync)
+            self._epoch_saved = NONE  # what it knows once it is cleared
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """Where `epoch`, or the last one before it, ends in this log; (-1, -1) if unknown."""
@@ -187,17 +219,31 @@ class LogState:
         self.end_flush(flush)
 
     def close(self) -> None:
-        """Write what makes the next start fast, bring all to the medium, close the files."""
-        if self.closed:
-            return
+        """Write what makes the next start fast, bring all to the medium, close the files. Blocking."""
         try:
-            if not self.failed:
-                with self._chain.guarded():
-                    self._chain.active.write_indexes()
-                    snapshots.take(self.disk, self.directory, self.producers, self.end_offset)
-                self.flush()
+            flush = self.begin_close()
+            if flush is not None:
+                flush.run()
+                self.end_flush(flush)
         finally:
             self.abandon()
+
+    def begin_close(self) -> Flush | None:
+        """Write what makes the next start fast; what is to be synced before the log is abandoned.
+
+        None if there is nothing to be written any more. Raises DiskError.
+        """
+        if self.closed or self.failed:
+            return None
+        with self._chain.guarded():
+            self._chain.active.write_indexes()
+            snapshots.take(self.disk, self.directory, self.producers, self.end_offset)
+        return self.begin_flush()
+
+    def forget_tail(self) -> None:
+        """Nobody reads the end any more; what comes is not kept in memory."""
+        self.keep_tail = False
+        self._tail.clear()
 
     def fail(self) -> None:
         """The disk is gone: nothing is appended or synced any more."""

@@ -5,6 +5,7 @@ own tasks. What says "blocking" may run in a thread: it works on copies and neve
 Left to others: when passes run (broker/node.py), who is told of a failed directory (broker/replicas.py).
 """
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
@@ -13,29 +14,26 @@ import structlog
 from ..protocol.kinds import Clock, TopicPartition
 from .aside import NAME_MAX
 from .cleaning.checkpoint import CleanerOffsets
+from .closing import close_all
 from .condemned import DELETED, Condemned
 from .config import StorageConfig, TopicConfig
+from .contained import Obstructed
+from .crew import Crew, one_by_one
 from .disk import Disk, DiskError, ReplicaElsewhere, disk_error
 from .epochs import EpochHistory
 from .fresh import Fresh
 from .handles import OpenSegments
 from .log import Log
-from .opening import (
-    AmbiguousDirectory,
-    Crew,
-    Directory,
-    Opening,
-    Stop,
-    one_by_one,
-    parse_directory,
-)
+from .memory import MemoryBudget
+from .old_formats import OldFormat
+from .opening import AmbiguousDirectory, Directory, Opening, Stop, parse_directory
 from .places import Places
 from .producers import ProducerStates
-from .promises import Promises
-from .recovery import BeforeLoss, Obstructed, Recovered
+from .promises import Bounds, Lowered, Promises
+from .recovery import BeforeLoss, Recovered
 from .retention import FOREVER, expired, with_ends
 
-__all__ = ["STRAY", "AmbiguousDirectory", "Logs", "Obstructed", "Stop", "parse_directory"]
+__all__ = ["STRAY", "AmbiguousDirectory", "Logs", "Obstructed", "OldFormat", "Stop", "parse_directory"]
 
 log = structlog.get_logger(__name__)
 
@@ -61,15 +59,19 @@ class Logs:
         self.clock = clock
         self.logs: dict[TopicPartition, Log] = {}
         self.closed: set[TopicPartition] = set()  # there, but to mend them there was no room
+        self.spoilt: dict[TopicPartition, str] = {}  # there, but they cannot be opened: why
+        self._being_opened: frozenset[TopicPartition] = frozenset()  # by a thread, which knows no removals
         self.recovered: list[Recovered] = []
         self.condemned = Condemned()
-        self.starts_moved = False  # since log start offsets were last written down
-        self.removed_from: set[str] = set()  # directories in which removals wait for a sync
+        self.starts_moved: set[str] = set()  # directories; since log start offsets were last written down
+        self.removed: deque[tuple[str, TopicPartition]] = deque()  # from where; they wait for a sync
         self._dir_of: dict[TopicPartition, str] = {}
         self._promises = Promises(disk, self.places, self._dir_of)
-        self.cleaned = CleanerOffsets(disk, self._dir_of.get)  # up to where logs are compacted
+        self.cleaned = CleanerOffsets(disk, self._dir_of.get, self._promises.is_bound)
         self._open_segments = OpenSegments(
-            config.sealed_open_max, config.open_files_max or max(disk.open_files_max() // 2, 16)
+            config.sealed_open_max,
+            config.open_files_max or max(disk.open_files_max() // 2, 16),
+            MemoryBudget(config.cache_bytes_max),
         )
 
     @classmethod
@@ -95,22 +97,27 @@ class Logs:
         """
         logs = cls(dirs, disk, config, clock, offline)
         stop = Stop(clean, same_boot, doubts)
-        opening = Opening(disk, config, clock, logs._open_segments, stop, before_loss, crew)
-        logs._opening = opening
+        opening = logs._opening = Opening(disk, config, clock, logs._open_segments, stop, before_loss, crew)
         for directory in opening.open(logs.places.usable):
             logs._take(directory)
         return logs
 
     def open_again(self, path: str) -> Directory:
-        """What could not be opened in this directory for want of room, for `take_again`. Blocking."""
-        return self._opening.open_again(path, [p for p in self.closed if self._dir_of[p] == path])
+        """What could not be opened in this directory for want of room, for `take_again`. Blocking. Meanwhile
+        no log can be made under their names: it would be taken for what is being mended.
+        """
+        self._being_opened = frozenset(p for p in list(self.closed) if self._dir_of.get(p) == path)
+        try:
+            return self._opening.open_again(path, self._being_opened & self.closed)
+        finally:
+            self._being_opened = frozenset()
 
     def take_again(self, directory: Directory) -> None:
-        """What could be opened now is ours. Raises OSError or DiskError if the directory has failed."""
+        """What was opened is ours, but for what was removed meanwhile. Raises why a directory has failed."""
         if directory.failure is not None:
             raise directory.failure
-        for opened, _, _ in directory.opened:
-            self.closed.discard(opened.partition)
+        directory.keep(self.closed)
+        self.closed -= {opened.partition for opened, _, _ in directory.opened} | directory.spoilt.keys()
         self._take(directory)
 
     def _take(self, directory: Directory) -> None:
@@ -121,6 +128,7 @@ class Logs:
             self.give_up(directory.path, str(directory.failure))
         self.condemned.add(directory.condemned)
         for opened, cost, known in directory.opened:
+            opened.belongs_to(self._open_segments)
             partition = opened.partition
             self._adopt(opened, directory.path)
             self._promises.recovery_points[partition] = known.recovery_point
@@ -129,17 +137,25 @@ class Logs:
             self.high_watermarks[partition] = max(
                 opened.start_offset, min(known.high_watermark, opened.end_offset)
             )
-        for partition, known in directory.closed.items():
-            self.closed.add(partition)
+        self.closed |= directory.closed.keys()
+        self.spoilt |= {partition: why for partition, (_, why) in directory.spoilt.items()}
+        shut = directory.closed | {partition: known for partition, (known, _) in directory.spoilt.items()}
+        for partition, known in shut.items():
             self._dir_of[partition] = directory.path
+            self._promises.recovery_points[partition] = known.recovery_point
             self._promises.start_offsets[partition] = known.start_offset or 0
             self.high_watermarks[partition] = known.high_watermark
-        self.cleaned.adopt({p: end for p, end in directory.cleaned.items() if p in self.logs})
+        here = {p: end for p, end in directory.cleaned.items() if self._dir_of.get(p) == directory.path}
+        self.cleaned.adopt({p: end for p, end in here.items() if self.holds(p)})
 
     # -- one log
 
     def get(self, partition: TopicPartition) -> Log | None:
         return self.logs.get(partition)
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether there is a log of the partition in a directory that can be used, be it open or not."""
+        return partition in self.logs or partition in self.closed or partition in self.spoilt
 
     def directory_of(self, partition: TopicPartition) -> str:
         """The log directory that holds the partition, also when it is offline."""
@@ -162,13 +178,13 @@ class Logs:
         if existing is not None:
             return existing
         fresh = self.fresh(partition, topic_id, config, is_new)
-        fresh.make(self.disk, self.clock.wall_ms(), sync=True)
+        self.make([fresh], sync=True)
         return self.begin(fresh)
 
     def fresh(
         self, partition: TopicPartition, topic_id: UUID | None, config: TopicConfig, is_new: bool = True
     ) -> Fresh:
-        """A log to be made in the directory with the fewest.
+        """A log to be made, by `make`, in the directory with the fewest.
 
         A replica that is not new (`is_new`) may lie in a directory that is offline: then it is not begun
         elsewhere, for it would be empty. Raises DiskError.
@@ -176,13 +192,23 @@ class Logs:
         assert partition not in self.logs, f"{partition} has a log"
         if self.places.offline and not is_new:
             raise ReplicaElsewhere(", ".join(self.places.offline), OSError(f"{partition} may be there"))
-        if partition in self.closed:
-            raise ReplicaElsewhere(
-                self._dir_of[partition], OSError(f"no room to mend the log of {partition}")
-            )
-        self._lower(partition, 0, 0)  # there may have been a log of this name
+        if partition in self.closed or partition in self.spoilt or partition in self._being_opened:
+            why = self.spoilt.get(partition, f"no room to mend the log of {partition}")
+            raise ReplicaElsewhere(self._dir_of.get(partition, str(partition)), OSError(why))
         directory = self._dir_of[partition] = self.places.for_new(self._dir_of.values())
         return Fresh(partition, topic_id, config, directory)
+
+    def make(self, wanted: Sequence[Fresh], sync: bool = False) -> None:
+        """Make the files of new logs; on the medium if `sync`. Blocking; what has failed stands in each.
+
+        First nothing must be promised any more of other logs that had their names.
+        """
+        partitions = {fresh.partition for fresh in wanted}
+        promised = self._promises.begin_anew(partitions) | self.cleaned.begin_anew(partitions)
+        for fresh in wanted:
+            fresh.error = promised.get(fresh.partition)
+            if fresh.error is None:
+                fresh.make(self.disk, self.clock.wall_ms(), sync)
 
     def begin(self, fresh: Fresh) -> Log:
         """The log whose files have been made. Raises DiskError if they have not."""
@@ -213,15 +239,21 @@ class Logs:
         self.logs[partition] = each
         self._dir_of[partition] = directory
         each.before_cut = lambda end, start: self._lower(partition, end, start)
-        each.start_moved = self._start_moved
+        each.start_moved = lambda start: self.starts_moved.add(directory)
         each.gone = self.condemned.add
 
-    def _start_moved(self, _offset: int) -> None:
-        self.starts_moved = True
+    def lower(self, cuts: Mapping[TopicPartition, Bounds]) -> Lowered:
+        """Logs are about to be cut: promise no more than will be there. Blocking. `lift` must follow.
 
-    def lower(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Logs are about to be cut to these `ends`. Blocking. Raises DiskError."""
-        self._promises.lower_all(ends)
+        From then on to cut them asks for no write but their own.
+        """
+        lowered = self._promises.lower_all(cuts)
+        lowered.errors.update(self.cleaned.lower_all({p: bounds.end for p, bounds in cuts.items()}))
+        return lowered
+
+    def lift(self, lowered: Lowered) -> None:
+        """They have been cut, or will not be."""
+        self._promises.lift(lowered)
 
     def _lower(self, partition: TopicPartition, end: int, start: int) -> None:
         self.cleaned.lower(partition, end)
@@ -231,37 +263,52 @@ class Logs:
         """Take a log away at once by renaming its directory; it is deleted later. Raises DiskError.
 
         With `suffix=STRAY` the data is kept for an operator and never served. Without `sync` the new name
-        waits for `settle_removals`. A log whose directory cannot be renamed stays.
+        waits for `settle_removals`. A log whose directory cannot be renamed stays. It need not be open.
         """
-        gone, directory = self.logs[partition], self._dir_of[partition]
+        gone, directory = self.logs.get(partition), self._dir_of[partition]
+        path = f"{directory}/{partition}"
         tail = f"-{partition.partition}.{name.hex}{suffix}"
         target = f"{directory}/{partition.topic[: NAME_MAX - len(tail)]}{tail}"
         try:
-            self.disk.rename(gone.directory, target)
+            self.disk.rename(path, target)
         except OSError as error:
-            raise disk_error(gone.directory, error) from error
-        del self.logs[partition], self._dir_of[partition]
+            raise disk_error(path, error) from error
         self.cleaned.forget(partition)
-        gone.abandon()  # the checkpoint files keep its entries until they are written again
+        self._forget(partition)
+        if gone is not None:
+            gone.abandon()  # the checkpoint files keep its entries until they are written again
         if suffix == DELETED:
-            self.condemned.add([target], gone.config.file_delete_delay_ms)
-        self.removed_from.add(directory)
+            self.condemned.add([target], (gone or self).config.file_delete_delay_ms)
+        self.removed.append((directory, partition))
         if sync:
             self.settle_removals()
         return target
+
+    def _forget(self, partition: TopicPartition) -> None:
+        del self._dir_of[partition]
+        self.logs.pop(partition, None)
+        self.spoilt.pop(partition, None)
+        self.closed.discard(partition)
 
     def settle_removals(self) -> None:
         """Bring the new names of removed logs to the medium. Blocking. Raises DiskError.
 
         Checkpoints forget them then, for a log that they name and that is not there counts as lost.
         """
-        while self.removed_from:
-            directory = self.removed_from.pop()
-            try:
-                self.disk.sync_dir(directory)
-            except OSError as error:
-                raise disk_error(directory, error) from error
-            self._promises.forget_removed(directory)
+        by_directory: dict[str, list[TopicPartition]] = {}
+        while self.removed:
+            directory, partition = self.removed.popleft()
+            if directory not in self.places.offline:
+                by_directory.setdefault(directory, []).append(partition)
+        try:
+            for directory in list(by_directory):
+                try:
+                    self.disk.sync_dir(directory)
+                except OSError as error:
+                    raise disk_error(directory, error) from error
+                self._promises.forget_removed(directory, by_directory.pop(directory))
+        finally:  # what was kept from being done is done by the next call
+            self.removed += ((path, p) for path, partitions in by_directory.items() for p in partitions)
 
     # -- checkpoints
 
@@ -270,26 +317,47 @@ class Logs:
         """As they were written down last."""
         return self._promises.high_watermarks
 
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write down the watermarks. Blocking. Raises DiskError."""
-        self._promises.give_watermarks({p: at for p, at in high_watermarks.items() if p in self.logs})
+    def checkpoint_high_watermarks(
+        self, high_watermarks: Mapping[TopicPartition, int], only: str | None = None
+    ) -> None:
+        """Write down the watermarks, in all directories or `only` in one. Blocking. Raises DiskError."""
+        self._promises.give_watermarks({p: at for p, at in high_watermarks.items() if p in self.logs}, only)
 
-    def checkpoint_recovery_points(self) -> None:
+    def checkpoint_recovery_points(self, only: str | None = None) -> None:
         """Write down up to where each log is on the medium, and where it starts. Blocking."""
-        self._promises.give_recovery_points(
-            lambda: {partition: each.flushed_offset for partition, each in dict(self.logs).items()}
-        )
-        self.checkpoint_start_offsets()
+        self._promises.give_recovery_points(self._flushed, only)
+        self.checkpoint_start_offsets(only)
 
-    def checkpoint_start_offsets(self) -> None:
+    def _flushed(self) -> dict[TopicPartition, int]:
+        """Those of logs that are not open stay as they are: whoever opens them must know them."""
+        shut = self._of_shut(self._promises.recovery_points)
+        return shut | {partition: each.flushed_offset for partition, each in dict(self.logs).items()}
+
+    def _of_shut(self, written: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {p: at for p in [*self.closed, *self.spoilt] if (at := written.get(p))}
+
+    def promise_flushed(self, each: Log, end: int) -> bool:
+        """Have it written down that the log is on the medium up to `end`; False if it is not. Blocking.
+
+        So a gap before `end` can be told from one that a power loss has left: before the first is made.
+        Raises DiskError.
+        """
+        if each.closed or each.flushed_offset < end:  # its name may be another log's by now
+            return False
+        points, tp = self._promises.recovery_points, each.partition
+        if points.get(tp, 0) < end:
+            self._promises.give_recovery_point(tp, lambda: 0 if each.closed else each.flushed_offset)
+        return points.get(tp, 0) >= end
+
+    def checkpoint_start_offsets(self, only: str | None = None) -> None:
         """Write down where logs begin, if that is not where their first segment does. Blocking."""
-        self._promises.give_starts(self._starts)
+        for directory in self.places.configured if only is None else [only]:
+            self.starts_moved.discard(directory)  # first: what moves meanwhile may or may not be written
+        self._promises.give_starts(self._starts, only)
 
     def _starts(self) -> dict[TopicPartition, int]:
-        self.starts_moved = False  # first: what moves meanwhile may or may not be written
-        written = self._promises.start_offsets
-        starts = {p: start for p in list(self.closed) if (start := written.get(p))}
-        return starts | {p: start for p, each in dict(self.logs).items() if (start := begins_within(each))}
+        starts = self._of_shut(self._promises.start_offsets)
+        return starts | {p: start for p, each in dict(self.logs).items() if (start := each.begins_within)}
 
     # -- passes
 
@@ -313,33 +381,20 @@ class Logs:
         """Forget producers of a log that have been silent for producer.id.expiration.ms."""
         return each.producers.expire(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
 
-    def close(self, clean: bool = True) -> bool:
+    def close(self, clean: bool = True, crew: Crew = one_by_one) -> bool:
         """Close all logs; True if every one is whole on the medium, so that a clean marker may be written.
 
         One in which damage was found counts as closed: that it is in doubt is written down already. With
-        `clean=False` nothing is written. Blocking.
+        `clean=False` nothing is written. `crew` waits for several syncs at once. Blocking.
         """
-        good = clean and not self.closed  # those must be read again
-        for each in self.logs.values():
-            try:
-                if clean:
-                    each.close()
-                    good = good and (each.damaged or not each.failed)
-                else:
-                    each.abandon()
-            except DiskError as error:
-                log.error("log_not_closed", partition=str(each.partition), reason=str(error))
-                good = False
-        if clean:
-            try:
-                self.checkpoint_recovery_points()
-            except DiskError as error:  # a longer recovery
-                log.error("recovery_points_not_written", reason=str(error))
-                good = False
+        if not clean:
+            for each in self.logs.values():
+                each.abandon()
+            return False
+        good = close_all(list(self.logs.values()), crew) and not (self.closed or self.spoilt)
+        try:
+            self.checkpoint_recovery_points()
+        except DiskError as error:  # a longer recovery
+            log.error("recovery_points_not_written", reason=str(error))
+            good = False
         return good
-
-
-def begins_within(each: Log) -> int | None:
-    """Where the log begins, if that is behind the beginning of its first segment. A thread may ask."""
-    first, start = each.segments[:1], each.start_offset
-    return start if first and first[0].base_offset < start else None

@@ -6,12 +6,12 @@ Left to others: one log (storage/recovery.py), what a log is once it is open (st
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -22,44 +22,29 @@ from .checkpoints import Unreadable
 from .cleaning.checkpoint import CLEANER_OFFSETS
 from .condemned import DELETED
 from .config import StorageConfig
-from .disk import FULL, Disk, DiskFailed
+from .contained import DISK_FAILS, Obstructed, Spoilt, Waits, contained
+from .crew import Crew, one_by_one
+from .disk import Disk, DiskFailed
 from .handles import OpenSegments
 from .log import Log
-from .recovery import BeforeLoss, Known, Obstructed, Recovered, Recovery, Surroundings, Survey
+from .progress import Progress, tell
+from .recovery import BeforeLoss, Known, Recovered, Recovery, Surroundings
 from .rings import FLIGHT_RECORDER
 
 log = structlog.get_logger(__name__)
 
 MANY_LOGS, SMALL_LOG_BYTES, SMALL_LOGS_AT_ONCE = 64, 1 << 20, 16  # to scan, on average
-PROGRESS_MS = 1_000
 NAMES_SHOWN_MAX = 10
 # <topic>-<number>.<32 hexadecimal digits>-<what happens to it>
-MARKED = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)")
-
+MARKED = re.compile(r"([A-Za-z0-9._-]+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)")
+PARTITION_MAX = (1 << 31) - 1
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # as Kafka's Topic.validate
 T = TypeVar("T")
+MEND = "mend it or move it out of the log directory, then start again; until then its replica is offline"
 
 
 class AmbiguousDirectory(Exception):
     """Two log directories hold the same partition: nobody can say which is right."""
-
-
-class Crew(Protocol):
-    """Does several things, and returns what they gave, in their order."""
-
-    def __call__(self, works: Sequence[Callable[[], T]], threads: int) -> list[T]: ...
-
-
-def one_by_one(works: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """In the thread that asks."""
-    return [work() for work in works]
-
-
-def in_threads(works: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """So many at a time; the first failure, in the order of `works`, is raised when all have ended."""
-    if min(threads, len(works)) <= 1:
-        return one_by_one(works, 1)
-    with ThreadPoolExecutor(threads, "recovery") as pool:
-        return [future.result() for future in [pool.submit(work) for work in works]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +65,27 @@ class Directory:
     condemned: list[str] = field(default_factory=list)
     opened: list[tuple[Log, Recovered, Known]] = field(default_factory=list)
     closed: dict[TopicPartition, Known] = field(default_factory=dict)  # no room to mend them
+    spoilt: dict[TopicPartition, tuple[Known, str]] = field(default_factory=dict)  # what is wrong with them
     cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)  # up to where logs are compacted
     promised: set[TopicPartition] = field(default_factory=set)  # whose logs were here, as checkpoints say
     removed: list[str] = field(default_factory=list)  # names of logs that were taken away
     failure: OSError | DiskFailed | None = None  # it cannot be used
+
+    def holds(self) -> set[TopicPartition]:
+        """Whose logs are there, before they are opened."""
+        return (
+            {recovery.partition for recovery, _ in self.recoveries} | self.closed.keys() | self.spoilt.keys()
+        )
+
+    def keep(self, wanted: Collection[TopicPartition]) -> None:
+        """Let go of all other logs: they were removed while they were being opened."""
+        for each, _, _ in self.opened:
+            if each.partition not in wanted:
+                each.abandon()
+        self.opened = [each for each in self.opened if each[0].partition in wanted]
+        self.closed = {p: known for p, known in self.closed.items() if p in wanted}
+        self.spoilt = {p: each for p, each in self.spoilt.items() if p in wanted}
+        self.cleaned = {p: end for p, end in self.cleaned.items() if p in wanted}
 
 
 class Opening:
@@ -114,16 +116,27 @@ class Opening:
         for directory in directories:
             self._guarded(directory, self._look)
         self._insist_on_one_place(directories)
+        for directory in directories:
+            self._guarded(directory, self._insist_on_format)
         self._miss(directories)
         self._crew([partial(self._guarded, each, self._recover) for each in directories], len(directories))
         return directories
 
     def open_again(self, path: str, partitions: Collection[TopicPartition]) -> Directory:
-        """Logs of one directory for which there was no room before."""
+        """Logs of one directory for which there was no room before.
+
+        Others are in use meanwhile: which of their files are open is not for this thread to say.
+        """
+        apart = copy(self)
+        apart._open_segments = OpenSegments(self.config.sealed_open_max)
+        return apart._open_again(path, partitions)
+
+    def _open_again(self, path: str, partitions: Collection[TopicPartition]) -> Directory:
         directory = Directory(path)
         self._guarded(directory, self._look)
         directory.recoveries = [each for each in directory.recoveries if each[0].partition in partitions]
         directory.cleaned = {p: end for p, end in directory.cleaned.items() if p in partitions}
+        directory.spoilt = {p: each for p, each in directory.spoilt.items() if p in partitions}
         directory.condemned.clear()
         self._guarded(directory, self._recover)
         return directory
@@ -158,9 +171,11 @@ class Opening:
             if not (partition or marked) or not self._is_directory(path):
                 foreign.append(name)
             elif partition is not None:
-                directory.recoveries.append(
-                    (Recovery(around, path, partition, known(partition)), known(partition))
-                )
+                each = known(partition)
+                begin = partial(self._begin, around, path, partition, each)
+                recovery = self._contained(directory, partition, each, begin)
+                if recovery is not None:
+                    directory.recoveries.append((recovery, each))
             else:
                 directory.removed.append(name)
                 if name.endswith(DELETED):
@@ -180,14 +195,16 @@ class Opening:
         stop, cleaned = self.stop, directory.cleaned
 
         def known(partition: TopicPartition) -> Known:
+            flushed = (points or {}).get(partition, 0)
             return Known(
                 stop.clean,
-                (points or {}).get(partition, 0),
+                flushed,
                 None if starts is None else starts.get(partition, 0),
                 (watermarks or {}).get(partition, 0),
                 same_boot=stop.same_boot or stop.clean,
                 doubted=str(partition) in stop.doubts,
                 compacted=partition in cleaned,
+                gaps_below=flushed if points is not None else cleaned.get(partition, 0),
             )
 
         return known
@@ -200,24 +217,41 @@ class Opening:
             log.warning("checkpoint_unreadable", path=f"{directory}/{name}", reason=str(error))
             return None
 
-    def _is_directory(self, path: str) -> bool:
+    def _begin(self, around: Surroundings, path: str, partition: TopicPartition, known: Known) -> Recovery:
         if self.disk.is_link(path):
             raise Obstructed(f"{path} is a symbolic link; a log lies in the directory itself")
+        return Recovery(around, path, partition, known)
+
+    def _is_directory(self, path: str) -> bool:
         try:
             self.disk.listdir(path)
         except NotADirectoryError:
             return False
+        except OSError as error:
+            if error.errno in DISK_FAILS:
+                raise
+            # whoever opens the log is told
         return True
 
     def _insist_on_one_place(self, directories: Iterable[Directory]) -> None:
         places: dict[TopicPartition, str] = {}
         for directory in directories:
-            for recovery, _ in directory.recoveries:
-                other = places.setdefault(recovery.partition, recovery.directory)
-                if other != recovery.directory:
+            for partition in directory.holds():
+                other = places.setdefault(partition, directory.path)
+                if other != directory.path:
                     raise AmbiguousDirectory(
-                        f"{recovery.directory} and {other} both hold {recovery.partition}"
+                        f"{directory.path}/{partition} and {other}/{partition} both hold {partition}; "
+                        "keep one of them and move the other away"
                     )
+
+    def _insist_on_format(self, directory: Directory) -> None:
+        """Raises OldFormat while nothing has been changed yet."""
+        for recovery, known in directory.recoveries:
+            found = self._contained(directory, recovery.partition, known, recovery.old_format)
+            if found is not None:
+                raise found
+        shut = directory.spoilt.keys() | directory.closed.keys()
+        directory.recoveries = [each for each in directory.recoveries if each[0].partition not in shut]
 
     def _miss(self, directories: Iterable[Directory]) -> None:
         """A log that checkpoints name and that nobody here has taken away is lost: its replica begins empty.
@@ -225,7 +259,7 @@ class Opening:
         The files are written again when logs are removed, so they name a removed one only after a crash in
         between, which its new name tells.
         """
-        there = {recovery.partition for each in directories for recovery, _ in each.recoveries}
+        there = {partition for each in directories for partition in each.holds()}
         removed = [name for each in directories for name in each.removed]
         for directory in directories:
             if directory.failure is not None:
@@ -238,29 +272,49 @@ class Opening:
     # Recover.
 
     def _recover(self, directory: Directory) -> None:
-        surveys = [recovery.survey() for recovery, _ in directory.recoveries]
-        progress = Progress(directory.path, self.clock, surveys)
+        recoveries = [
+            (recovery, known)
+            for recovery, known in directory.recoveries
+            if self._contained(directory, recovery.partition, known, recovery.survey) is not None
+        ]
+        progress = Progress(directory.path, self.clock, [recovery.surveyed for recovery, _ in recoveries])
 
         def work(recovery: Recovery, known: Known) -> tuple[Log, Recovered, Known] | None:
-            try:
-                opened, cost = recovery.run(progress.advance)
-            except OSError as error:
-                if error.errno not in FULL:
-                    raise
-                directory.closed[recovery.partition] = known
-                log.error("log_not_opened", partition=str(recovery.partition), reason=str(error))
+            run = partial(recovery.run, progress.advance)
+            result = self._contained(directory, recovery.partition, known, run)
+            if result is None:
                 return None
+            opened, cost = result
             progress.opened(len(recovery.surveyed.to_scan))
             tell(opened, cost)
             return opened, cost, known
 
-        works = [partial(work, *each) for each in directory.recoveries]
+        works = [partial(work, *each) for each in recoveries]
         found = self._crew(works, self._threads(progress))
         directory.opened = [each for each in found if each is not None]
         directory.recoveries = []
         progress.end()
 
-    def _threads(self, progress: "Progress") -> int:
+    def _contained(
+        self, directory: Directory, partition: TopicPartition, known: Known, work: Callable[[], T]
+    ) -> T | None:
+        """Do the work of one log; None if it cannot be opened: the others are served all the same.
+
+        Nobody knows what a spoilt one holds, so its replica must not vouch for it. OSError: the disk fails.
+        """
+        path = f"{directory.path}/{partition}"
+        try:
+            return contained(work)
+        except Waits as error:
+            directory.closed[partition] = known
+            log.error("log_not_opened", path=path, reason=str(error), remedy="it waits for room")
+        except Spoilt as error:
+            self._note(partition, str(error))
+            directory.spoilt[partition] = known, str(error)
+            log.error("log_not_opened", path=path, reason=str(error), remedy=MEND, exc_info=error)
+        return None
+
+    def _threads(self, progress: Progress) -> int:
         """Each log is synced by itself. Where that is all the work, many wait for the disk at once."""
         logs = progress.logs_total
         is_small = logs >= MANY_LOGS and progress.bytes_total < logs * SMALL_LOG_BYTES
@@ -269,65 +323,6 @@ class Opening:
     def _note(self, partition: TopicPartition, reason: str) -> None:
         with self._noting:  # logs are recovered in several threads
             self._before_loss(partition, reason)
-
-
-class Progress:
-    """How far the recovery of a directory has come. Told once a second, and at the end, if there was any."""
-
-    def __init__(self, directory: str, clock: Clock, surveys: Sequence[Survey]) -> None:
-        self.directory = directory
-        self.clock = clock
-        self.logs_total = len(surveys)
-        self.segments_total = sum(len(survey.to_scan) for survey in surveys)
-        self.bytes_total = sum(survey.scan_bytes for survey in surveys)
-        self.logs = self.segments = self.bytes = 0
-        self._began_ms = self._told_ms = clock.wall_ms()
-        self._turn = Lock()
-
-    def advance(self, nbytes: int) -> None:
-        """So many more bytes have been scanned."""
-        with self._turn:
-            self.bytes += nbytes
-            now_ms = self.clock.wall_ms()
-            if abs(now_ms - self._told_ms) >= PROGRESS_MS:  # the clock may have been set
-                self._told_ms = now_ms
-                self._tell("recovery_progress")
-
-    def opened(self, segments: int) -> None:
-        """One more log is open, `segments` of which have been scanned."""
-        with self._turn:
-            self.logs += 1
-            self.segments += segments
-
-    def end(self) -> None:
-        """All logs of the directory are open."""
-        if self.bytes_total:
-            self._tell("recovery_finished")
-
-    def _tell(self, event: str) -> None:
-        log.info(
-            event,
-            directory=self.directory,
-            logs=f"{self.logs}/{self.logs_total}",
-            segments=f"{self.segments}/{self.segments_total}",
-            bytes=f"{self.bytes}/{self.bytes_total}",
-            elapsed_ms=self.clock.wall_ms() - self._began_ms,
-        )
-
-
-def tell(opened: Log, cost: Recovered) -> None:
-    """One line about a log in which something was wrong."""
-    if cost.torn_bytes or cost.lost or cost.repairs:
-        report = log.warning if cost.torn_bytes or cost.lost else log.info
-        report(
-            "log_recovered",
-            partition=str(opened.partition),
-            torn_bytes=cost.torn_bytes,
-            losses=list(cost.losses),
-            repairs=list(cost.repairs),
-            end_offset=opened.end_offset,
-            aside=cost.aside,
-        )
 
 
 def was_called(name: str, partition: TopicPartition) -> bool:
@@ -344,7 +339,7 @@ def parse_directory(name: str) -> TopicPartition | None:
     """The partition whose directory is called `name`; None for a name that is not ours."""
     topic, dash, number = name.rpartition("-")
     plain = number.isascii() and number.isdigit() and (number == "0" or number[0] != "0")
-    if not (topic and dash and plain) or len(number) > 10:
+    if not (TOPIC.fullmatch(topic) and dash and plain) or int(number) > PARTITION_MAX:
         return None
     return TopicPartition(topic, int(number))
 

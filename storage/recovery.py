@@ -7,6 +7,7 @@ Left to others: what a loss means for elections (storage/incarnation.py), many l
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -19,13 +20,14 @@ from .disk import FULL, Disk, DiskError
 from .handles import OpenSegments
 from .history import KeptHistory, rebuilt
 from .log import Log
+from .old_formats import OldFormat, find_old_format, old_message_at
 from .producers import ProducerStates
 from .scan import Expected, Fault, Scan, scan
 from .sealed import End, headers_from
-from .segment import INDEX, LOG, SUFFIXES, TIME_INDEX, Segment
-from .survey import Known, Obstructed, Survey, find_segments
+from .segment import INDEX, LOG, SUFFIXES, TIME_INDEX, CorruptBatch, Segment
+from .survey import Known, Survey, look_into
 
-__all__ = ["BeforeLoss", "Known", "Obstructed", "Recovered", "Recovery", "Surroundings", "Survey"]
+__all__ = ["BeforeLoss", "Known", "Recovered", "Recovery", "Surroundings", "Survey"]
 
 BeforeLoss = Callable[[TopicPartition, str], None]
 Advance = Callable[[int], None]
@@ -91,13 +93,18 @@ class Recovery:
         except Unreadable as error:
             self.repairs.append(str(error))
             torn = isinstance(error, Torn)
+        self._is_foreign = kept is None
         return (kept.config, kept.gaps) if kept else (TopicConfig.of(self.around.storage), not torn)
 
     # Look.
 
+    def old_format(self) -> OldFormat | None:
+        """Why this log must be left alone: another broker has left messages here that we do not read."""
+        return find_old_format(self.disk, self.directory) if self._is_foreign else None
+
     def survey(self) -> Survey:
         """Find the segments and which of them must be scanned. Takes away only what no log consists of."""
-        found = Survey(find_segments(self.disk, self.directory, self.around.now_ms))
+        found = look_into(self.disk, self.directory, self.around.now_ms)
         if not self.known.doubted:
             self.repairs += found.trust(self.known, self.gaps)
             self._epochs.compare(found.segments, found.ends, self._log_start, self.gaps)
@@ -112,7 +119,7 @@ class Recovery:
         """Scan, report, mend, open. `advance` is told of bytes as they are scanned."""
         segments = self.surveyed.segments
         end, good = self._judge(advance)
-        if end < self.known.recovery_point and self.surveyed.ends:
+        if (end < self.known.recovery_point and self.surveyed.ends) or self._is_misled():
             self.surveyed.ends.clear()  # what that checkpoint says was flushed need not have been
             end, good = self._judge(advance)
         self._note_shortfall(segments, end)
@@ -126,6 +133,20 @@ class Recovery:
             self.scans.clear()
         return self._assemble(kept, end)
 
+    def _is_misled(self) -> bool:
+        """Whether the indexes of the segment that will grow lead to where no batch begins."""
+        last = self.surveyed.segments[-1:]
+        if not last or last[0].base_offset not in self.surveyed.ends:
+            return False
+        try:
+            last[0].take_up()
+        except CorruptBatch as error:
+            self.repairs.append(f"an index was wrong: {error}")
+            return True
+        finally:
+            last[0].release()
+        return False
+
     def _judge(self, advance: Advance) -> tuple[int, int]:
         """Scan what must be scanned: (end offset, how many segments are good so far).
 
@@ -135,19 +156,49 @@ class Recovery:
         expected, epoch = self._log_start, -1
         for place, segment in enumerate(segments):
             base = segment.base_offset
-            if place and base != expected and not (self.gaps and base > expected):
+            if place and self._is_hollow(segment, expected):
+                self.surveyed.hollow.append(segments.pop())
+                break
+            if place and not self._may_follow(base, expected):
                 self.losses.append(f"segment {base} where {expected} was next")
                 return expected, place
             end = self.surveyed.ends.get(base)
             if end is None:
                 found = self._scan(segment, epoch, advance)
                 end = End(found.end_offset, max(epoch, found.latest_epoch))
-                is_last = place + 1 == len(segments)
+                self._insist_on_damage(segment, found)
+                is_last = not any(segment.size for segment in segments[place + 1 :])
                 if found.fault is Fault.CORRUPT or (found.fault is Fault.TORN and not is_last):
                     self.losses.append(found.reason)
                     return found.end_offset, place + 1
             expected, epoch = end.offset, max(epoch, end.epoch)
         return expected, len(segments)
+
+    def _insist_on_damage(self, segment: Segment, found: Scan) -> None:
+        """What stops the scan may be an old message: then the log stays as it is."""
+        if found.fault is not Fault.NONE:
+            with closing(self.disk.open(segment.path(LOG))) as file:
+                magic = old_message_at(file, found.valid_bytes)
+            if magic is not None:
+                raise OldFormat(segment.path(LOG), magic)
+
+    def _may_follow(self, base: int, expected: int) -> bool:
+        """Whether a segment may begin at `base` where `expected` is next.
+
+        Only the cleaner takes away what stands between two segments, and only from what was on the medium.
+        Behind that, after another boot, it is the end of the first that was lost.
+        """
+        is_gap = self.gaps and base > expected
+        return base == expected or (is_gap and (self.known.same_boot or base <= self.known.gaps_below))
+
+    def _is_hollow(self, last: Segment, expected: int) -> bool:
+        """Whether it is empty and was never part of the log: a roll that failed had made it, after which the
+        segment before it went on. On another boot, one that begins too late may tell of a loss.
+        """
+        if last.size:
+            return False
+        base = last.base_offset
+        return base < expected or (self.known.same_boot and not self._may_follow(base, expected))
 
     def _scan(self, segment: Segment, epoch: int, advance: Advance) -> Scan:
         first = self.surveyed.segments[0].base_offset
@@ -192,6 +243,10 @@ class Recovery:
 
     def _mend(self, segments: list[Segment], good: int, end: int) -> list[Segment]:
         """Set the corrupt aside, cut the torn, write the rebuilt indexes."""
+        for segment in self.surveyed.hollow:
+            self.repairs.append(f"segment {segment.base_offset} was empty and is removed")
+            for path in map(segment.path, (LOG, INDEX, TIME_INDEX)):
+                self.disk.unlink(path)
         self._set_aside(segments[good:], end)
         segments = segments[:good]
         for segment in segments:
@@ -304,9 +359,14 @@ class Recovery:
         )
 
     def _producers(self, segments: list[Segment], end: int) -> ProducerStates:
-        """From the newest snapshot and the batches behind it; what was scanned is not read again."""
-        producers = ProducerStates(self.around.storage.producer_ids_max)
-        snapshots.drop(self.disk, self.directory, low=segments[0].base_offset, high=end)
+        """From the newest snapshot and the batches behind it; what was scanned is not read again.
+
+        After a power loss a snapshot behind the recovery point may be one that a cut had deleted, before
+        other records came to its offsets. Up to that point the directory was synced with the records.
+        """
+        known, producers = self.known, ProducerStates(self.around.storage.producer_ids_max)
+        high = end if known.same_boot else min(end, known.recovery_point)
+        snapshots.drop(self.disk, self.directory, low=segments[0].base_offset, high=high)
         start = snapshots.restore_newest(self.disk, self.directory, producers, end)
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             found = self.scans.get(segment.base_offset)

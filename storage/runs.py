@@ -1,7 +1,11 @@
 """What a follower asks of a run of batches before it writes them. Pure.
 
+Offsets rise; that they leave no gap is not asked (as in Kafka): compaction has left some in the leader's log,
+now or before its topic's policy was changed, and where it leaves off is for the leader's checks to say.
 Left to others: fetching them (broker/fetchers.py), writing them (storage/log.py).
 """
+
+from typing import NamedTuple
 
 from ..protocol.batches import BatchHeader, crc_ok, headers
 from ..protocol.primitives import Buffer, Malformed
@@ -10,19 +14,25 @@ from .segment import CorruptBatch
 Placed = tuple[int, BatchHeader]  # where in the run, and what
 
 
-class OffsetGap(Exception):
-    """Replicated batches do not follow the end of this log."""
+class NotNext(Exception):
+    """Replicated batches begin before the end of this log."""
 
 
-def checked_run(
-    records: Buffer, expected: int, epoch: int, epoch_max: int | None, gaps_allowed: bool
-) -> list[Placed]:
+class Run(NamedTuple):
+    """Batches to be appended, and whether offsets are missing before or between them."""
+
+    batches: list[Placed]
+    has_gaps: bool
+
+
+def checked_run(records: Buffer, expected: int, epoch: int, epoch_max: int | None) -> Run:
     """The complete batches of `records`, if they continue a log that ends at `expected` under `epoch`.
 
     A batch cut short at the end is ignored: fetches cut there. What stands before a bad batch is good, and
-    the next fetch begins with the bad one: then CorruptBatch or OffsetGap says what is wrong with it.
+    the next fetch begins with the bad one: then CorruptBatch or NotNext says what is wrong with it.
     """
     run: list[Placed] = []
+    has_gaps = False
     try:
         for position, header in headers(records):
             base = header.base_offset
@@ -30,14 +40,15 @@ def checked_run(
                 raise CorruptBatch(f"the checksum of the batch at {base} does not match")
             if header.leader_epoch < epoch or (epoch_max is not None and header.leader_epoch > epoch_max):
                 raise CorruptBatch(f"the batch at {base} has epoch {header.leader_epoch} after {epoch}")
-            if base < expected or (base > expected and not gaps_allowed):
-                raise OffsetGap(f"a batch at {base} came, the log ends at {expected}")
+            if base < expected:
+                raise NotNext(f"a batch at {base} came, the log ends at {expected}")
+            has_gaps = has_gaps or base > expected
             expected, epoch = header.next_offset, header.leader_epoch
             run.append((position, header))
-    except (CorruptBatch, OffsetGap):
+    except (CorruptBatch, NotNext):
         if not run:
             raise
     except Malformed as error:
         if not run:
             raise CorruptBatch(str(error)) from error
-    return run
+    return Run(run, has_gaps)

@@ -5,7 +5,8 @@ has been held against its neighbours' headers (walk.py) before it goes anywhere.
 Left to others: which segment holds what (storage/chain.py), damage after a crash (storage/recovery.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from zlib import crc32
 
 import structlog
@@ -17,7 +18,7 @@ from .disk import Disk, File, NotResident
 from .handles import OpenSegments
 from .index import RELATIVE_MAX, OffsetIndex, TimeIndex
 from .index_files import Indexes
-from .names import INDEX, LOG, SUFFIXES, TIME_INDEX, file_name
+from .names import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, file_name
 from .rolling import RollLimits
 from .walk import CorruptBatch, Pread, Rules, Start, Step, WrongIndex, headers, reach, whole_batches
 
@@ -26,7 +27,28 @@ NO_TIME = -1
 
 log = structlog.get_logger(__name__)
 
-__all__ = ["INDEX", "LOG", "SUFFIXES", "TIME_INDEX", "CorruptBatch", "Segment", "file_name"]
+__all__ = ["INDEX", "LOG", "SUFFIXES", "TIME_INDEX", "CorruptBatch", "Segment", "file_name", "make_files"]
+
+
+def make_files(disk: Disk, directory: str, base_offset: int, mark: str = "") -> File:
+    """Make the empty files of a segment; returns that of the log, open. `mark` stands behind their names.
+
+    The log comes last: with it the segment counts, for us and for Kafka, which would read past what the
+    segment before it still takes. After an OSError nothing of them is there.
+    """
+    paths = [f"{directory}/{file_name(base_offset, suffix)}{mark}" for suffix in (INDEX, TIME_INDEX, LOG)]
+    there = disk.exists(paths[-1])
+    try:
+        if not mark:
+            disk.unlink(f"{directory}/{file_name(base_offset, TRANSACTION_INDEX)}")
+        for path in paths[:-1]:
+            disk.open(path, create=True).close()
+        return disk.open(paths[-1], create=True)
+    except OSError:
+        for path in [] if there else reversed(paths):
+            with suppress(OSError):  # an index without its log is removed by the next start
+                disk.unlink(path)
+        raise
 
 
 class Segment:
@@ -34,10 +56,20 @@ class Segment:
 
     __slots__ = (
         "_boundaries", "_file", "_max_time", "_max_time_offset", "base_offset", "created_ms", "directory",
-        "disk", "first_time", "grows", "indexes", "opened", "size", "touched", "unindexed",
+        "disk", "first_time", "grows", "indexes", "modified_ms", "opened", "size", "touched", "unindexed",
+        "was_read",
     )  # fmt: skip
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, created_ms: int, create: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        created_ms: int,
+        create: bool,
+        file: File | None = None,
+    ) -> None:
+        """`create`: its files are made now, unless `make_files` has made them and returned `file`."""
         self.disk = disk
         self.directory = directory
         self.base_offset = base_offset
@@ -45,23 +77,20 @@ class Segment:
         self.opened: OpenSegments | None = None  # who bounds the open files, once there is a log
         self.grows = create
         self.touched = False  # the file was used since somebody looked
-        self._file: File | None = disk.open(self.path(LOG), create)
+        self.was_read = False  # as a closed one, since somebody looked at its indexes
         self.indexes = Indexes(disk, directory, base_offset)
+        if file is None:
+            file = make_files(disk, directory, base_offset) if create else disk.open(self.path(LOG))
         if create:
-            self._create_indexes(self._file)
+            self.indexes.begin()
+        self._file: File | None = file
         self._boundaries: dict[int, int] = {}
-        self.size = self._file.size()
+        self.size = file.size()
         self.unindexed = 0  # bytes since the last index entry
         self.first_time: int | None = None  # of the first batch; decides when to roll
         self._max_time: int | None = NO_TIME if create else None
         self._max_time_offset = base_offset
-
-    def _create_indexes(self, file: File) -> None:
-        try:
-            self.indexes.create()
-        except OSError:
-            file.close()
-            raise
+        self.modified_ms = NO_TIME  # once it was asked for; of a closed segment
 
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{file_name(self.base_offset, suffix)}"
@@ -111,6 +140,15 @@ class Segment:
         self.indexes.release()
         self._boundaries.clear()
 
+    def let_go(self) -> None:
+        """Others need the memory of the indexes more."""
+        self.release()
+
+    @property
+    def index_bytes(self) -> int:
+        """What the indexes take in memory."""
+        return self.indexes.nbytes
+
     def close(self) -> None:
         if self.opened is not None:
             self.opened.forget(self)
@@ -152,9 +190,17 @@ class Segment:
 
     @property
     def age_from_ms(self) -> int:
-        """The newest timestamp, or the segment's creation if its records carry none."""
+        """The newest timestamp; when its file was written to last if its records carry none, as in Kafka
+        (LogSegment.largestTimestamp).
+        """
         newest = self.newest[0]
-        return newest if newest >= 0 else self.created_ms
+        return newest if newest >= 0 else self.written_ms()
+
+    def written_ms(self) -> int:
+        """When the file was written to last, in wall time. Raises OSError."""
+        if self.grows or self.modified_ms < 0:
+            self.modified_ms = self.disk.modified_ms(self.path(LOG))
+        return self.modified_ms
 
     def adopt_indexes(
         self, index: OffsetIndex, times: TimeIndex, newest: tuple[int, int], unindexed: int
@@ -216,18 +262,26 @@ class Segment:
             waited += crc32(self.path(LOG).encode()) % limits.jitter_ms
         return waited > limits.segment_ms or self.indexes.full(limits)
 
-    def cut(self, position: int, next_offset: int) -> None:
-        """Make the file end at `position`, a batch's start, and the indexes before `next_offset`."""
-        self.indexes.cut(position, next_offset - self.base_offset)
+    def cut(self, position: int, next_offset: int, index_files: Mapping[str, File] | None = None) -> None:
+        """Make the file end at `position`, a batch's start, and the indexes before `next_offset`.
+
+        `index_files`: as the indexes have opened them, so that this takes no descriptor.
+        """
+        newest, offset = self.newest
+        self.indexes.cut(position, next_offset - self.base_offset, index_files)
         self.file.truncate(position)
         self.size = position
         self._boundaries.clear()
-        self._reckon(self.size)
+        if position and offset < next_offset:  # the newest batch is still there
+            self._max_time, self._max_time_offset = newest, offset
+            self.unindexed = position - (self.index.positions[-1] if len(self.index) else 0)
+        else:
+            self._reckon(position)
 
     def seal(self) -> None:
-        """Nothing more is appended: complete the indexes."""
-        self.write_indexes()
+        """Nothing more is appended; its indexes have been written."""
         self.grows = False
+        self.modified_ms = NO_TIME
 
     def take_up(self, reckoned: bool = False) -> None:
         """Make a closed segment the one that grows; `reckoned` when its indexes have just been adopted."""
@@ -236,13 +290,18 @@ class Segment:
             self._reckon(self.size)
 
     def _reckon(self, good_bytes: int) -> None:
-        """Find the newest timestamp and the index debt again, from the last entry known on."""
+        """Find the newest timestamp and the index debt again, from the last entry known on.
+
+        At each entry of the offset index the time index has taken the newest time so far: what comes before
+        the last one is not newer than its last entry says. Unless that index was made without the other.
+        """
         index, times = self.index, self.times
-        start = index.positions[-1] if len(index) else 0
+        start = begin = index.positions[-1] if len(index) else 0
         newest, relative = times.last()
         offset = self.base_offset + relative
-        from_times = index.floor(relative) if len(times) else 0
-        for _, header in self.headers(min(start, from_times), good_bytes):
+        if not self.indexes.paired:
+            begin = min(start, index.floor(relative) if len(times) else 0)
+        for _, header in self.headers(begin, good_bytes):
             if header.max_timestamp > newest:
                 newest, offset = header.max_timestamp, header.last_offset
         self._max_time, self._max_time_offset = newest, offset

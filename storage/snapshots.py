@@ -6,6 +6,7 @@ Left to others: what is in them (storage/producers.py).
 from collections.abc import Sequence
 
 from .disk import Disk
+from .names import is_segment_file
 from .producers import InvalidSnapshot, ProducerStates
 from .segment import Segment, file_name
 
@@ -14,8 +15,7 @@ SUFFIX = ".snapshot"
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     """The offsets before which snapshots were taken, rising."""
-    names = (name.removesuffix(SUFFIX) for name in disk.listdir(directory) if name.endswith(SUFFIX))
-    return sorted(int(stem) for stem in names if len(stem) == 20 and stem.isdigit())
+    return sorted(int(name[:20]) for name in disk.listdir(directory) if is_segment_file(name, SUFFIX))
 
 
 def take(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> None:
@@ -32,21 +32,42 @@ def drop(disk: Disk, directory: str, low: int | None = None, high: int | None = 
 
 
 def rebuild(
-    disk: Disk, directory: str, producers: ProducerStates, segments: Sequence[Segment], end_offset: int
+    disk: Disk,
+    directory: str,
+    producers: ProducerStates,
+    segments: Sequence[Segment],
+    end_offset: int,
+    *,
+    apart: bool = False,
 ) -> None:
-    """Bring `producers` to the state as of `end_offset`: newest usable snapshot, then batch headers."""
+    """Bring `producers` to the state as of `end_offset`: newest usable snapshot, then batch headers.
+
+    With `apart` it may run in any thread: it uses files of its own. Blocking: up to a segment is read.
+    """
     start = restore_newest(disk, directory, producers, end_offset)
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is not None and following.base_offset <= start:
             continue
-        found = segment.locate(max(start, segment.base_offset)) if segment.size else None
-        if found is None:
+        if not segment.size or segment.base_offset >= end_offset:
             continue
-        for _, header in segment.headers(found[0]):
-            if header.base_offset >= end_offset:
-                return
-            if header.base_offset >= start:
-                producers.update(header, header.base_offset)
+        read = segment.apart() if apart else segment
+        try:
+            _take_in(producers, read, start, end_offset)
+        finally:
+            if apart:
+                read.close()
+
+
+def _take_in(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> None:
+    """What the batches of a segment in [start, end_offset) say."""
+    found = segment.locate(max(start, segment.base_offset))
+    if found is None:
+        return
+    for _, header in segment.headers(found[0]):
+        if header.base_offset >= end_offset:
+            return
+        if header.base_offset >= start:
+            producers.update(header, header.base_offset)
 
 
 def restore_newest(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> int:

@@ -8,18 +8,12 @@ Left to others: the reading (storage/scan.py), what follows from it (storage/rec
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from .contained import Obstructed
 from .disk import Disk
+from .names import TRANSACTION_INDEX, UNFINISHED, is_segment_file
 from .sealed import End, sealed_end
 from .segment import INDEX, LOG, TIME_INDEX, Segment
-from .swaps import finish_swaps
-
-UNFINISHED = ".tmp"  # a file that was to be replaced, and was not
-OFFSET_MAX = (1 << 63) - 1
-TRANSACTION_INDEX = ".txnindex"  # Kafka's, of aborted transactions: left beside its segment, not read
-
-
-class Obstructed(Exception):
-    """Something stands where a log or a file of one is to be, and it is not ours to take away."""
+from .swaps import clear, finish_swaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +27,19 @@ class Known:
     same_boot: bool = True  # whatever was written is still there
     doubted: bool = False  # something was wrong with it before this stop: look at all of it
     compacted: bool = False  # offsets may be missing, whatever else is known
+    gaps_below: int = 0  # whoever was compacted up to here was on the medium before
 
 
 @dataclass(slots=True)
 class Survey:
-    """A log's segments, and the ends of those that need not be scanned, by base offset."""
+    """A log's segments, and the ends of those that need not be scanned, by base offset.
+
+    `hollow` are empty ones that others follow: a roll that failed has left them, or a power loss. They are no
+    part of the log. Before the first record one may stand, and one at the end tells where the log ends.
+    """
 
     segments: list[Segment] = field(default_factory=list)
+    hollow: list[Segment] = field(default_factory=list)
     ends: dict[int, End] = field(default_factory=dict)
 
     @property
@@ -70,7 +70,7 @@ class Survey:
         return wrong
 
 
-def find_segments(disk: Disk, directory: str, now_ms: int) -> list[Segment]:
+def look_into(disk: Disk, directory: str, now_ms: int) -> Survey:
     """The segments in the order of their offsets, closed, after whatever is none of them has gone."""
     finish_swaps(disk, directory)
     names = disk.listdir(directory)
@@ -81,17 +81,11 @@ def find_segments(disk: Disk, directory: str, now_ms: int) -> list[Segment]:
             raise Obstructed(f"{path} is a symbolic link where a file should be")
         is_index = any(is_segment_file(name, suffix) for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX))
         if name.endswith(UNFINISHED) or (is_index and int(name[:20]) not in bases):
-            disk.unlink(path)
+            clear(disk, path)
     segments = []
     for base in bases:
         segment = Segment(disk, directory, base, now_ms, create=False)
         segment.release()
         segments.append(segment)
-    return segments
-
-
-def is_segment_file(name: str, suffix: str) -> bool:
-    """Twenty digits that an offset can have, and the suffix."""
-    return (
-        name[20:] == suffix and name[:20].isascii() and name[:20].isdigit() and int(name[:20]) <= OFFSET_MAX
-    )
+    hollow = [segment for segment in segments[1:-1] if not segment.size]
+    return Survey([segment for segment in segments if segment not in hollow], hollow)

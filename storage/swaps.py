@@ -7,20 +7,22 @@ Left to others: the segments in memory (chain.py), the deletion of `.deleted` fi
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from ..protocol.batches import HEADER_SIZE, MAGIC, read_header
 from .disk import Disk
-from .names import INDEX, LOG, TIME_INDEX, file_name
+from .names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name, is_segment_file
 
 __all__ = [
-    "CLEANED", "INDEX", "LOG", "SWAP", "TIME_INDEX", "discard", "file_name", "finish_swaps", "make_room",
-    "swap",
+    "CLEANED", "INDEX", "LOG", "SWAP", "TIME_INDEX", "clear", "discard", "file_name", "finish_swaps",
+    "make_room", "swap",
 ]  # fmt: skip
 
 CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
 LOG_LAST = (INDEX, TIME_INDEX, LOG)
+MARKABLE = (*LOG_LAST, TRANSACTION_INDEX, ".snapshot")
 BLOCK_BYTES = 1 << 16
 
 
@@ -67,16 +69,18 @@ def finish_swaps(disk: Disk, directory: str) -> None:
     May itself be cut short at any step and run again.
     """
     names = disk.listdir(directory)
-    unfinished = {name[:20] for name in names if name.endswith(CLEANED)}
-    swapped = {name for name in names if name.endswith(SWAP)}
+    unfinished, swapped, deleted = (
+        {name for name in names if _is_marked(name, mark)} for mark in (CLEANED, SWAP, DELETED)
+    )
+    leftovers = unfinished | swapped | deleted
     for name in sorted(swapped):
-        if name.endswith(f"{LOG}{SWAP}") and name[:20] not in unfinished:
+        if name.endswith(f"{LOG}{SWAP}") and not any(each[:20] == name[:20] for each in unfinished):
             _complete(disk, directory, int(name[:20]), names)
-            swapped -= {f"{name[:20]}{suffix}{SWAP}" for suffix in LOG_LAST}
+            leftovers -= {f"{name[:20]}{suffix}{SWAP}" for suffix in LOG_LAST}
     # without its log a swap did not count yet, or a broker that renames indexes last has left one
-    _unlink(disk, directory, swapped)
-    _unlink(disk, directory, (name for name in names if name.endswith((CLEANED, DELETED))))
-    if unfinished or any(name.endswith((SWAP, DELETED)) for name in names):
+    for name in sorted(leftovers):
+        clear(disk, f"{directory}/{name}")
+    if unfinished or swapped or deleted:
         disk.sync_dir(directory)
 
 
@@ -86,7 +90,7 @@ def _complete(disk: Disk, directory: str, base: int, names: Iterable[str]) -> No
     replaced = [
         name
         for name in names
-        if name.endswith((LOG, INDEX, TIME_INDEX)) and name[:20].isdigit() and base < int(name[:20]) < end
+        if any(is_segment_file(name, suffix) for suffix in LOG_LAST) and base < int(name[:20]) < end
     ]
     _unlink(disk, directory, replaced)
     for suffix in LOG_LAST:
@@ -111,6 +115,18 @@ def _end_offset(disk: Disk, path: str, base: int) -> int:
         return end
     finally:
         file.close()
+
+
+def _is_marked(name: str, mark: str) -> bool:
+    """Whether it is the name of a segment's file with `mark` behind it; other names are not ours."""
+    stem = name.removesuffix(mark)
+    return stem != name and any(is_segment_file(stem, suffix) for suffix in MARKABLE)
+
+
+def clear(disk: Disk, path: str) -> None:
+    """Delete a leftover; if it is a directory that somebody has put there, it stays."""
+    with suppress(IsADirectoryError, PermissionError):
+        disk.unlink(path)
 
 
 def _unlink(disk: Disk, directory: str, names: Iterable[str]) -> None:

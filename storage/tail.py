@@ -1,7 +1,8 @@
 """Tail: the last megabyte of a busy partition, so that readers at its end need no system call.
 
 Batches are copied into chunks. A chunk is filled once from front to back and then only read: views of it
-travel to sockets, so its memory is never written a second time, not even after a truncation.
+travel to sockets, so its memory is never written a second time, not even after a truncation. All tails of
+a broker share a budget: one that is not read lets go of its chunks when others need the room.
 Left to others: everything older (storage/segment.py).
 """
 
@@ -9,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 
 from ..protocol.primitives import Buffer
+from .memory import MemoryBudget
 
 FIRST_BYTES = 4 << 10  # thousands of partitions may have a record each; each chunk is twice the one before
 CHUNK_BYTES = 256 << 10
@@ -31,16 +33,23 @@ class Chunk:
 class Tail:
     """The newest chunks of a log; together at most `bytes_max`, or one batch if that is larger."""
 
-    __slots__ = ("_chunks", "_held", "bytes_max", "first_offset")
+    __slots__ = ("_budget", "_chunks", "_held", "bytes_max", "first_offset", "was_read")
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, budget: MemoryBudget) -> None:
         self.bytes_max = bytes_max
+        self.was_read = False  # since the budget looked last
+        self._budget = budget
         self._chunks: deque[Chunk] = deque()
         self._held = 0
         self.first_offset = -1  # -1: holds nothing
 
     def clear(self) -> None:
         """Forget all. Views that are on their way keep their chunks alive."""
+        self._budget.forget(self)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Others need the room."""
         self._chunks.clear()
         self._held = 0
         self.first_offset = -1
@@ -72,10 +81,12 @@ class Tail:
         chunks.append(chunk)
         self._held += size
         self.first_offset = chunks[0].bases[0] if len(chunks) > 1 else base_offset
+        self._budget.holds(self, self._held)  # last: all may be gone behind it, and the batch with it
         return chunk
 
     def read(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> list[memoryview]:
         """Whole batches from the one that holds `offset`; `offset` must not lie before `first_offset`."""
+        self.was_read = True
         parts: list[memoryview] = []
         for chunk in self._from(offset):
             bases, starts = chunk.bases, chunk.starts

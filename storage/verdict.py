@@ -57,6 +57,13 @@ class Verdict:
         """Whether the broker as a whole holds what it held before."""
         return self.intact_since < self.k
 
+    def again(self, k: int, doubts: Collection[TopicPartition] = ()) -> "Verdict":
+        """The same broker as incarnation `k`, as intact as before but for replicas now found in `doubts`."""
+        of = {**self.intact_since_of, **dict.fromkeys(map(str, doubts), k)}
+        if len(of) > DOUBTS_MAX:
+            return Verdict(k, k, reasons=(f"{len(of)} doubtful partitions",))
+        return Verdict(k, self.intact_since, of)
+
     def intact_for(self, partition: TopicPartition) -> int:
         """Since which incarnation the data of this partition is intact."""
         return self.intact_since_of.get(str(partition), self.intact_since)

@@ -1,6 +1,8 @@
 """The documentation cannot fall behind: generated pages are what would be generated, links lead to files."""
 
+import ast
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -28,12 +30,55 @@ BUGS = (ROOT / "docs" / "known-bugs.md").read_text()
 SHOWN_BY = re.compile(r"`(scenarios/[\w/]+\.txt|[\w/]+\.py::\w+)`")
 
 
+def assert_exists(name: str) -> None:
+    """A transcript, or a test in a file: `scenarios/leader/shrink.txt`, `client/test_pure.py::test_x`."""
+    file, _, test = name.partition("::")
+    path = ROOT / "tests" / file
+    assert path.exists(), f"tests/{file} does not exist"
+    if not test:
+        return
+    tree = ast.parse(path.read_text())
+    named = {
+        node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert test in named, f"tests/{file} has no {test}"
+    assert _may_fail(named[test], named), f"tests/{file}::{test} cannot fail"
+
+
+def _may_fail(test: ast.AST, helpers: Mapping[str, ast.AST]) -> bool:
+    """It asserts, or calls what does: `pytest.raises`, `until`, `wait_alike`, a helper of its file, …"""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Assert):
+            return True
+        called = node.func if isinstance(node, ast.Call) else None
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        if name.startswith(("assert", "raises", "until", "wait")):
+            return True
+        if name in helpers and _may_fail(helpers[name], {k: v for k, v in helpers.items() if k != name}):
+            return True
+    return False
+
+
 @pytest.mark.parametrize("row", [row for row in BUGS.splitlines() if re.match(r"\| [(K]\S", row)][1:])
 def test_every_known_bug_has_a_test_that_exists(row: str) -> None:
     named = SHOWN_BY.findall(row)
     assert named, f"nothing is named: {row}"
     for name in named:
-        file, _, test = name.partition("::")
-        path = ROOT / "tests" / file
-        assert path.exists(), f"tests/{file} does not exist"
-        assert not test or f"def {test}(" in path.read_text(), f"tests/{file} has no {test}"
+        assert_exists(name)
+
+
+@pytest.mark.parametrize("page", ["quorums.md", "delivery.md"])
+def test_every_statement_names_what_shows_it(page: str) -> None:
+    """Statements about us bear the name of a test or a transcript; each that is named exists."""
+    text = (ROOT / "docs" / page).read_text()
+    named = SHOWN_BY.findall(text)
+    assert len(named) >= 15, f"{page} names {named}"
+    for name in named:
+        assert_exists(name)
+
+
+def test_tests_of_pages_are_named_in_full() -> None:
+    """What looks like a test's file is followed by the test."""
+    for page in ("quorums.md", "delivery.md"):
+        text = (ROOT / "docs" / page).read_text()
+        assert not re.findall(r"`[\w/]+\.py`", text), page

@@ -45,9 +45,13 @@ BANNED = {
     ),
     r"\buuid\.uuid4\(|\bimport uuid4\b": ("bytes from the Random that is handed in", CHOOSERS),
     r"\bos\.urandom\(": ("the Random that is handed in", CHOOSERS),
-    r"\basyncio\.create_task\(|\bloop\.create_task\(": (
+    r"(?<!\bgroup)\.create_task\(": (
         "TaskGroup, or Tasks of client/tasks.py",
         ("client/tasks.py", "simulation/"),
+    ),
+    r"\bensure_future\(": (
+        "TaskGroup, or Tasks of client/tasks.py",
+        ("broker/node.py", "testing/", "simulation/"),  # an end is waited for beside any task
     ),
     r"\bdatetime\.now\(": ("a Clock", ()),
     r"(?<![\w.])print\(": ("a log line, or the console of cli/", ("cli/",)),
@@ -96,6 +100,24 @@ def test_files_and_functions_are_small(path: Path) -> None:
             assert lines <= FUNCTION_LINES_MAX, (
                 f"{relative(path)}:{node.lineno} {node.name} has {lines} lines"
             )
+
+
+STARTS = frozenset({"run_in_executor", "to_thread", "create_task", "ensure_future"})
+
+
+@pytest.mark.parametrize("path", list(sources()), ids=relative)
+def test_whoever_starts_something_hears_how_it_ended(path: Path) -> None:
+    """A call whose future nobody holds: if it fails, nobody hears of it before the collector finds it.
+
+    A TaskGroup, which is always called `group`, holds its own.
+    """
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if isinstance(called, ast.Attribute) and getattr(called.value, "id", "") == "group":
+                continue
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            assert name not in STARTS, f"{relative(path)}:{node.lineno} {name}: who hears that it has failed?"
 
 
 @pytest.mark.parametrize("path", list(sources(tests=True)), ids=relative)

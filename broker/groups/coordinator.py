@@ -2,8 +2,8 @@
 
 This broker coordinates the groups whose partition of `__consumer_offsets` it leads. All changes happen on the
 event loop in one breath; an answer that needs a committed record is given by the record's acknowledgement.
-Left to others: the rules (group.py), coming to lead and ceasing to (group_shards.py), records
-(offset_records.py), requests and responses (handlers/groups.py, handlers/group_offsets.py).
+Left to others: the rules (group.py), coming to lead and ceasing to (shards.py), what is not needed any more
+(forgetting.py), records (offset_records.py), requests and responses (handlers/groups.py, group_offsets.py).
 """
 
 import asyncio
@@ -24,6 +24,8 @@ from ...protocol.kinds import Clock, TopicPartition
 from ...protocol.records import BatchBuilder
 from ..config_sections import GroupsConfig
 from ..topic_names import OFFSETS_TOPIC
+from .counts import GroupCounts, group_metrics
+from .forgetting import Forgetting, Stored, Written
 from .group import Group
 from .offset_loading import snapshot, value_of
 from .offset_records import group_key, group_value, offset_key, offset_value
@@ -49,9 +51,6 @@ from .timer import GroupTimer
 log = structlog.get_logger(__name__)
 
 GROUPS_MAX = 100_000  # one broker coordinates no more; further groups are told to come later
-
-Stored = Sequence[tuple[bytes, bytes | None]]  # keys and values of records
-Written = Callable[[ErrorCode, int], None]  # how it went, and the base offset
 
 # How the failure of writing offsets is told to who committed them.
 COMMIT_ERRORS: dict[ErrorCode, ErrorCode] = {
@@ -97,10 +96,16 @@ class GroupCoordinator:
         self._random = random
         self._limits = GroupLimits(config.size_max, config.initial_rebalance_delay_ms / 1000)
         self._tasks = Tasks("groups", on_failure)
-        self._timer = GroupTimer(
-            self._group_due, self._expire_offsets, config.offsets_retention_check_interval_ms / 1000
+        self.counts = GroupCounts()
+        self._shards = ShardStore(
+            self._new_group, self._perform, self._served, topic.is_gone, self._clock, self._tasks
         )
-        self._shards = ShardStore(self._new_group, self._loaded, self._clock, self._tasks)
+        self.forgetting = Forgetting(
+            config, clock, self._shards, self.counts, self._tasks, self._write, self._end
+        )
+        self._timer = GroupTimer(
+            self._group_due, self.forgetting.begin_expiry, config.offsets_retention_check_interval_ms / 1000
+        )
 
     # Life ------------------------------------------------------------------------------------------------
 
@@ -112,11 +117,14 @@ class GroupCoordinator:
         """Stop watching and loading. Parked members are dropped with their connections."""
         await self._tasks.stop()
 
-    def ensure_topic(self) -> None:
-        """Have `__consumer_offsets` created, without waiting for it."""
+    def ensure_topic(self) -> str | None:
+        """Have `__consumer_offsets` created, without waiting for it. Returns why that cannot be, if so."""
+        if reason := self._topic.lacks_brokers:
+            return reason
         if not self._topic.is_creating:
             self._topic.is_creating = True
             self._tasks.spawn(self._topic.create(), "create-topic")
+        return None
 
     def tick(self, now: float) -> None:
         """Do what is due at `now`; the timer's task does so by itself."""
@@ -131,10 +139,8 @@ class GroupCoordinator:
         """Hook of `replicas`: who waits here is sent to look for the new coordinator."""
         if tp.topic != OFFSETS_TOPIC:
             return
-        now = self._now()
         for held in self._shards.resign(tp.partition):
-            self._perform(held, held.group.end(ErrorCode.NOT_COORDINATOR, now))
-            self._timer.forget(held.group)
+            self._end(held, ErrorCode.NOT_COORDINATOR)
 
     # Members ---------------------------------------------------------------------------------------------
 
@@ -211,13 +217,12 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE or not offsets:
             return done(error)
         self._timer.arm(held.group)
-        held.offsets.in_flight += 1
+        flight = held.offsets.take_off(offsets)
 
         def written(code: ErrorCode, base_offset: int) -> None:
-            held.offsets.in_flight -= 1
+            held.offsets.land(flight, base_offset if code is ErrorCode.NONE else None)
             if code is ErrorCode.NONE:
-                for place, (partition, committed) in enumerate(offsets.items()):
-                    held.offsets.put(partition, committed, base_offset + place)
+                self.counts.offsets_committed += len(offsets)
             done(COMMIT_ERRORS.get(code, code))
 
         records = [
@@ -242,30 +247,24 @@ class GroupCoordinator:
         return self._shards.is_loading
 
     def all_groups(self) -> list[Group]:
-        """Every group here, by name."""
-        return self._shards.all_groups()
+        """Every group here, by name, but those that are being deleted."""
+        return [group for group in self._shards.all_groups() if group.state is not GroupState.DEAD]
 
     def delete(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
         """Forget a group without members, and its offsets; `done` when that is committed."""
-        shard = self._shard(group_id)
+        shard = self._shard(group_id, empty_name_ok=True)
         held = shard.groups.get(group_id)
         if held is None:
             return done(ErrorCode.GROUP_ID_NOT_FOUND)
-        if held.group.state is not GroupState.EMPTY:
-            return done(ErrorCode.NON_EMPTY_GROUP)
-        partitions = list(held.offsets)
+        return self.forgetting.delete_group(shard, held, lambda code: done(COMMIT_ERRORS.get(code, code)))
 
-        def written(code: ErrorCode, base_offset: int) -> None:
-            if code is ErrorCode.NONE:
-                held.offsets.drop(partitions, base_offset)
-                self._remove_if_unused(shard, held)  # its own tombstone was in the same batch
-            done(COMMIT_ERRORS.get(code, code))
+    def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
+        """These do not exist any more: what was committed for them is void at once."""
+        self.forgetting.partitions_deleted(partitions)
 
-        records: Stored = [
-            *((offset_key(group_id, tp.topic, tp.partition), None) for tp in partitions),
-            (group_key(group_id), None),
-        ]
-        return self._write(shard, records, written)
+    def metrics(self) -> dict[str, int]:
+        """The coordinator in numbers, under Kafka's names."""
+        return group_metrics(self._shards.all_groups(), self._shards.offset_count, self.counts)
 
     # Performing ------------------------------------------------------------------------------------------
 
@@ -286,7 +285,11 @@ class GroupCoordinator:
         def written(code: ErrorCode, base_offset: int) -> None:
             if code is not ErrorCode.NONE:
                 log.warning("group_not_saved", group=held.group.name, error=code.name)
-            self._perform(held, held.group.persisted(effect.token, code, self._now()))
+            before = held.group.state
+            effects = held.group.persisted(effect.token, code, self._now())
+            if (before, held.group.state) == (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+                self.counts.rebalances_completed += 1
+            self._perform(held, effects)
 
         self._write(held.shard, [(group_key(held.group.name), value)], written)
 
@@ -308,45 +311,14 @@ class GroupCoordinator:
         if held is not None:
             self._perform(held, group.tick(now))
 
-    def _loaded(self, held: Held, effects: Effects) -> None:
-        self._perform(held, effects)
+    def _served(self, shard: Shard, seconds: float) -> None:
+        self.counts.load_ms_max = max(self.counts.load_ms_max, round(seconds * 1000))
+        self.forgetting.loaded(shard)
 
-    # Forgetting ------------------------------------------------------------------------------------------
-
-    def _expire_offsets(self, now: float) -> None:
-        """Write tombstones for what has outlived its retention, and let go of groups with nothing left."""
-        for shard in self._shards.serving():
-            for held in list(shard.groups.values()):
-                if held.group.state is GroupState.EMPTY:
-                    self._expire_group(shard, held, now)
-
-    def _expire_group(self, shard: Shard, held: Held, now: float) -> None:
-        wall_ms = self._clock.wall_ms()
-        retention_ms = self.config.offsets_retention_minutes * 60_000
-        empty_since_ms = wall_ms - int((now - held.group.since) * 1000) if held.group.generation else None
-        expired = held.offsets.expired(wall_ms, retention_ms, empty_since_ms)
-        if not expired:
-            if self._remove_if_unused(shard, held) and held.group.generation:
-                self._write(shard, [(group_key(held.group.name), None)], _nobody_waits)
-            return None
-
-        def written(code: ErrorCode, base_offset: int) -> None:
-            if code is ErrorCode.NONE:
-                log.info("offsets_expired", group=held.group.name, partitions=len(expired))
-                held.offsets.drop(expired, base_offset)
-
-        keys = [(offset_key(held.group.name, tp.topic, tp.partition), None) for tp in expired]
-        return self._write(shard, keys, written)
-
-    def _remove_if_unused(self, shard: Shard, held: Held) -> bool:
-        group = held.group
-        in_use = len(held.offsets) or held.offsets.in_flight or group.members.promised
-        if group.state is not GroupState.EMPTY or in_use or shard.groups.get(group.name) is not held:
-            return False
-        self._shards.remove(shard, held)
-        self._perform(held, group.end(ErrorCode.GROUP_ID_NOT_FOUND, self._now()))
-        self._timer.forget(group)
-        return True
+    def _end(self, held: Held, error: ErrorCode) -> None:
+        """Whoever waits in the group is told so; no deadline of it counts any more."""
+        self._perform(held, held.group.end(error, self._now()))
+        self._timer.forget(held.group)
 
     # Small words -----------------------------------------------------------------------------------------
 
@@ -369,7 +341,3 @@ class GroupCoordinator:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _nobody_waits(code: ErrorCode, base_offset: int) -> None:
-    """A tombstone that fails is written again by whoever reads the log next and finds the group unused."""

@@ -143,8 +143,14 @@ class Group(RebalancingGroup):
             effects += self._answer_parked(member, error)
         self.saving.clear()
         self.rebalance, self.sync_until, self.wake_at = None, NEVER, NEVER
-        self._become(GroupState.DEAD, now)
+        if self.state is not GroupState.DEAD:
+            self._become(GroupState.DEAD, now)
         return effects
+
+    def revive(self, since: float) -> None:
+        """The group was to be deleted, and the log would not have it: it is empty still, since then."""
+        assert self.state is GroupState.DEAD, "who lives cannot come back"
+        self.state, self.since = GroupState.EMPTY, since
 
     def restore(self, members: Iterable[Member], leader: str | None, now: float) -> Effects:
         """Go on from the log: who was a member still is one, and has a full session from now on."""
@@ -230,7 +236,7 @@ class Group(RebalancingGroup):
         old_id = self.members.static_ids[instance_id]
         effects = self._answer_parked(self.members.by_id[old_id], ErrorCode.FENCED_INSTANCE_ID)
         member = self.members.rename(instance_id, new_id)
-        before = member.protocols
+        before = member.terms()
         member.adopt(asked, reply)
         self._heard(member, now)
         if self.state is not GroupState.STABLE or self.members.choose_protocol() != self.protocol:

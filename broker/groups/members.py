@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...protocol.errors import ErrorCode
-from .state import JoinAsked, JoinReply, Listed, SyncReply
+from .state import JoinAsked, JoinReply, Listed, SyncReply, Terms
 
 NEVER = math.inf
 NEWCOMER_WAIT_SECONDS = 300.0  # then its parked join is given up: its client will have retried
@@ -45,8 +45,18 @@ class Member:
         """A sign of life. A newcomer cannot give any before its first generation, so it has longer."""
         self.deadline = now + (NEWCOMER_WAIT_SECONDS if self.is_new else self.session_timeout_ms / 1000)
 
-    def adopt(self, asked: JoinAsked, reply: JoinReply | None) -> None:
-        """Take over what a new join says of a known member."""
+    def terms(self) -> Terms:
+        """What it said of itself when it joined last."""
+        return Terms(
+            self.client_id,
+            self.client_host,
+            self.session_timeout_ms,
+            self.rebalance_timeout_ms,
+            self.protocols,
+        )
+
+    def adopt(self, asked: JoinAsked | Terms, reply: JoinReply | None) -> None:
+        """Take over what a new join says of a known member, or what an earlier one said."""
         self.client_id = asked.client_id
         self.client_host = asked.client_host
         self.session_timeout_ms = asked.session_timeout_ms

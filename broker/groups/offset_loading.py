@@ -1,7 +1,7 @@
 """From the records of an offsets partition to its groups: of each key the newest value counts.
 
 Fed with slices of the log from start to end, so that the caller can let others run in between.
-Left to others: reading the log and serving what was found (groups.py), the formats (offset_records.py).
+Left to others: reading the log and serving what was found (shards.py), the formats (offset_records.py).
 """
 
 from collections.abc import Iterator
@@ -32,6 +32,8 @@ from .state import Effects
 
 log = structlog.get_logger(__name__)
 
+RECORDS_AT_ONCE = 500  # about ten milliseconds
+
 
 @dataclass(slots=True)
 class Loaded:
@@ -40,21 +42,26 @@ class Loaded:
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     offsets: dict[str, CommittedOffsets] = field(default_factory=dict)
     damaged: int = 0  # records that could not be understood and were passed over
+    after: int = -1  # the offset behind the last batch taken in
 
-    def feed(self, batches: Buffer) -> int:
-        """Take in a run of whole batches; returns the offset behind the last."""
-        after = -1
+    def feed(self, batches: Buffer) -> Iterator[None]:
+        """Take in a run of whole batches. Yields where others may run: after so many records, be they in one
+        batch or in many, and at the end."""
+        taken = 0
         for pos, header in headers(batches):
-            after = header.next_offset
+            self.after = header.next_offset
             if header.is_control:
                 continue
             try:
                 for record in iterate(batches[pos : pos + header.size]):
                     self._take(record)
+                    taken += 1
+                    if taken % RECORDS_AT_ONCE == 0:
+                        yield
             except (Malformed, ApiError) as error:
                 self.damaged += 1
                 log.error("offsets_batch_damaged", base_offset=header.base_offset, reason=str(error))
-        return after
+        yield
 
     def _take(self, record: Record) -> None:
         if record.key is None:

@@ -1,7 +1,8 @@
 """The internal topic in which groups and their offsets are kept: how many partitions, and how it comes to be.
 
-It is created when somebody first looks for a coordinator. Kafka refuses that while fewer brokers are alive
-than `offsets.topic.replication.factor` says; we take as many replicas as there are brokers, with a warning.
+It is created when somebody first looks for a coordinator, and not while fewer brokers are alive than
+`offsets.topic.replication.factor` says, as in Kafka: made at the wrong moment it would have one replica for
+good, and all offsets would be lost with that.
 Left to others: reaching the controller (forward.py), who leads its partitions (metadata.py).
 """
 
@@ -11,6 +12,7 @@ from typing import Any
 import structlog
 
 from ...protocol.errors import ErrorCode, RequestTimedOut
+from ...protocol.kinds import TopicPartition
 from ...protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ..config_sections import GroupsConfig
 from ..metadata import Picture
@@ -31,11 +33,31 @@ class OffsetsTopic:
         self._picture = picture
         self._submit = submit
         self.is_creating = False
+        self._told_of = (0, 0)
+
+    @property
+    def lacks_brokers(self) -> str | None:
+        """Why the topic cannot be created now, and what to do; None if enough brokers are alive."""
+        alive, wanted = len(self._picture().brokers), self._config.offsets_replication_factor
+        if alive >= wanted:
+            self._told_of = (0, 0)
+            return None
+        if self._told_of != (alive, wanted):
+            self._told_of = (alive, wanted)
+            log.warning("offsets_topic_lacks_brokers", alive=alive, wanted=wanted)
+        return (
+            f"{OFFSETS_TOPIC} is not created before {wanted} brokers are alive, {alive} are: start more, "
+            "or set offsets.topic.replication.factor to what there will be"
+        )
 
     def partition_count(self) -> int:
         """What it has, or will have when it is created."""
         known = self._picture().topics.get(OFFSETS_TOPIC)
         return max(known.partitions) + 1 if known is not None else self._config.offsets_partitions
+
+    def is_gone(self, tp: TopicPartition) -> bool:
+        """Whether this partition (of any topic) was deleted, so that nobody reads it any more."""
+        return self._picture().lacks(tp)
 
     async def create(self) -> None:
         """One attempt; whoever needs the topic asks again. The caller has set `is_creating`."""
@@ -53,10 +75,6 @@ class OffsetsTopic:
                 log.warning("offsets_topic_not_created", code=code, reason=result.error_message)
 
     def _request(self) -> CreateTopicsRequest:
-        wanted = self._config.offsets_replication_factor
-        replicas = min(wanted, max(len(self._picture().brokers), 1))
-        if replicas < wanted:
-            log.warning("offsets_topic_has_few_replicas", replicas=replicas, wanted=wanted)
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -65,7 +83,7 @@ class OffsetsTopic:
         topic = CreatableTopic(
             name=OFFSETS_TOPIC,
             num_partitions=self._config.offsets_partitions,
-            replication_factor=replicas,
+            replication_factor=self._config.offsets_replication_factor,
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
         )
         return CreateTopicsRequest(topics=[topic], timeout_ms=CREATION_TIMEOUT_MS)

@@ -187,11 +187,12 @@ class RebalancingGroup:
         if member is None or member.joining is None:
             return []
         reply, member.joining = member.joining, None
-        self._heard(member, now)
         if error is not ErrorCode.NONE:
             self.members.rename(saving.instance_id, saving.old_id)
-            member.protocols = saving.protocols_before
+            member.adopt(saving.before, None)
+            self._heard(member, now)
             return [AnswerJoin(reply, Joined(error, NO_MEMBER, self.generation))]
+        self._heard(member, now)
         leads = self.members.leader == member.member_id
         if leads and saving.may_skip_assignment:
             return [AnswerJoin(reply, replace(self._joined(member), skip_assignment=True))]

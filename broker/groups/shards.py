@@ -3,7 +3,7 @@
 A shard is loaded from its log in slices before it serves; until then its groups are answered
 COORDINATOR_LOAD_IN_PROGRESS, and NOT_COORDINATOR where there is no shard. A shard that is resigned and led
 again is a new object, so whatever comes late for the old one is a no-op.
-Left to others: what the records mean (offset_loading.py), what is asked of a group (groups.py).
+Left to others: what the records mean (offset_loading.py), what is asked of a group (coordinator.py).
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from .state import Effects
 
 log = structlog.get_logger(__name__)
 
-LOAD_BYTES = 1 << 20  # of log in one breath
+LOAD_BYTES = 1 << 16  # of log read at once
+GROUPS_AT_ONCE = 200  # built from what was read, in one breath
 
 
 class LedLog(Protocol):
@@ -56,6 +57,10 @@ class Shard:
     source: LedPartition
     loading: bool = True
     groups: dict[str, "Held"] = field(default_factory=dict)
+    deleted: dict[str, set[int]] = field(default_factory=dict)
+    """Partitions, by topic, that were deleted while the log was read, which may tell of them."""
+    owed: "dict[tuple[str, TopicPartition | None], None]" = field(default_factory=dict)
+    """Tombstones that the log lacks still: of a group's offset, or (None) of the group."""
 
     @property
     def partition(self) -> TopicPartition:
@@ -78,11 +83,15 @@ class ShardStore:
         self,
         new_group: Callable[[str], Group],
         loaded: Callable[[Held, Effects], None],
+        served: Callable[[Shard, float], None],
+        is_gone: Callable[[TopicPartition], bool],
         clock: Clock,
         tasks: Tasks,
     ) -> None:
         self._new_group = new_group
         self._loaded = loaded
+        self._served = served
+        self._is_gone = is_gone
         self._clock = clock
         self._tasks = tasks
         self._shards: dict[int, Shard] = {}
@@ -115,8 +124,15 @@ class ShardStore:
             raise CoordinatorLoadInProgress(f"partition {partition} of the offsets topic is being read")
         return shard
 
+    def has(self, shard: Shard) -> bool:
+        """Whether it has not been resigned, nor led again since."""
+        return self._shards.get(shard.partition.partition) is shard
+
     def serving(self) -> Iterator[Shard]:
-        return (shard for _, shard in sorted(self._shards.items()) if not shard.loading)
+        return (shard for shard in self.all() if not shard.loading)
+
+    def all(self) -> Iterator[Shard]:
+        return (shard for _, shard in sorted(self._shards.items()))
 
     @property
     def is_loading(self) -> bool:
@@ -141,38 +157,37 @@ class ShardStore:
         del shard.groups[held.group.name]
         del self._by_group[held.group]
 
+    @property
+    def offset_count(self) -> int:
+        return sum(len(held.offsets) for held in self._by_group.values())
+
     async def _load(self, shard: Shard) -> None:
         """Read to where the log ended when we began to lead: nobody but this shard writes after that."""
         source, loaded = shard.source.log, Loaded()
+        began = asyncio.get_running_loop().time()
         position, end = source.start_offset, source.end_offset
-        while position < end:
+        while position < end and self.has(shard):
+            position = max(position, source.start_offset)
             try:
-                position = self._load_slice(loaded, source, max(position, source.start_offset), end)
+                batches: Buffer = bytes(source.read(position, LOAD_BYTES, end))
             except DiskError as error:
                 log.error("groups_not_loaded", partition=str(shard.partition), offset=position)
                 shard.source.disk_failed(error)  # it resigns, so that somebody else may lead
-                if self._shards.get(shard.partition.partition) is shard:
+                if self.has(shard):
                     self.resign(shard.partition.partition)
                 return
-            await asyncio.sleep(0)
-            if self._shards.get(shard.partition.partition) is not shard:
-                return
-        self._serve(shard, loaded)
-
-    def _load_slice(self, loaded: Loaded, source: LedLog, position: int, end: int) -> int:
-        batches: Buffer = bytes(source.read(position, LOAD_BYTES, end))
-        after = loaded.feed(batches)
-        return after if after > position else end  # compaction may have emptied the rest
-
-    def _serve(self, shard: Shard, loaded: Loaded) -> None:
-        now = asyncio.get_running_loop().time()
-        wall_ms = self._clock.wall_ms()
+            for _ in loaded.feed(batches):
+                await asyncio.sleep(0)
+                if not self.has(shard):
+                    return
+            position = (
+                loaded.after if loaded.after > position else end
+            )  # compaction may have emptied the rest
+        await self._build(shard, loaded)
+        if not self.has(shard):
+            return
         shard.loading = False
-        for name in loaded.names():
-            group = self._new_group(name)
-            held = self.add(shard, group, loaded.offsets.get(name))
-            value = loaded.groups.get(name)
-            self._loaded(held, restore(group, value, now, wall_ms) if value is not None else [])
+        self._served(shard, asyncio.get_running_loop().time() - began)
         log.info(
             "groups_loaded",
             partition=str(shard.partition),
@@ -180,3 +195,19 @@ class ShardStore:
             offsets=sum(len(held.offsets) for held in shard.groups.values()),
             damaged=loaded.damaged,
         )
+
+    async def _build(self, shard: Shard, loaded: Loaded) -> None:
+        """Groups as the log has them, in slices. What it tells of topics that are gone is noted."""
+        loop, wall_ms = asyncio.get_running_loop(), self._clock.wall_ms()
+        for number, name in enumerate(loaded.names(), 1):
+            group = self._new_group(name)
+            held = self.add(shard, group, loaded.offsets.get(name))
+            for tp in held.offsets:
+                if self._is_gone(tp):
+                    shard.deleted.setdefault(tp.topic, set()).add(tp.partition)
+            value = loaded.groups.get(name)
+            self._loaded(held, restore(group, value, loop.time(), wall_ms) if value is not None else [])
+            if number % GROUPS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+                if not self.has(shard):
+                    return

@@ -55,6 +55,17 @@ class JoinAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What a member says of itself in a join, and may say differently in the next."""
+
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SyncAsked:
     """A SyncGroup request; `assignments` is filled by the leader alone."""
 
@@ -168,7 +179,7 @@ class SavingReplacement:
     new_id: str
     leader_before: str
     may_skip_assignment: bool
-    protocols_before: tuple[tuple[str, bytes], ...]
+    before: Terms
 
 
 @dataclass(frozen=True, slots=True)

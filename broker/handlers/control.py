@@ -45,15 +45,19 @@ def handle_update_metadata(
     )
     if refused:
         return UpdateMetadataResponse(error_code=refused)
-    broker.metadata = picture = broker.metadata.updated(request)
+    before = broker.metadata
+    broker.metadata = picture = before.updated(request)
     listener = broker.config.inter_broker_listener
     addresses = ((b, picture.address(b, listener)) for b in picture.brokers)
-    leaving = {one.id for one in request.live_brokers if one.is_leaving}
+    away = {one.id for one in request.live_brokers if one.is_leaving or one.is_suspected}
     places = ((b, (a.host, a.port) if a is not None else None) for b, a in addresses)
-    replicas.brokers_are(places, frozenset(leaving))
+    replicas.brokers_are(places, frozenset(away))
     for topic in request.topic_states:
         replicas.settings.told(topic)
     replicas.settings.forget_others(picture.topics.keys())
+    if gone := picture.gone_since(before, request):
+        broker.groups.partitions_deleted(gone)
+    broker.held.pictured(before, request)
     return UpdateMetadataResponse()
 
 

@@ -3,23 +3,55 @@
 v1 key type and error message · v3 flexible · v4 several keys, each with its own error
 The coordinator of a group is the leader of its partition of `__consumer_offsets`. While that topic is being
 created or the partition has no leader the answer is COORDINATOR_NOT_AVAILABLE: every client then asks again.
+While better news is to be expected the answer waits for it a moment (held_answers.py).
 Left to others: creating the topic (broker/groups/offsets_topic.py). Transactions have no coordinator here.
 """
 
+from collections.abc import Sequence
+
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
+from ...protocol.kinds import TopicPartition
 from ...protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ..context import Broker
+from ..doubts import Doubts
 from ..exchange import Exchange, HandlerEntry
 from ..groups.offsets import partition_of
+from ..held_answers import Until
+from ..metadata import Picture
 from ..topic_names import OFFSETS_TOPIC
 
 SEVERAL_KEYS_SINCE = 4
 GROUP_KEY = 0
 
 
-def find(broker: Broker, exchange: Exchange, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def find(
+    broker: Broker, exchange: Exchange, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | None:
     """The broker to which a group's members shall speak, at its address on the listener of the question."""
+    response = _found(broker, exchange, request)
+    until = _until(broker, _groups(exchange, request))
+    if broker.held.hold(exchange, until, lambda: _found(broker, exchange, request)):
+        return None
+    return response
+
+
+def _groups(exchange: Exchange, request: FindCoordinatorRequest) -> Sequence[str]:
+    if request.key_type != GROUP_KEY:
+        return ()
+    return request.coordinator_keys if exchange.version >= SEVERAL_KEYS_SINCE else (request.key,)
+
+
+def _until(broker: Broker, groups: Sequence[str]) -> Until:
+    def until(doubts: Doubts, picture: Picture, now: float) -> float:
+        count = broker.groups.partition_count()
+        places = {TopicPartition(OFFSETS_TOPIC, partition_of(group, count)) for group in groups}
+        return max((doubts.until_of_partition(picture, place, now) for place in places), default=now)
+
+    return until
+
+
+def _found(broker: Broker, exchange: Exchange, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     listener = exchange.listener.name
     if exchange.version >= SEVERAL_KEYS_SINCE:
         keys = request.coordinator_keys
@@ -48,7 +80,9 @@ def _coordinator(broker: Broker, listener: str, key: str, key_type: int) -> Coor
 def _leader(broker: Broker, listener: str, group_id: str) -> Coordinator:
     picture = broker.metadata
     if OFFSETS_TOPIC not in picture.topics:
-        broker.groups.ensure_topic()
+        if reason := broker.groups.ensure_topic():
+            raise CoordinatorNotAvailable(reason)
+        broker.held.creating(OFFSETS_TOPIC)
         raise CoordinatorNotAvailable("the offsets topic is being created")
     state = picture.partition(OFFSETS_TOPIC, partition_of(group_id, broker.groups.partition_count()))
     address = picture.address(state.leader, listener) if state is not None else None

@@ -7,6 +7,8 @@ ids · v15 the follower's incarnation · v16 addresses of leaders.
 Left to others: reading (partition.py, storage/log.py), long waits (waiting.py, parked_fetch.py).
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...protocol.apis import Api
@@ -17,10 +19,17 @@ from ...protocol.errors import (
     TopicAuthorizationFailed,
 )
 from ...protocol.kinds import BrokerId, Incarnation
-from ...protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ...protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from ..exchange import Exchange, HandlerEntry
-from ..fetch_read import CONSUMER, Fetcher, Reading, Wanted
+from ..fetch_read import CONSUMER, Fetcher, Reading, Wanted, refused
 from ..fetch_sessions import FetchSession, SessionReading
+from ..holding import hold
 from ..parked_fetch import ParkedFetch
 from .leader_hints import LeaderHints
 
@@ -38,6 +47,8 @@ def handle(broker: "Broker", exchange: Exchange, request: FetchRequest) -> Fetch
     if fetcher.is_replica and not exchange.internal:
         raise TopicAuthorizationFailed("only brokers fetch as followers, and only where brokers speak")
     replicas = broker.replicas
+    if replicas.host.change is not None:
+        hold(replicas, exchange, _named(broker, exchange, request))
     session = _session(broker, fetcher, request)
     reading = _reading(broker, exchange, request, fetcher, session)
     hints = LeaderHints(broker, exchange.listener.name)
@@ -106,13 +117,25 @@ def _reading(
     return reading
 
 
+def _named(broker: "Broker", exchange: Exchange, request: FetchRequest) -> Iterator[tuple[str, int]]:
+    for topic in request.topics:
+        name = _name(broker, exchange, topic)
+        if name is not None:
+            yield from ((name, asked.partition) for asked in topic.partitions)
+
+
+def _name(broker: "Broker", exchange: Exchange, topic: FetchTopic) -> str | None:
+    """Of a topic that may be asked for by its id alone; None if that is unknown."""
+    if exchange.version < TOPIC_IDS_FROM:
+        return topic.topic
+    return broker.metadata.names.get(topic.topic_id) or broker.replicas.name_of(topic.topic_id)
+
+
 def _wanted(broker: "Broker", exchange: Exchange, request: FetchRequest) -> list[Wanted]:
     """The partitions asked for, each with its replica here or the error that it gets instead."""
     wanted = []
-    names = broker.metadata.names
-    by_id = exchange.version >= TOPIC_IDS_FROM
     for topic in request.topics:
-        name = names.get(topic.topic_id) or broker.replicas.name_of(topic.topic_id) if by_id else topic.topic
+        name = _name(broker, exchange, topic)
         for asked in topic.partitions:
             item = Wanted(name or "", topic.topic_id, asked)
             item.look_up(name, broker.replicas.get)
@@ -135,15 +158,7 @@ def _response(
 
 def _with_hint(hints: LeaderHints, item: Wanted, data: PartitionData) -> PartitionData:
     leader = hints.leader_of(item.topic, data.partition_index, data.error_code)
-    if leader is None:
-        return data
-    return PartitionData(
-        partition_index=data.partition_index,
-        error_code=data.error_code,
-        high_watermark=data.high_watermark,
-        log_start_offset=data.log_start_offset,
-        current_leader=leader,
-    )
+    return data if leader is None else replace(data, current_leader=leader)
 
 
 def refuse(request: FetchRequest, error: ApiError) -> FetchResponse:
@@ -156,8 +171,8 @@ def refuse(request: FetchRequest, error: ApiError) -> FetchResponse:
                 topic=topic.topic,
                 topic_id=topic.topic_id,
                 partitions=[
-                    PartitionData(partition_index=p.partition, error_code=error.code, high_watermark=-1)
-                    for p in topic.partitions
+                    refused(asked.partition, error.code, request.isolation_level)
+                    for asked in topic.partitions
                 ],
             )
             for topic in request.topics

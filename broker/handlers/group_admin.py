@@ -36,7 +36,7 @@ def describe(broker: Broker, exchange: Exchange, request: DescribeGroupsRequest)
 
 def _described(broker: Broker, name: str) -> DescribedGroup:
     try:
-        held = broker.groups.find(name)
+        held = broker.groups.find(name, empty_name_ok=True)  # a simple consumer's offsets may have none
     except ApiError as error:
         return DescribedGroup(group_id=name, error_code=error.code)
     if held is None:

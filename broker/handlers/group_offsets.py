@@ -30,6 +30,7 @@ from ...protocol.messages.group_offsets import (
 from ..context import Broker
 from ..exchange import Exchange, HandlerEntry
 from ..groups.offsets import NO_EXPIRY, Committed
+from ..groups.state import GroupState
 
 SEVERAL_GROUPS_SINCE = 8
 NO_OFFSET = -1
@@ -111,6 +112,8 @@ def _asked(
 
 def _committed(broker: Broker, group_id: str, wanted: Wanted | None) -> Found:
     held = broker.groups.find(group_id, empty_name_ok=True)
+    if held is not None and held.group.state is GroupState.DEAD:
+        held = None  # its end is on its way to the log
     if wanted is None:
         return list(held.offsets.by_topic().items()) if held is not None else []
     found: Found = []
@@ -166,12 +169,16 @@ def _topic(
 
 
 def refuse_fetch(request: OffsetFetchRequest, error: ApiError) -> OffsetFetchResponse:
-    """v1 has no error for the whole, so every partition repeats it."""
+    """v1 has no error for the whole, so every partition repeats it; from v8 on each group has it."""
     topics = [
         _topic(topic.name, [(index, NOTHING) for index in topic.partition_indexes], error.code)
         for topic in request.topics or []
     ]
-    return OffsetFetchResponse(topics=topics, error_code=error.code)
+    groups = [
+        OffsetFetchResponseGroup(group_id=each.group_id, topics=[], error_code=error.code)
+        for each in request.groups
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=error.code, groups=groups)
 
 
 HANDLERS: dict[Api, HandlerEntry] = {

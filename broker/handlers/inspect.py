@@ -40,6 +40,7 @@ async def handle(broker: "Broker", exchange: Exchange, request: InspectRequest) 
             "replication": replication_metrics(broker),
             "max_lag_by_leader": lags(broker.replicas),
             "cleaner": of_cleaning(broker.cleaning),
+            "groups": broker.groups.metrics(),
             "requests": broker.metrics.snapshot(),
         }
     elif request.about == "removals":

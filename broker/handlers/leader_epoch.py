@@ -16,6 +16,7 @@ from ...protocol.messages.offsets import (
     OffsetForLeaderTopicResult,
 )
 from ..exchange import Exchange, HandlerEntry
+from ..holding import hold
 
 if TYPE_CHECKING:
     from ..context import Broker
@@ -27,6 +28,8 @@ def handle(
     """One end for each partition; only a leader of the epoch that the caller knows may say."""
     if request.replica_id >= 0 and not exchange.internal:
         raise TopicAuthorizationFailed("only brokers ask as followers, and only where brokers speak")
+    asked = ((t.topic, p.partition) for t in request.topics for p in t.partitions)
+    hold(broker.replicas, exchange, asked)
 
     def answer(topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
         try:

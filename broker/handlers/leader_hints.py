@@ -7,6 +7,7 @@ itself; then the response also lists where that leader is reached on the client'
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode
+from ...protocol.kinds import NO_EPOCH, NO_LEADER, TopicPartition
 from ...protocol.messages.common import LeaderIdAndEpoch, NodeEndpoint
 
 if TYPE_CHECKING:
@@ -34,17 +35,23 @@ class LeaderHints:
         """Who leads, if that is of use to a client that gets `code`."""
         if code not in ELSEWHERE:
             return None
+        leader, epoch = self._newest(TopicPartition(topic, partition))
         picture = self._broker.metadata
-        known = picture.partition(topic, partition)
-        if known is None or known.leader < 0 or known.leader == self._broker.id:
+        if leader in (NO_LEADER, self._broker.id):
             return None
-        address = picture.address(known.leader, self._listener)
+        address = picture.address(leader, self._listener)
         if address is None:
             return None
-        self._endpoints[known.leader] = NodeEndpoint(
-            node_id=known.leader,
-            host=address.host,
-            port=address.port,
-            rack=picture.brokers[known.leader].rack,
+        self._endpoints[leader] = NodeEndpoint(
+            node_id=leader, host=address.host, port=address.port, rack=picture.brokers[leader].rack
         )
-        return LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+        return LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+
+    def _newest(self, tp: TopicPartition) -> tuple[int, int]:
+        """Leader and epoch. A replica that is here hears of a new leader before the picture does."""
+        known = self._broker.metadata.partition(*tp)
+        told = [(NO_LEADER, NO_EPOCH) if known is None else (known.leader, known.leader_epoch)]
+        replica = self._broker.replicas.find(tp)
+        if replica is not None:
+            told += [(replica.leader_id, replica.leader_epoch), replica.successor]
+        return max(told, key=lambda each: each[1])

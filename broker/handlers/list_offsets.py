@@ -27,6 +27,7 @@ from ...protocol.messages.offsets import (
 from ...replication.leader import Leader
 from ...storage.disk import DiskError
 from ..exchange import Exchange, HandlerEntry
+from ..holding import hold
 from ..host import Host
 from ..partition import Partition
 from ..waiting import Waiting
@@ -48,6 +49,9 @@ Place = tuple[str, int]  # topic and partition
 
 def handle(broker: "Broker", exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
     """One answer for each partition, at once unless a time is asked about."""
+    hold(
+        broker.replicas, exchange, ((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    )
     answers = Answers(exchange, request)
     host = broker.replicas.host
     sees_end = request.replica_id == DEBUGGER or (request.replica_id >= 0 and exchange.internal)

@@ -2,15 +2,16 @@
 
 v0 an empty list means all topics, from v1 null does · v1 controller, racks · v2 cluster id · v4
 auto-creation on request · v5 offline replicas · v7 leader epochs · v8-10 what may be done · v9 flexible ·
-v10 topic ids · v12 by id Never waits: a topic that is being created, and a partition without a leader, are
-answered with error 5.
+v10 topic ids · v12 by id
+A topic that is being created, and a partition without a leader, are answered with error 5, but not while this
+broker has reason to expect better news: then the answer waits for the controller's word (held_answers.py).
 Left to others: creating topics (forward.py, the controller).
 """
 
 from typing import TYPE_CHECKING
 
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, ErrorCode
+from ...protocol.errors import ApiError, ErrorCode, InvalidRequest
 from ...protocol.messages.control import UpdateMetadataPartitionState
 from ...protocol.messages.metadata import (
     UNKNOWN_OPERATIONS,
@@ -22,7 +23,9 @@ from ...protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ...protocol.primitives import NO_UUID
+from ..doubts import Doubts
 from ..exchange import Exchange, HandlerEntry
+from ..held_answers import Until
 from ..metadata import NO_CONTROLLER, Picture, PicturedTopic
 from ..topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC, is_legal
 
@@ -31,22 +34,75 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 AUTO_CREATION_ASKED_FROM = 4
+IDS_IN_REQUESTS_FROM, IDS_SERVED_FROM = 10, 12  # between the two an answer has no way to name no topic
 TOPIC_OPERATIONS = sum(
     1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11)
 )  # read … alter configs: nobody is kept out
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle(broker: "Broker", exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
-    """The answer is drawn from one Picture, so that it agrees with itself."""
-    picture, listener = broker.metadata, exchange.listener.name
+def handle(broker: "Broker", exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
+    """Now or, if the picture is in doubt, a moment later."""
+    if IDS_IN_REQUESTS_FROM <= exchange.version < IDS_SERVED_FROM:
+        _refuse_ids(request)
+    _create_missing(broker, exchange, request)
+    if broker.held.hold(exchange, _until(exchange, request), lambda: _answer(broker, exchange, request)):
+        return None
+    return _answer(broker, exchange, request)
+
+
+def _refuse_ids(request: MetadataRequest) -> None:
+    for topic in request.topics or ():
+        if topic.name is None or topic.topic_id != NO_UUID:
+            raise InvalidRequest("a topic is asked for by its id: that is served from version 12 on")
+
+
+def _until(exchange: Exchange, request: MetadataRequest) -> Until:
     asked = request.topics
-    if asked is None or (not asked and exchange.version == 0):
+    if _asks_for_all(exchange, request):
+        return Doubts.until_of_all
+    if not asked:
+        return Doubts.until_of_cluster
+
+    def until(doubts: Doubts, picture: Picture, now: float) -> float:
+        names = (t.name if t.name is not None else picture.names.get(t.topic_id, "") for t in asked)
+        return doubts.until(picture, names, now)
+
+    return until
+
+
+def _asks_for_all(exchange: Exchange, request: MetadataRequest) -> bool:
+    return request.topics is None or (not request.topics and exchange.version == 0)
+
+
+def _may_create(broker: "Broker", exchange: Exchange, request: MetadataRequest) -> bool:
+    wished = exchange.version < AUTO_CREATION_ASKED_FROM or request.allow_auto_topic_creation
+    return wished and broker.config.auto_create_topics_enable
+
+
+def _create_missing(broker: "Broker", exchange: Exchange, request: MetadataRequest) -> None:
+    """Have those topics made that there are not, if they are asked for by name and may be made by asking."""
+    if not request.topics or not _may_create(broker, exchange, request):
+        return
+    for name in {t.name for t in request.topics if t.name is not None}:
+        if name in broker.metadata.topics or not is_legal(name):
+            continue
+        if name == OFFSETS_TOPIC:
+            if broker.groups.ensure_topic() is None:
+                broker.held.creating(OFFSETS_TOPIC)
+        elif name not in INTERNAL_TOPICS:
+            broker.forwarder.create_soon(name)
+
+
+def _answer(broker: "Broker", exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
+    """Drawn from one Picture, so that it agrees with itself."""
+    picture, listener = broker.metadata, exchange.listener.name
+    if _asks_for_all(exchange, request):
         topics = [describe(picture, listener, topic) for topic in picture.topics.values()]
     else:
-        may_create = exchange.version < AUTO_CREATION_ASKED_FROM or request.allow_auto_topic_creation
-        wanted = {(t.name, t.topic_id): t for t in asked}
-        topics = [_look_up(broker, picture, listener, topic, may_create) for topic in wanted.values()]
+        is_made = _may_create(broker, exchange, request)
+        wanted = {(t.name, t.topic_id): t for t in request.topics or ()}
+        topics = [_look_up(picture, listener, topic, is_made) for topic in wanted.values()]
     if request.include_topic_authorized_operations:
         topics = [_with_operations(topic) for topic in topics]
     cluster = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else UNKNOWN_OPERATIONS
@@ -64,7 +120,7 @@ def refuse(request: MetadataRequest, error: ApiError) -> MetadataResponse:
     return MetadataResponse(
         brokers=[],
         topics=[
-            MetadataResponseTopic(error_code=error.code, name=t.name, topic_id=t.topic_id)
+            MetadataResponseTopic(error_code=error.code, name=t.name or "", topic_id=t.topic_id)
             for t in request.topics or ()
         ],
     )
@@ -112,8 +168,9 @@ def _partition(
 
 
 def _look_up(
-    broker: "Broker", picture: Picture, listener: str, asked: MetadataRequestTopic, may_create: bool
+    picture: Picture, listener: str, asked: MetadataRequestTopic, is_made: bool
 ) -> MetadataResponseTopic:
+    """`is_made`: a topic that there is not is being created."""
     name = asked.name
     if name is None:
         name = picture.names.get(asked.topic_id)
@@ -126,14 +183,8 @@ def _look_up(
         return describe(picture, listener, known)
     if not is_legal(name):
         return _error(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    if not (may_create and broker.config.auto_create_topics_enable):
+    if not is_made or name in INTERNAL_TOPICS - {OFFSETS_TOPIC}:
         return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-    if name == OFFSETS_TOPIC:
-        broker.groups.ensure_topic()
-    elif name in INTERNAL_TOPICS:
-        return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-    else:
-        broker.forwarder.create_soon(name)
     return _error(ErrorCode.LEADER_NOT_AVAILABLE, name)
 
 

@@ -4,9 +4,11 @@ v3 batches of magic 2 · v5 log start offset · v7 zstd · v8 errors of single r
 where the leader went. acks=1 is answered when the leader has the batch (and has flushed it, if configured
 so), acks=all when the high watermark has passed it, acks=0 not at all: an error then ends the connection,
 so that the producer notices.
+A batch in another codec than its topic's compression.type is compressed anew first (recoding.py).
 Left to others: the checks and the append (partition.py), the wait (waiting.py).
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...protocol.apis import Api
@@ -30,8 +32,10 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.primitives import Slices
-from ..exchange import Exchange, HandlerEntry
+from ..exchange import Exchange, HandlerEntry, Held
+from ..holding import hold
 from ..partition import Partition
+from ..recoding import Work, work_for
 from ..topic_names import INTERNAL_TOPICS
 from ..waiting import AckQueue, Waiting
 from .leader_hints import LeaderHints
@@ -59,6 +63,14 @@ def handle(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> Pro
             exchange.close()
             return None
         raise InvalidTxnState("there is no transaction coordinator")
+    if broker.replicas.host.change is not None:
+        hold(
+            broker.replicas,
+            exchange,
+            ((t.name, p.index) for t in request.topic_data for p in t.partition_data),
+        )
+    if broker.replicas.host.recoding.is_wanted:
+        _recode(broker, exchange, request)
     responses: Responses = {}
     waits: list[Wait] = []
     zstd_allowed = exchange.version >= ZSTD_FROM
@@ -72,7 +84,10 @@ def handle(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> Pro
                 if name in INTERNAL_TOPICS:
                     raise InvalidTopic("only brokers write to internal topics")
                 partition = broker.replicas.get(TopicPartition(name, data.index))
-                base_offset, required, time = partition.append(_batch(data), acks, zstd_allowed)
+                if exchange.recoded is None or place not in exchange.recoded:
+                    base_offset, required, time = partition.append(_batch(data), acks, zstd_allowed)
+                else:
+                    base_offset, required, time = _append_recoded(partition, exchange.recoded[place], acks)
             except ApiError as error:
                 responses[place] = _refused(data.index, error)
                 continue
@@ -93,6 +108,30 @@ def handle(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> Pro
         pending = PendingProduce(broker, exchange, responses)
         return pending.wait(waits, max(request.timeout_ms, 0) / 1000)
     return _respond(broker, exchange, responses)
+
+
+def _recode(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> None:
+    """Raises Held if batches must be compressed anew first; then they stand in `exchange.recoded`."""
+    replicas, known = broker.replicas, exchange.recoded or {}
+    works: dict[tuple[str, int], Work] = {}
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            place = (topic.name, data.index)
+            partition = replicas.find(TopicPartition(*place))
+            if place in known or place in works or partition is None or topic.name in INTERNAL_TOPICS:
+                continue
+            with suppress(ApiError):  # told when it is appended
+                work = work_for(partition, _batch(data), request.acks, exchange.version >= ZSTD_FROM)
+                if work is not None:
+                    works[place] = work
+    if works:
+        raise Held(replicas.host.recoding.begin(exchange, works), ends_by_itself=True)
+
+
+def _append_recoded(partition: Partition, batch: memoryview | ApiError, acks: int) -> tuple[int, int, int]:
+    if isinstance(batch, ApiError):
+        raise batch
+    return partition.append(batch, acks)
 
 
 def _batch(data: PartitionProduceData) -> memoryview:

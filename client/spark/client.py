@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from ...protocol.apis import Api
 from ...protocol.connection import ClientEnd
@@ -28,7 +29,7 @@ SPOKEN = {
     Api.API_VERSIONS: range(1),
     Api.METADATA: range(4, 13),
     Api.LIST_OFFSETS: range(1, 8),
-    Api.FETCH: range(4, 13),  # topic ids, which come later, are not needed by one who reads for minutes
+    Api.FETCH: range(4, 14),  # from 13 on a topic is named by its id: none that was made again is read for it
 }
 FRAME_BYTES_MAX = 256 << 20
 CONNECT_SECONDS_MAX = 3.0
@@ -81,12 +82,14 @@ class Wire:
         self.send(request)
         return self.receive()
 
-    def send(self, request: object) -> None:
-        """Send; `receive` must follow."""
+    def send(self, request: object, version_max: int | None = None) -> None:
+        """Send, in no later version than `version_max`; `receive` must follow."""
         key = spec_of(type(request)).key
         version = self._versions.get(key)
         if version is None:
             raise UnsupportedVersion(f"{self.address} does not offer {Api(key).name} in a version known here")
+        if version_max is not None:
+            version = min(version, version_max)
         self._socket.sendall(b"".join(self._end.send(request, version)))
 
     def receive(self) -> Any:
@@ -123,6 +126,7 @@ class View:
 
     brokers: dict[int, Address] = field(default_factory=dict)
     leaders: dict[TopicPartition, Leader] = field(default_factory=dict)
+    topic_ids: dict[str, UUID] = field(default_factory=dict)  # NO_UUID: this cluster has none
 
 
 class Cluster:
@@ -255,6 +259,7 @@ class Cluster:
         for topic in response.topics:
             if topic.error_code or topic.name is None:
                 continue
+            self.view.topic_ids[topic.name] = topic.topic_id
             partitions[topic.name] = sorted(part.partition_index for part in topic.partitions)
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)

@@ -19,7 +19,7 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ...protocol.primitives import Buffer
+from ...protocol.primitives import NO_UUID, Buffer
 from ..log import get_logger
 from .client import BACKOFF_FIRST, BACKOFF_MAX, Cluster, Wire, passing
 from .options import EARLIEST, LATEST
@@ -27,6 +27,8 @@ from .plan import DataLoss, Span
 from .transactions import without_aborted
 
 log = get_logger(__name__)
+
+BY_NAME_LAST = 12  # of Fetch: later versions name topics by id alone
 
 
 class Stalled(TimeoutError):
@@ -83,6 +85,7 @@ class SpanReader:
             raise
         start = self.position
         records = cast(Buffer, data.records or b"")  # decoded, so in one piece
+        self._check_epochs(records)
         self.position = max(start, max((header.next_offset for _, header in headers(records)), default=start))
         if self.position == start:
             self._give_back(wire)
@@ -104,6 +107,7 @@ class SpanReader:
     def _ask(self, wire: Wire | None) -> Wire:
         """Send the request for what follows the position."""
         partition, options = self._span.partition, self._cluster.options
+        self._check_topic()
         leader = self._cluster.leader(partition)
         if wire is None:
             wire = self._cluster.take(leader.address)
@@ -120,10 +124,32 @@ class SpanReader:
                 min_bytes=options.fetch_min_bytes,
                 max_bytes=options.fetch_bytes,
                 isolation_level=options.isolation,
-                topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
-            )
+                topics=[FetchTopic(topic=partition.topic, topic_id=self._span.topic_id, partitions=[wanted])],
+            ),
+            version_max=BY_NAME_LAST if self._span.topic_id == NO_UUID else None,
         )
         return wire
+
+    def _check_topic(self) -> None:
+        """Brokers refuse a topic id that is gone, metadata tells why: there is another under this name."""
+        partition, planned = self._span.partition, self._span.topic_id
+        known = self._cluster.view.topic_ids.get(partition.topic, NO_UUID)
+        if NO_UUID not in (planned, known) and known != planned:
+            raise DataLoss(
+                f"{partition}: topic {partition.topic} was deleted and made again after the read was "
+                "planned: its records are gone, plan the read again"
+            )
+
+    def _check_epochs(self, records: Buffer) -> None:
+        """What stood before the end when the read was planned is of no later epoch than its leader was."""
+        span = self._span
+        for _, header in headers(records):
+            if -1 < span.leader_epoch < header.leader_epoch and header.base_offset < span.end:
+                raise DataLoss(
+                    f"{span.partition}: offset {header.base_offset} was written in leader epoch "
+                    f"{header.leader_epoch}, the read was planned in {span.leader_epoch}: the log was cut "
+                    "and filled anew, the records that were planned are gone, plan the read again"
+                )
 
     def _data_of(self, response: FetchResponse) -> PartitionData:
         if response.error_code:

@@ -7,13 +7,16 @@ Left to others: asking brokers (client.py, snapshot.py), reading a range (fetch.
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from ...protocol.kinds import TopicPartition
+from ...protocol.primitives import NO_UUID
 from .options import EARLIEST, LATEST, Bound, Everywhere, Offsets, SourceOptions, Times, Topics
 
 
 class DataLoss(RuntimeError):
-    """Records that were asked for are gone; `failOnDataLoss=false` reads what is left."""
+    """Records that were asked for are gone; `failOnDataLoss=false` reads what is left. Where others stand in
+    their place (the topic was made again, the log was cut and filled anew) it is raised in any case."""
 
 
 class PlanError(ValueError):
@@ -26,7 +29,8 @@ class Span(NamedTuple):
     partition: TopicPartition
     start: int
     end: int
-    leader_epoch: int = -1  # when planned
+    leader_epoch: int = -1  # when planned: no record of the span is of a later one; -1: not known
+    topic_id: UUID = NO_UUID  # when planned; a topic that was made again has another one
 
     @property
     def size(self) -> int:
@@ -42,6 +46,7 @@ class Log(NamedTuple):
     leader_epoch: int = -1
     start_by_time: int = -1
     end_by_time: int = -1
+    topic_id: UUID = NO_UUID
 
 
 def select(topics: Topics, there: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
@@ -78,7 +83,7 @@ def resolve(options: SourceOptions, logs: Mapping[TopicPartition, Log]) -> list[
         if start > end and _explicit(options.start, partition) and _explicit(options.end, partition):
             raise PlanError(f"{partition}: the starting offset {start} is behind the ending offset {end}")
         if start < end:
-            spans.append(Span(partition, start, end, log.leader_epoch))
+            spans.append(Span(partition, start, end, log.leader_epoch, log.topic_id))
     return spans
 
 

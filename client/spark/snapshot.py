@@ -13,6 +13,7 @@ from .options import EARLIEST, LATEST, SourceOptions, Topics
 def take(cluster: Cluster, options: SourceOptions) -> list[plan.Span]:
     """The spans to read, fixed: later records are not in them."""
     partitions = plan.select(options.topics, _topics(cluster, options.topics))
+    ids = {tp: cluster.view.topic_ids[tp.topic] for tp in partitions}  # from before anything else is asked
     earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
     latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
     start_times = cluster.list_offsets(plan.times(options.start, partitions))
@@ -24,6 +25,7 @@ def take(cluster: Cluster, options: SourceOptions) -> list[plan.Span]:
             leader_epoch=latest[tp].epoch,
             start_by_time=start_times[tp].offset if tp in start_times else -1,
             end_by_time=end_times[tp].offset if tp in end_times else -1,
+            topic_id=ids[tp],
         )
         for tp in partitions
     }

@@ -187,6 +187,7 @@ class UpdateMetadataBroker:
     endpoints: list[UpdateMetadataEndpoint]
     rack: String | None = None
     is_leaving: Bool = tagged(10000, default=False)  # ours: it is shutting down, and joins no ISR
+    is_suspected: Bool = tagged(10001, default=False)  # ours: it may be dead; no watermark waits for it
 
 
 @message(key=6, versions=(7, 8), flexible=6)

@@ -93,7 +93,10 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """Batches of one partition, and how far it is committed."""
+    """Batches of one partition, and how far it is committed.
+
+    `records` may be null by Kafka's definition, but librdkafka takes that for damage: the default is empty.
+    """
 
     partition_index: Int32
     error_code: Int16 = 0
@@ -105,7 +108,7 @@ class PartitionData:
     snapshot_id: SnapshotId | None = tagged(2, since=12, default=None)
     aborted_transactions: list[AbortedTransaction] | None = None
     preferred_read_replica: Int32 = since(11, default=-1)
-    records: Records | None = None
+    records: Records | None = b""
 
 
 @struct

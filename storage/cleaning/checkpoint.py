@@ -4,25 +4,33 @@ An entry also says that the log has gaps, or may have them soon: it is on the me
 Left to others: the file's format (checkpoints.py), what the offsets mean for planning (plan.py).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from threading import Lock
 
 from ...protocol.kinds import TopicPartition
 from ..checkpoints import write_offsets
-from ..disk import Disk, disk_error
+from ..disk import Disk, DiskError, disk_error
 
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
 
 class CleanerOffsets:
-    """The entries of all directories. Written by threads and, before a cut, by the loop."""
+    """The entries of all directories. Threads write them, one at a time; the loop waits for none of them."""
 
-    def __init__(self, disk: Disk, directory_of: Callable[[TopicPartition], str | None]) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory_of: Callable[[TopicPartition], str | None],
+        is_bound: Callable[[TopicPartition], bool] = lambda partition: False,
+    ) -> None:
+        """`is_bound`: the log is about to be cut, and its entry has been lowered for that."""
         self._disk = disk
         self._directory_of = directory_of
+        self._is_bound = is_bound
         self._offsets: dict[TopicPartition, int] = {}
         self._cuts: dict[TopicPartition, int] = {}
-        self._writing = Lock()
+        self._stale: dict[TopicPartition, str] = {}  # removed logs that the file of a directory still names
+        self._turns: dict[str | None, Lock] = {}  # of whoever writes into a directory
         self.on_cut: Callable[[TopicPartition], None] = _nobody  # a log loses records, or is gone
 
     def get(self, partition: TopicPartition) -> int | None:
@@ -39,40 +47,100 @@ class CleanerOffsets:
 
     def note(self, partition: TopicPartition, offset: int, cuts: int) -> bool:
         """The log is clean up to `offset`, on the medium when this returns; False if it has been cut since
-        `cuts` was asked. Blocking. Raises DiskError.
+        `cuts` was asked, or is about to be. Blocking. Raises DiskError.
         """
-        with self._writing:
-            if self.cuts(partition) != cuts:
+        with self._turn(self._directory_of(partition)):
+            if self.cuts(partition) != cuts or self._is_bound(partition):
                 return False
             self._write({**self._offsets, partition: offset}, self._directory_of(partition))
             self._offsets[partition] = offset
-            return True
+            if self.cuts(partition) == cuts:
+                return True
+            if self._directory_of(partition) is None:  # removed meanwhile
+                self._offsets.pop(partition, None)
+            else:  # cut meanwhile: from where on is not known here
+                self._write({**self._offsets, partition: 0}, self._directory_of(partition))
+                self._offsets[partition] = 0
+            return False
+
+    def lower_all(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, DiskError]:
+        """Logs are about to be cut to these `ends`. Blocking; the error of each whose entry still says more.
+
+        No entry of theirs is raised as long as `is_bound` says so. Who is writing has asked that before: only
+        when he is done it is known what their entries say.
+        """
+        errors: dict[TopicPartition, DiskError] = {}
+        directories: dict[str, list[TopicPartition]] = {}
+        for partition in ends:
+            directory = self._directory_of(partition)
+            if directory is not None:
+                directories.setdefault(directory, []).append(partition)
+        for directory, partitions in directories.items():
+            with self._turn(directory):
+                more = {p: ends[p] for p in partitions if self._offsets.get(p, 0) > ends[p]}
+                if more:
+                    try:
+                        self._write({**self._offsets, **more}, directory)
+                        self._offsets.update(more)
+                    except DiskError as error:
+                        errors.update(dict.fromkeys(more, error))
+        return errors
 
     def lower(self, partition: TopicPartition, end: int) -> None:
-        """The log is about to end at `end`: what comes there later has not been cleaned. Raises DiskError."""
+        """The log ends at `end` in a moment: what comes there later has not been cleaned. Raises DiskError.
+
+        Blocking, unless `lower_all` has done it.
+        """
         self.on_cut(partition)
-        with self._writing:
-            self._cuts[partition] = self.cuts(partition) + 1
-            if self._offsets.get(partition, 0) > end:
-                self._write({**self._offsets, partition: end}, self._directory_of(partition))
-                self._offsets[partition] = end
+        self._cuts[partition] = self.cuts(partition) + 1
+        if self._offsets.get(partition, 0) > end:
+            directory = self._directory_of(partition)
+            with self._turn(directory):
+                if self._offsets.get(partition, 0) > end:
+                    self._write({**self._offsets, partition: end}, directory)
+                    self._offsets[partition] = end
 
     def forget(self, partition: TopicPartition) -> None:
-        """The log is no longer here. Its entry goes from the file when that is written next."""
+        """The log is about to leave its directory. Its entry goes from the file when that is written next, at
+        the latest before a log of its name is made there.
+        """
         self.on_cut(partition)
-        with self._writing:
-            self._cuts[partition] = self.cuts(partition) + 1
-            self._offsets.pop(partition, None)
+        directory = self._directory_of(partition)
+        self._cuts[partition] = self.cuts(partition) + 1
+        if self._offsets.pop(partition, None) is not None and directory is not None:
+            self._stale[partition] = directory
+
+    def begin_anew(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, DiskError]:
+        """New logs are about to be made: no file says of them what is true of others of their names.
+
+        Blocking. The error of each of which one still may.
+        """
+        errors: dict[TopicPartition, DiskError] = {}
+        for directory in {self._directory_of(p) for p in partitions if p in self._stale}:
+            if directory is not None and directory in dict(self._stale).values():
+                try:
+                    with self._turn(directory):
+                        self._write(self._offsets, directory)
+                except DiskError as error:
+                    there = [p for p in partitions if self._directory_of(p) == directory]
+                    errors.update(dict.fromkeys(there, error))
+        return errors
+
+    def _turn(self, directory: str | None) -> Lock:
+        return self._turns.setdefault(directory, Lock())
 
     def _write(self, offsets: Mapping[TopicPartition, int], directory: str | None) -> None:
         if directory is None:
             return
-        path = f"{directory}/{CLEANER_OFFSETS}"
-        mine = {p: offset for p, offset in offsets.items() if self._directory_of(p) == directory}
+        path, stale = f"{directory}/{CLEANER_OFFSETS}", dict(self._stale)
+        mine = {p: offset for p, offset in dict(offsets).items() if self._directory_of(p) == directory}
         try:
             write_offsets(self._disk, path, mine)
         except OSError as error:
             raise disk_error(path, error) from error
+        for partition, where in stale.items():
+            if where == directory:
+                self._stale.pop(partition, None)
 
 
 def _nobody(_partition: TopicPartition) -> None:

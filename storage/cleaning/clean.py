@@ -1,9 +1,11 @@
 """The cleaning of one log: which keys the dirty part knows, then old segments into new ones.
 
 Two passes. The first reads the dirty part and notes of each key its last offset, as far as there is room;
-the second reads everything up to there and writes what stays. Runs in a helper process, or wherever somebody
-asks for the next report; reads closed segments only and writes `.cleaned` files only, so that whoever gives
-up has nothing to undo but them.
+the second reads everything up to there and writes what stays. Where there are transactions, a pass over the
+headers finds how they ended; the first one without an end is where the cleaning ends. Runs in a helper
+process, or wherever somebody asks for the next report; changes no file but `.cleaned` ones, so that whoever
+gives up has nothing to undo but them. Of the segment that grows only whole batches below its size when the
+job was made are read.
 Left to others: what is due (plan.py), the swap (swaps.py), abandoning (broker/cleaning.py).
 """
 
@@ -23,7 +25,7 @@ from .plan import Source, groups
 from .reading import NEVER, Piece, Throttle, blocks, pieces
 from .rewrite import Rules, rewrite
 from .segment import CleanedSegment
-from .transactions import Fates, Open
+from .transactions import Fates, Open, Undecided
 
 
 def clean(disk: Disk, job: Job, throttle: Throttle) -> Iterator[Report]:
@@ -46,6 +48,7 @@ class Cleaning:
         self._secret = bytes.fromhex(job.secret)
         self._map = OffsetMap(job.map_bytes, job.load_factor)
         self._fates: Fates | None = None
+        self._upper = job.upper  # falls to the first segment with an undecided transaction
         self._bytes_read = 0
         self._bytes_written = 0
 
@@ -55,7 +58,16 @@ class Cleaning:
 
     def run(self) -> Iterator[Report]:
         job = self._job
-        end_offset = self._fill_map()
+        while (end_offset := self._fill_map(self._upper)) > self._upper:  # an undecided transaction was found
+            self._map = OffsetMap(job.map_bytes, job.load_factor)
+        if end_offset > job.first_dirty:
+            yield from self._write_anew(end_offset)
+        undecided = self._fates.undecided if self._fates is not None else None
+        told = undecided or Undecided(-1, -1)
+        yield Done(end_offset, self._map.count, self._bytes_read, self._bytes_written, *told)
+
+    def _write_anew(self, end_offset: int) -> Iterator[Cleaned]:
+        job = self._job
         rules = Rules(
             map=self._map,
             secret=self._secret,
@@ -71,14 +83,12 @@ class Cleaning:
             report = self._clean_group(group, rules)
             if report is not None:
                 yield report
-        yield Done(end_offset, self._map.count, self._bytes_read, self._bytes_written)
 
     # -- the first pass
 
-    def _fill_map(self) -> int:
-        """Returns the offset before which every key is known."""
-        job = self._job
-        for base, size in self._dirty():
+    def _fill_map(self, upper: int) -> int:
+        """Returns the offset before which every key is known: `upper`, if there is room for all."""
+        for base, size in self._dirty(upper):
             file = self._open(base)
             try:
                 for piece in pieces(file, size, self._throttle, self._is_mapped):
@@ -86,14 +96,16 @@ class Cleaning:
                         return self._map.latest + 1
             finally:
                 file.close()
-        self._map.latest = max(self._map.latest, job.upper - 1)
-        return job.upper
+        self._map.latest = max(self._map.latest, upper - 1)
+        return upper
 
-    def _dirty(self) -> list[tuple[int, int]]:
-        """The segments that reach over `first_dirty`."""
+    def _dirty(self, upper: int) -> list[tuple[int, int]]:
+        """The segments before `upper` that reach over `first_dirty`."""
         sources, first = self._job.sources, self._job.first_dirty
         after = [*(base for base, _ in sources[1:]), self._job.upper]
-        return [source for source, end in zip(sources, after, strict=True) if end > first]
+        return [
+            source for source, end in zip(sources, after, strict=True) if end > first and source[0] < upper
+        ]
 
     def _is_mapped(self, header: BatchHeader) -> bool:
         if header.is_control or header.last_offset < self._job.first_dirty:
@@ -102,17 +114,29 @@ class Cleaning:
             return True
         if self._fates is None:
             self._fates = self._learn_fates()
+            self._upper = self._decided_before(self._fates)
         return not self._fates.aborted(header)  # what was taken back shadows nothing
 
     def _learn_fates(self) -> Fates:
-        fates = Fates(self._job.first_dirty)
-        for base, size in self._dirty():
+        """How transactions ended; behind `upper` only as long as one from before it has no end."""
+        job = self._job
+        fates = Fates(job.first_dirty, job.upper, job.committed)
+        for base, size in [*self._dirty(job.upper), *job.later]:
+            if base >= job.upper and fates.undecided is None:
+                break
             file = self._open(base)
             try:
                 fates.learn(blocks(file, size, self._throttle))
             finally:
                 file.close()
         return fates
+
+    def _decided_before(self, fates: Fates) -> int:
+        """`upper`, or the base offset of the segment in which an undecided transaction begins."""
+        job, undecided = self._job, fates.undecided
+        if undecided is None:
+            return job.upper
+        return max([job.first_dirty, *(base for base, _ in job.sources if base <= undecided.offset)])
 
     def _put(self, piece: Piece) -> bool:
         """Whether there was room for all keys of the piece."""
@@ -124,7 +148,7 @@ class Cleaning:
             raise Damaged(f"offset {piece.opened[0][1].base_offset}: {error}") from error
         if bool((np.diff(columns.offset) <= 0).any()):
             raise Damaged(f"offsets from {piece.opened[0][1].base_offset} on do not rise")
-        columns = columns.between(self._job.first_dirty, self._job.upper)
+        columns = columns.between(self._job.first_dirty, self._upper)
         keyed = np.flatnonzero(columns.key_length >= 0)
         if not keyed.size:
             return True
@@ -169,7 +193,7 @@ class Cleaning:
             job.index_bytes_max,
             self._throttle_writes,
         )
-        read_all = self._map.latest + 1 == job.upper
+        read_all = self._map.latest + 1 == self._upper
         verified, written = job.first_dirty if read_all else NEVER, False
         try:
             for source in group:

@@ -13,12 +13,19 @@ class Damaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One log to be cleaned, up to `upper`. All limits are in bytes or milliseconds."""
+    """One log to be cleaned, up to `upper` or to the first transaction without an end before it.
+
+    All limits are in bytes or milliseconds.
+    """
 
     directory: str
     sources: list[tuple[int, int]]  # base offset and size of each closed segment below `upper`
+    later: list[
+        tuple[int, int]
+    ]  # of the segments from `upper` on, where transactions may end: read, not cleaned
     first_dirty: int
     upper: int
+    committed: int  # the high watermark: a marker from here on may be taken back
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
@@ -41,12 +48,14 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Everything before `end_offset` is clean now."""
+    """Everything before `end_offset` is clean now; not more, if a transaction has no end yet."""
 
     end_offset: int
     keys: int
     bytes_read: int
     bytes_written: int
+    undecided_from: int = -1  # the first offset of that transaction, -1 if there is none
+    undecided_producer: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +82,7 @@ def dump_job(job: Job) -> bytes:
 def load_job(line: bytes) -> Job:
     """The inverse of `dump_job`."""
     told = json.loads(line)
-    for name in ("sources", "producers"):
+    for name in ("sources", "later", "producers"):
         told[name] = [tuple(entry) for entry in told[name]]
     return Job(**told)
 

@@ -1,7 +1,8 @@
 """Which log to clean next, and from where to where: pure rules over what is known of the segments.
 
 The filthiest log goes first: the one with the largest share of bytes that no cleaning has seen yet. Never
-cleaned are the segment that grows, what is not committed, and what is younger than the topic wants.
+cleaned are the segment that grows, what is not committed, what is younger than the topic wants, and what
+comes after the beginning of a transaction without an end.
 Left to others: the cleaning (clean.py), what is in progress or cannot be cleaned (broker/cleaning.py).
 """
 
@@ -42,6 +43,7 @@ class LogFacts:
     committed: int  # the high watermark
     cleaned_to: int | None  # as it was written down; None before the first cleaning
     config: "TopicConfig"
+    undecided_from: int | None = None  # the last cleaning found a transaction here that had no end
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ def dirt(facts: LogFacts, now_ms: int) -> Dirt:
     begin = first_dirty(facts)
     sealed = facts.segments[:-1]
     end = min(facts.committed, facts.segments[-1].base_offset)
+    if facts.undecided_from is not None:
+        end = min(end, facts.undecided_from)
     lag_ms = facts.config.min_compaction_lag_ms
     reach = [*(segment.base_offset for segment in facts.segments[1:]), facts.end_offset]
     dirty = [segment for segment, after in zip(sealed, reach, strict=False) if after > begin]

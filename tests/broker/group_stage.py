@@ -38,6 +38,7 @@ class MemoryLog:
         self.start_offset = 0
         self.end_offset = 0
         self.batches: list[tuple[int, bytes]] = []
+        self.asked_for: list[int] = []
 
     def append(self, batch: bytearray) -> int:
         (_, header), *_ = headers(batch)
@@ -49,6 +50,7 @@ class MemoryLog:
 
     def read(self, offset: int, bytes_max: int, end: int) -> Slices:
         """One batch at a time, so that loading has many slices."""
+        self.asked_for.append(bytes_max)
         return Slices([next((batch for base, batch in self.batches if base >= offset), b"")])
 
 

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 from strandline.broker.config import BrokerConfig
 from strandline.broker.context import Broker
 from strandline.broker.dispatch import HANDLERS
+from strandline.broker.held_answers import HeldAnswers
 from strandline.broker.live_config import LiveConfig
 from strandline.broker.metadata import Picture
 from strandline.broker.metrics import Metrics
@@ -44,6 +46,7 @@ TP = TopicPartition(TOPIC, 0)
 VERSIONS = {
     Api.PRODUCE: 10, Api.FETCH: 16, Api.LIST_OFFSETS: 8, Api.OFFSET_FOR_LEADER_EPOCH: 4,
     Api.LEADER_AND_ISR: 7, Api.STOP_REPLICA: 4, Api.UPDATE_METADATA: 8, Api.DELETE_RECORDS: 2,
+    Api.METADATA: 12,
 }  # fmt: skip
 
 
@@ -111,10 +114,13 @@ class Member:
             ),
         )  # fmt: skip
         nothing = cast(Any, None)
+        self.deleted: list[TopicPartition] = []
+        groups = cast(Any, SimpleNamespace(partitions_deleted=self.deleted.extend, metrics=dict))
         self.broker = Broker(
             live=LiveConfig(self.config), clock=clock, cluster_id="c", incarnation=self.incarnation,
-            metadata=Picture(), metrics=self.server.metrics, replicas=self.replicas, groups=nothing,
+            metadata=Picture(), metrics=self.server.metrics, replicas=self.replicas, groups=groups,
             controller=nothing, forwarder=nothing, producer_ids=nothing, cleaning=nothing,
+            held=HeldAnswers(self.replicas.host, lambda: self.broker.metadata),
             wake=self.server.wake, refresh=nothing, fail=self.failures.append,
         )  # fmt: skip
         self.replicas.start()
@@ -133,7 +139,7 @@ class Member:
         await self.server.stop()
         await self.replicas.stop()
         self.logs.close(clean=False)
-        assert not self.failures
+        assert not self.failures, self.failures
 
     @property
     def partition(self) -> Any:
@@ -180,13 +186,22 @@ class Cluster:
             await self.tell(member, leader, isr, version + 1, configs)
 
     async def tell(
-        self, member: Member, leader: int, isr: Sequence[int], version: int, configs: Sequence[Any] = ()
-    ) -> Any:
-        await ask(member.control, self.picture(leader, isr, version))
+        self, member: Member, leader: int, isr: Sequence[int], version: int, configs: Sequence[Any] = (),
+        index: int = 0,
+    ) -> Any:  # fmt: skip
+        if index == 0:
+            await ask(member.control, self.picture(leader, isr, version))
+        answer = await ask(member.control, self.role(leader, isr, version, configs, index))
+        assert answer.error_code == 0
+        return answer.topics[0].partition_errors[0].error_code
+
+    def role(
+        self, leader: int, isr: Sequence[int], version: int, configs: Sequence[Any] = (), index: int = 0
+    ) -> LeaderAndIsrRequest:
         states = [
             LeaderAndIsrPartitionState(
-                partition_index=0, controller_epoch=1, leader=leader, leader_epoch=self.epoch, isr=list(isr),
-                partition_epoch=version, replicas=sorted(self.members),
+                partition_index=index, controller_epoch=1, leader=leader, leader_epoch=self.epoch,
+                isr=list(isr), partition_epoch=version, replicas=sorted(self.members),
             )
         ]  # fmt: skip
         topic = LeaderAndIsrTopicState(
@@ -196,12 +211,9 @@ class Cluster:
             LeaderAndIsrLiveLeader(broker_id=m.id, host_name="127.0.0.1", port=m.ports["PLAINTEXT"])
             for m in self.members.values()
         ]
-        request = LeaderAndIsrRequest(
+        return LeaderAndIsrRequest(
             controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[topic], live_leaders=leaders
         )
-        answer = await ask(member.control, request)
-        assert answer.error_code == 0
-        return answer.topics[0].partition_errors[0].error_code
 
     def picture(self, leader: int, isr: Sequence[int], version: int) -> UpdateMetadataRequest:
         brokers = [
@@ -278,7 +290,7 @@ def outcome(response: Any) -> tuple[int, int]:
 
 
 def fetch(offset: int, max_wait_ms: int = 0, min_bytes: int = 1, **options: Any) -> FetchRequest:
-    names = {"fetch_offset", "current_leader_epoch", "last_fetched_epoch", "partition_max_bytes"}
+    names = {"partition", "fetch_offset", "current_leader_epoch", "last_fetched_epoch", "partition_max_bytes"}
     mine = {k: options.pop(k) for k in list(options) if k in names}
     asked = FetchPartition(**{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **mine})
     return FetchRequest(

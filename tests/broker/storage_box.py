@@ -78,6 +78,7 @@ class Box:
             is_known=lambda _: True, on_failure=self.failures.append,
             on_disk_failed=self.failing.happened, vouches=lambda _, joined: joined == EARLIER,
         )  # fmt: skip
+        self.replicas.host.on_order_failed = self.failing.order_failed
 
     async def create(self, path: str) -> None:
         if self.zookeeper.exists(path, self.registry.session_id, None) is None:
@@ -129,8 +130,8 @@ class Box:
 
 
 @asynccontextmanager
-async def box(root: Path, names: str = "xy") -> AsyncIterator[Box]:
-    made = Box(root, FaultyDisk(), names)
+async def box(root: Path, names: str = "xy", disk: FaultyDisk | None = None) -> AsyncIterator[Box]:
+    made = Box(root, disk or FaultyDisk(), names)
     await made.start()
     try:
         yield made

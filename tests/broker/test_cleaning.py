@@ -5,21 +5,28 @@ import errno
 import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from strandline.broker.cleaners import ThreadCleaners
+from strandline.protocol.batches import read_header
 from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.records import Record
+from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.cleaning.job import Cleaned, Job, Report
 from strandline.storage.config import TopicConfig
-from strandline.storage.disk import DiskFailed, LogDamaged, NoDescriptor, RealDisk
+from strandline.storage.disk import Disk, DiskFailed, LogDamaged, NoDescriptor, RealDisk
 from strandline.storage.log import Log
+from strandline.storage.swaps import discard
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
-from cleaning_stage import START_MS, T0, Stage, cleaning, in_loop
+from cleaner_model import TRANSACTIONAL, Batch, encode
+from cleaning_stage import START_MS, T0, WAIT_S, Stage, cleaning, in_loop
 from faulty_disk import FaultyDisk
 
 
@@ -43,6 +50,21 @@ async def test_a_dirty_log_is_cleaned_and_that_is_remembered(stage: Stage) -> No
     assert [r for r in after if r[0] >= active] == [r for r in before if r[0] >= active]
     assert [segment.size > 0 for segment in stage.log.segments] == [False, True, True]
     assert stage.checkpoint() == {T0: active}
+
+
+@in_loop
+async def test_what_is_cleaned_is_on_the_medium_and_known_to_be_before_the_first_swap(stage: Stage) -> None:
+    """Else a hole that a power loss leaves there would pass for the cleaner's."""
+    stage.put(100, keys=5)
+    active, path = stage.log.segments[-1].base_offset, f"{stage.root}/{RECOVERY_POINTS}"
+    known: list[int] = []
+    replace = stage.log.replace
+    stage.log.replace = lambda bases: (  # type: ignore[method-assign]
+        known.append(read_offsets(stage.logs.disk, path)[T0]) or replace(bases)
+    )
+    async with cleaning(stage) as part:
+        assert await part.clean_filthiest()
+    assert known == [active] * len(known) != []
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -302,3 +324,76 @@ async def test_a_log_whose_times_cannot_be_read_spares_the_others(tmp_path: Path
         assert stage.logs.cleaned.get(other.partition) is not None
     (told,) = stage.replicas.disk_errors
     assert isinstance(told, NoDescriptor if error == errno.EMFILE else DiskFailed)
+
+
+@in_loop
+async def test_a_thread_that_still_removes_takes_nothing_from_the_next_cleaning(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cut comes when a cleaning is over but for its remains, which are looked for and removed late."""
+    removing, go_on, removed = Event(), Event(), Event()
+
+    def slow(disk: Disk, directory: str) -> None:
+        removing.set()
+        assert go_on.wait(WAIT_S)
+        discard(disk, directory)
+        removed.set()
+
+    def swap_follows() -> None:
+        if removing.is_set():
+            go_on.set()
+            removed.wait(WAIT_S)
+
+    monkeypatch.setattr("strandline.broker.cleaning.discard", slow)
+    stage.put(100, keys=5)
+    async with cleaning(stage, Interrupted(swap_follows)) as part:
+        first = asyncio.ensure_future(part.clean_filthiest())
+        while not removing.is_set():
+            await asyncio.sleep(0)
+        stage.log.truncate_to(50)
+        stage.put(100, keys=5)
+        for _ in range(10):  # a task that minds being cancelled would end now
+            await asyncio.sleep(0)
+        second = await part.clean_filthiest()
+        go_on.set()
+        await first
+        assert second or await part.clean_filthiest()
+    assert stage.replicas.disk_errors == []
+    assert len(stage.log.segments) == 3
+
+
+@in_loop
+async def test_a_transaction_without_an_end_holds_a_cleaning_back_and_is_told_once(stage: Stage) -> None:
+    """As in a log taken over from Kafka: the log is not read again and again for its sake."""
+    stage.put(40, keys=5)
+    held = stage.log.end_offset
+    open_batch = Batch(
+        held, held, TRANSACTIONAL, START_MS, START_MS, producer=7, epoch=0, sequence=0,
+        records=[Record(held, START_MS, b"key-0", b"undecided", ())],
+    )  # fmt: skip
+    data = bytearray(encode(open_batch))
+    stage.log.append(memoryview(data), read_header(data), 0, START_MS)
+    stage.put(60, keys=5)
+    with capture_logs() as told:
+        async with cleaning(stage) as part:
+            assert await part.clean_filthiest()
+            assert not await part.clean_filthiest(), "what is held back is left alone"
+    told = [entry for entry in told if entry["event"] == "cleaning_held_back"]
+    assert [(entry["offset"], entry["producer_id"]) for entry in told] == [(held, 7)]
+    segment = max(s.base_offset for s in stage.log.segments if s.base_offset <= held)
+    assert stage.checkpoint() == {T0: segment}
+    kept = [offset for offset, _, _ in stage.records()]
+    assert kept == [*range(segment - 5, segment), *range(segment, stage.log.end_offset)]
+
+
+@in_loop
+async def test_a_cleaning_makes_segments_without_timestamps_no_younger(stage: Stage) -> None:
+    stage.clock.now = -1
+    stage.put(100, keys=5)
+    stage.clock.now = START_MS
+    stage.written_now()
+    count = len(stage.log.segments)
+    async with cleaning(stage) as part:
+        assert await part.clean_filthiest()
+    assert len(stage.log.segments) < count
+    assert {segment.age_from_ms for segment in stage.log.segments[:-1]} == {START_MS}

@@ -6,20 +6,36 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, current_thread, main_thread
 from typing import Any
 
 import pytest
 
 from strandline.broker.cold_reads import QUEUE_MAX, THREADS, ColdReads
+from strandline.broker.fetch_read import COLD_TRIES, CONSUMER, Reading, Wanted
 from strandline.client.connection import Connection
+from strandline.protocol.batches import headers
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import FetchResponse
 from strandline.storage import cold
-from strandline.storage.disk import Disk, NotResident, RealFile
+from strandline.storage.apart import ReadApart
+from strandline.storage.disk import Disk, NotResident, RealDisk, RealFile
+from strandline.storage.tail import Tail
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from replica_stage import (
+    TOPIC,
+    TOPIC_ID,
+    Cluster,
+    ask,
+    batch,
+    cluster,
+    fetch,
+    fetched,
+    outcome,
+    produce,
+    until,
+)
 
 Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
 
@@ -150,5 +166,126 @@ def test_few_read_at_once_and_a_bounded_number_waits() -> None:
         let_go.set()
         await until(lambda: len(done) == THREADS + QUEUE_MAX)
         await reads.stop()
+
+    asyncio.run(story())
+
+
+class Forgetful(RealDisk):
+    """A file system that always says it would have to wait. Who reads logs all the same is noted."""
+
+    def __init__(self) -> None:
+        self.by_threads = 0
+        self.by_the_loop: list[str] = []
+
+    def open(self, path: str, create: bool = False) -> RealFile:
+        return ForgetfulFile(self, path, create)
+
+    def noted(self, path: str) -> None:
+        if path.endswith(".log"):
+            if current_thread() is main_thread():
+                self.by_the_loop.append(path)
+            else:
+                self.by_threads += 1
+
+
+class ForgetfulFile(RealFile):
+    """One of its files."""
+
+    def __init__(self, disk: Forgetful, path: str, create: bool) -> None:
+        super().__init__(path, create)
+        self._disk, self._path = disk, path
+
+    def pread(self, position: int, size: int) -> bytes:
+        self._disk.noted(self._path)
+        return super().pread(position, size)
+
+    def pread_now(self, position: int, size: int) -> bytes:
+        raise NotResident(position, size)
+
+
+@pytest.fixture
+def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest records are not kept in memory either."""
+    monkeypatch.setattr(Tail, "add", lambda *_: None)
+
+
+async def filled(stage: Cluster, count: int) -> Connection:
+    """Some small segments, of which nothing is in memory."""
+    log = stage.members[1].partition.log
+    log.configure(log.config.model_copy(update={"segment_bytes": 300}))
+    client = await stage.members[1].connect()
+    for number in range(count):
+        assert outcome(await ask(client, produce(batch(b"%d" % number))))[0] == 0
+    assert len(log.segments) > 2
+    return client
+
+
+@pytest.mark.usefixtures("no_tail")
+def test_where_nothing_stays_in_memory_threads_read_and_never_the_loop(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2, disk=Forgetful) as stage:
+            await stage.elect(1, (1,))
+            count = 12
+            client = await filled(stage, count)
+            offset = 0
+            while offset < count:
+                only = fetched(await ask(client, fetch(offset)))
+                batches = [header for _, header in headers(only.records)]
+                assert batches[0].base_offset == offset
+                offset = batches[-1].next_offset
+            follower = stage.members[2].partition.log
+            await until(lambda: follower.end_offset == count)
+            disk = stage.members[1].disk
+            assert isinstance(disk, Forgetful)
+            assert disk.by_threads > 0 and not disk.by_the_loop
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("no_tail")
+def test_what_a_thread_has_read_of_a_log_that_was_cut_meanwhile_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, may_end, warm = Event(), Event(), ReadApart.warm
+
+    def held(apart: ReadApart) -> None:
+        warm(apart)
+        read.set()
+        assert may_end.wait(20)
+
+    monkeypatch.setattr(ReadApart, "warm", held)
+
+    async def story() -> None:
+        async with cluster(tmp_path, 1, disk=Forgetful) as stage:
+            await stage.elect(1, (1,))
+            client = await filled(stage, 9)
+            asking = asyncio.ensure_future(ask(client, fetch(8)))
+            assert await asyncio.to_thread(read.wait, 20)
+            partition = stage.members[1].partition
+            partition.log.truncate_to(8)
+            partition.append(memoryview(bytearray(batch(b"another"))), 1)
+            may_end.set()
+            assert b"another" in bytes(fetched(await asking).records)
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("no_tail")
+def test_threads_read_no_more_for_a_fetch_than_it_takes(tmp_path: Path) -> None:
+    """However many of its partitions are cold."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 1, disk=Forgetful) as stage:
+            await stage.elect(1, (1,))
+            await filled(stage, 9)
+            partition, bytes_max = stage.members[1].partition, 200
+            items = [Wanted(TOPIC, TOPIC_ID, fetch(n).topics[0].partitions[0]) for n in range(8)]
+            for item in items:
+                item.partition, item.cold_tries = partition, COLD_TRIES
+            reading = Reading(CONSUMER, items, bytes_max, 0)
+            reading.read()
+            assert sum(item.apart.bytes_max for item in items if item.apart) <= bytes_max
+            await until(lambda: (reading.read() and not reading.is_cold) or reading.nbytes > 0)
+            assert reading.nbytes <= bytes_max
 
     asyncio.run(story())

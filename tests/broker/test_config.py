@@ -133,6 +133,13 @@ def test_lag_in_messages_is_accepted_and_counts_only_under_the_oldest_profile(na
     assert not any("has no effect" in warning for warning in warnings)
 
 
+def test_without_log_dirs_it_is_kafkas_default_and_said() -> None:
+    config, warnings = load("broker.id=1\nzookeeper.connect=h:1")
+    assert config.directories == ("/tmp/kafka-logs",)
+    assert any("log.dirs is not given: /tmp/kafka-logs" in warning for warning in warnings)
+    assert not load("broker.id=1\nzookeeper.connect=h:1\nlog.dir=/a").warnings
+
+
 def test_a_profile_sets_the_defaults_of_its_time_and_nothing_that_is_given() -> None:
     config = load(BASE + OLDEST).config
     assert (config.storage.unclean_leader_election_enable, config.replication.lag_time_max_ms) == (
@@ -147,6 +154,11 @@ def test_a_profile_sets_the_defaults_of_its_time_and_nothing_that_is_given() -> 
     )
     assert load(BASE + "strandline.semantics.profile=3.9").config.replication.strict_min_isr
     assert load(BASE).config.semantics is TODAY
+    consent = "strandline.semantics.accept.loss=true\n"
+    for name in PROFILES:
+        config = load(BASE + consent + f"strandline.semantics.profile={name}").config
+        wanted = "balanced" if name == "strandline" else "manual"
+        assert config.storage.unclean_recovery_strategy == wanted, "no version of Kafka compares logs"
 
 
 @pytest.mark.parametrize("name", [each.name for each in PROFILES.values() if each.loses])

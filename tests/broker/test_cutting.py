@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from errno import EACCES, EIO, ENOENT, ENOSPC, EPERM, EROFS
+from errno import EACCES, EIO, EMFILE, ENOENT, ENOSPC, EPERM, EROFS
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
@@ -19,9 +19,10 @@ from strandline.protocol.batches import headers
 from strandline.protocol.kinds import Offset
 from strandline.protocol.records import iterate
 from strandline.replication.effects import Truncate
+from strandline.storage import snapshots
 from strandline.storage.aside import Aside, removal_rows, removed_bytes
 from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
-from strandline.storage.disk import RealDisk
+from strandline.storage.disk import NoDescriptor, RealDisk
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
@@ -290,7 +291,7 @@ def test_the_loop_waits_for_no_disk_when_logs_are_cut_or_begin_anew(
 
         async with parted(tmp_path, disk) as stage:
             away, partition = stage.members[1], stage.members[1].partition
-            await away.replicas.flushing.flush_all()
+            await away.replicas.flushing.until_flushed(list(away.logs.logs.values()))
             away.logs.checkpoint_recovery_points()
             away.logs.checkpoint_high_watermarks({TP: 4})
             if begins_anew:
@@ -311,5 +312,69 @@ def test_the_loop_waits_for_no_disk_when_logs_are_cut_or_begin_anew(
             await until(lambda: partition.high_watermark == partition.log.end_offset)
             points = read_offsets(disks[0], str(tmp_path / "1" / RECOVERY_POINTS))
             assert points[TP] == (0 if begins_anew else 1), "lowered before, in a thread"
+
+    asyncio.run(story())
+
+
+def test_what_is_left_of_producers_is_read_by_a_thread(tmp_path: Path, monkeypatch: Any) -> None:
+    """A segment may have to be read for that, a gigabyte of it."""
+    readers, rebuild = [], snapshots.rebuild
+
+    def noted(*given: Any, **named: Any) -> None:
+        readers.append(current_thread())
+        rebuild(*given, **named)
+
+    monkeypatch.setattr(snapshots, "rebuild", noted)
+
+    async def story() -> None:
+        async with parted(tmp_path) as stage:
+            leader, log = await stage.members[1].connect(), stage.members[1].partition.log
+            theirs = produce(batch(b"x", producer_id=7, sequence=0), acks=1)
+            assert outcome(await ask(leader, theirs)) == (0, 4)
+            await leader.close()
+            await cut_by(stage)
+            await until(lambda: log.end_offset == 2)
+            assert log.producers.get(7) is None, "its batch is gone"
+
+    asyncio.run(story())
+    assert readers and main_thread() not in readers
+
+
+def test_a_cut_that_cannot_be_looked_at_waits_longer_each_time(tmp_path: Path, monkeypatch: Any) -> None:
+    """Without a descriptor there is no use in asking the leader again at once."""
+
+    async def story() -> None:
+        async with parted(tmp_path, replication={"fetch_backoff_ms": 50}) as stage:
+            partition, fetchers = stage.members[1].partition, stage.members[1].replicas.fetchers
+            whole, tried = partition.log.leaving, list[int]()
+
+            def without_descriptor(offset: int) -> Any:
+                tried.append(offset)
+                raise NoDescriptor(partition.log.directory, OSError(EMFILE, "too many open files"))
+
+            monkeypatch.setattr(partition.log, "leaving", without_descriptor)
+            await cut_by(stage)
+            await until(lambda: len(tried) > 2)
+            (fetcher,) = fetchers.of()
+            assert partition in fetcher._delays
+            assert partition.offline is None and partition.log.end_offset == 4
+            monkeypatch.setattr(partition.log, "leaving", whole)
+            await until(lambda: partition.log.end_offset == 2)
+
+    asyncio.run(story())
+
+
+def test_a_cut_that_stops_halfway_takes_the_replica_offline_and_no_other(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+
+    async def story() -> None:
+        async with parted(tmp_path, lambda: disk) as stage:
+            partition = stage.members[1].partition
+            disk.fail("truncate", "*/1/t-0/*.log", ENOSPC)
+            await cut_by(stage)
+            await until(lambda: partition.offline is not None)
+            assert partition.log.failed and partition.log.damaged
+            assert not stage.members[1].logs.places.offline
+            disk.heal()
 
     asyncio.run(story())

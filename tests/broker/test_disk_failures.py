@@ -1,6 +1,7 @@
 """A log directory that fails: what lay there is offline, noted, reported, and never begun anew elsewhere."""
 
 import errno
+from collections.abc import Collection
 from pathlib import Path
 from uuid import UUID
 
@@ -8,6 +9,7 @@ import pytest
 
 from strandline.broker.trouble import StorageLost
 from strandline.protocol.errors import ErrorCode, KafkaStorageError
+from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.control import (
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -22,7 +24,7 @@ from .replica_stage import until
 from .storage_box import EARLIER, TOPIC, Box, box, run, tp
 
 
-@pytest.mark.parametrize("call", ["append", "pread", "open", "sync", "rename"])
+@pytest.mark.parametrize("call", ["append", "pread_now", "open", "sync", "rename"])
 def test_a_failed_directory_is_offline_noted_reported_and_told(tmp_path: Path, call: str) -> None:
     async def story() -> None:
         async with box(tmp_path) as b:
@@ -47,34 +49,31 @@ def test_a_failed_directory_is_offline_noted_reported_and_told(tmp_path: Path, c
     run(story)
 
 
+def delete(*numbers: int) -> StopReplicaRequest:
+    states = [StopReplicaPartitionState(partition_index=n, delete_partition=True) for n in numbers]
+    topic = StopReplicaTopicState(topic_name=TOPIC, partition_states=states)
+    return StopReplicaRequest(controller_id=9, controller_epoch=1, broker_epoch=1, topic_states=[topic])
+
+
 async def provoke(b: Box, call: str) -> None:
     partition = b.replicas.get(tp(0))
     if call == "append":
         with pytest.raises(KafkaStorageError):
             b.append(0, b"x")
-    elif call == "pread":
+    elif call == "pread_now":
         partition.log._tail.clear()
         with pytest.raises(KafkaStorageError):
-            partition.read(0, 1000, True, True, True)
+            partition.read(0, 1000, partition.log.end_offset, at_least_one=True)
     elif call == "open":
         with pytest.raises(KafkaStorageError):  # no segment can be opened to go on in
             partition.log.configure(partition.log.config.model_copy(update={"segment_bytes": 14}))
             b.append(0, b"x")
     elif call == "sync":
-        await b.replicas.flushing.flush_all()
+        await b.replicas.flushing.until_flushed(list(b.logs.logs.values()))
     else:
         for number in (0, 2):
             partition = b.replicas.get(tp(number))
-        request = StopReplicaRequest(
-            controller_id=9, controller_epoch=1, broker_epoch=1,
-            topic_states=[
-                StopReplicaTopicState(
-                    topic_name=TOPIC,
-                    partition_states=[StopReplicaPartitionState(partition_index=0, delete_partition=True)],
-                )
-            ],
-        )  # fmt: skip
-        answer = await b.replicas.stop_replicas(request)
+        answer = await b.replicas.stop_replicas(delete(0))
         assert answer.partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -99,13 +98,73 @@ def test_a_replica_in_a_failed_directory_cannot_be_deleted(tmp_path: Path) -> No
             b.disk.fail("append", f"{b.dirs[0]}/*")
             with pytest.raises(KafkaStorageError):
                 b.append(0, b"x")
-            states = [StopReplicaPartitionState(partition_index=n, delete_partition=True) for n in (0, 1)]
-            topic = StopReplicaTopicState(topic_name=TOPIC, partition_states=states)
-            answer = await b.replicas.stop_replicas(
-                StopReplicaRequest(controller_id=9, controller_epoch=1, broker_epoch=1, topic_states=[topic])
-            )
+            answer = await b.replicas.stop_replicas(delete(0, 1))
             codes = [one.error_code for one in answer.partition_errors]
             assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+
+    run(story)
+
+
+def test_a_replica_without_descriptors_to_begin_is_asked_for_until_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller takes who answered 56 for offline, and does not tell it again by itself."""
+    monkeypatch.setattr("strandline.broker.disk_failures.ASK_AGAIN_S", (0.01, 0.02))
+
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            short = b.disk.fail("open create", "*/t-0/*", errno.EMFILE)
+            for asked in (1, 2, 3):
+                (answer,) = await b.lead(0, leader=2, is_new=asked == 1)
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                await until(lambda asked=asked: len(b.events()) == asked)  # type: ignore[misc]
+            b.disk.heal(short)
+            (answer,) = await b.lead(0, leader=2, is_new=False)
+            assert (answer.error_code, b.replicas.get(tp(0)).log.end_offset) == (0, 0)
+            assert not b.logs.places.offline and b.failed_dirs() == [] and not b.failures
+
+    run(story)
+
+
+def test_a_replica_that_cannot_forget_its_predecessor_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints that find no room make no directory full, so nobody waits for room there."""
+    monkeypatch.setattr("strandline.broker.disk_failures.ASK_AGAIN_S", (0.01, 0.02))
+
+    async def story() -> None:
+        async with box(tmp_path, "x") as b:
+            await b.lead(0)
+            b.append(0, b"x")
+            b.logs.checkpoint_high_watermarks({tp(0): 1})
+            short = b.disk.fail("replace", "*-checkpoint", errno.ENOSPC)
+            await b.replicas.stop_replicas(delete(0))
+            (answer,) = await b.lead(0)
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            await until(lambda: len(b.events()) == 1)
+            b.disk.heal(short)
+            assert [e.error_code for e in await b.lead(0, is_new=False)] == [0]
+
+    run(story)
+
+
+def test_a_replica_without_descriptors_to_go_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new name is not on the medium: whoever is told that it is deleted is told too early."""
+    monkeypatch.setattr("strandline.broker.disk_failures.ASK_AGAIN_S", (0.01, 0.02))
+
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0)
+            short = b.disk.fail("sync_dir", b.dirs[0], errno.EMFILE)
+            for asked in (1, 2):
+                answer = await b.replicas.stop_replicas(delete(0))
+                assert answer.partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                await until(lambda asked=asked: len(b.events()) == asked)  # type: ignore[misc]
+            b.disk.heal(short)
+            answer = await b.replicas.stop_replicas(delete(0))
+            assert answer.partition_errors[0].error_code == 0
 
     run(story)
 
@@ -132,8 +191,15 @@ def test_a_damaged_log_is_one_replicas_matter(tmp_path: Path) -> None:
     async def story() -> None:
         async with box(tmp_path) as b:
             await b.lead(0, 2)
+            registered: list[object] = []
+
+            async def register(doubts: Collection[TopicPartition]) -> None:
+                registered.append((sorted(doubts), b.remembered(0)["doubts"]))
+
+            b.failing.register = register
             b.replicas.get(tp(0)).disk_failed(LogDamaged(b.dirs[0], OSError(5, "bad batch")))
             await until(lambda: b.remembered(0)["doubts"] == ["t-0"])
+            await until(lambda: registered == [([tp(0)], ["t-0"])])  # written down before it is registered
             assert b.append(2, b"goes on") == 0
             await until(lambda: len(b.events()) == 1)  # the controller asks, and elects another
             assert [e.error_code for e in await b.lead(0, 2)] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]

@@ -183,3 +183,63 @@ def test_znodes_are_written_as_kafka_writes_them() -> None:
     assert [json.loads(ConfigChangeDocument(entity_path=node).data()) for node in changed] == [
         json.loads(data) for data in notices
     ]
+
+
+KAFKAS_DEFAULTS = {  # of Kafka 3.9, from its documentation
+    "log.segment.bytes": "1073741824",
+    "log.retention.bytes": "-1",
+    "log.retention.check.interval.ms": "300000",
+    "log.segment.delete.delay.ms": "60000",
+    "log.index.interval.bytes": "4096",
+    "log.index.size.max.bytes": "10485760",
+    "log.cleaner.enable": "true",
+    "log.cleaner.threads": "1",
+    "log.cleaner.dedupe.buffer.size": "134217728",
+    "log.cleaner.backoff.ms": "15000",
+    "log.cleaner.min.cleanable.ratio": "0.5",
+    "log.cleaner.delete.retention.ms": "86400000",
+    "log.cleanup.policy": "delete",
+    "min.insync.replicas": "1",
+    "unclean.leader.election.enable": "false",
+    "replica.lag.time.max.ms": "30000",
+    "replica.fetch.max.bytes": "1048576",
+    "replica.fetch.wait.max.ms": "500",
+    "replica.fetch.min.bytes": "1",
+    "replica.high.watermark.checkpoint.interval.ms": "5000",
+    "replica.socket.timeout.ms": "30000",
+    "replica.fetch.backoff.ms": "1000",
+    "num.partitions": "1",
+    "default.replication.factor": "1",
+    "auto.create.topics.enable": "true",
+    "auto.leader.rebalance.enable": "true",
+    "leader.imbalance.check.interval.seconds": "300",
+    "leader.imbalance.per.broker.percentage": "10",
+    "offsets.topic.num.partitions": "50",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.segment.bytes": "104857600",
+    "offsets.retention.minutes": "10080",
+    "offsets.retention.check.interval.ms": "600000",
+    "offset.metadata.max.bytes": "4096",
+    "offsets.commit.timeout.ms": "5000",
+    "group.min.session.timeout.ms": "6000",
+    "group.max.session.timeout.ms": "1800000",
+    "group.initial.rebalance.delay.ms": "3000",
+    "zookeeper.session.timeout.ms": "18000",
+    "zookeeper.connection.timeout.ms": "18000",
+    "message.max.bytes": "1048588",
+    "socket.request.max.bytes": "104857600",
+    "connections.max.idle.ms": "600000",
+    "controlled.shutdown.enable": "true",
+    "compression.type": "producer",
+    "log.message.timestamp.type": "CreateTime",
+    "producer.id.expiration.ms": "86400000",
+    "log.flush.interval.messages": "9223372036854775807",
+    "log.dirs": "/tmp/kafka-logs",
+    "num.recovery.threads.per.data.dir": "1",
+    "log.cleaner.io.buffer.load.factor": "0.9",
+}
+
+
+def test_what_is_not_given_is_as_in_kafka() -> None:
+    ours = {name: text_of(OPTIONS[name].option.default) for name in KAFKAS_DEFAULTS}
+    assert ours == KAFKAS_DEFAULTS

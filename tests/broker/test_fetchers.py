@@ -56,3 +56,25 @@ def test_a_new_epoch_does_not_wait_for_the_parked_fetch(tmp_path: Path) -> None:
             await client.close()
 
     asyncio.run(story())
+
+
+def test_who_was_refused_does_not_wait_for_the_parked_fetch(tmp_path: Path) -> None:
+    """A leader is often told of its role after its followers; other partitions have nothing to fetch."""
+
+    async def story() -> None:
+        options = {"replication": {"fetch_wait_max_ms": 5000, "lag_time_max_ms": 9000}}
+        async with cluster(tmp_path, 2, **options) as stage:
+            loop = asyncio.get_running_loop()
+            await stage.elect(1, [1, 2])
+            client = await stage.members[1].connect()
+            assert outcome(await ask(client, produce(batch(b"a"))))[0] == 0
+            await stage.tell(stage.members[2], 1, [1, 2], 0, index=1)
+            fetcher = stage.members[2].replicas.fetchers._by_leader[stage.members[1].config.id]
+            await until(lambda: fetcher._delays)
+            await stage.tell(stage.members[1], 1, [1, 2], 0, index=1)
+            began = loop.time()
+            assert outcome(await ask(client, produce(batch(b"b"), index=1)))[0] == 0
+            assert loop.time() - began < 1.0
+            await client.close()
+
+    asyncio.run(story())

@@ -290,10 +290,10 @@ def test_no_more_flushes_at_once_than_there_are_threads(tmp_path: Path) -> None:
         flushing.want(made[0])
         flushing.start()
         disk.gate.set()
-        await flushing.flush_all()
+        await flushing.until_flushed(made)
         assert disk.waiting_max == 2
         assert sorted(heard) == [f"t-{n}" for n in range(7)], "each once"
-        await flushing.flush_all()
+        await flushing.until_flushed(made)
         assert len(heard) == 7, "nothing to do"
         await flushing.stop()
         logs.close(clean=False)
@@ -307,7 +307,7 @@ def test_a_stop_waits_for_what_is_under_way_and_begins_no_more(tmp_path: Path) -
         logs, made = several(tmp_path, disk, 3)
         flushing = Flushing(logs, StorageConfig(flush_threads=1), lambda each: None, lambda each, error: None)
         disk.gate.clear()
-        waiting = asyncio.ensure_future(flushing.flush_all())
+        waiting = asyncio.ensure_future(flushing.until_flushed(made))
         await until(lambda: disk.waiting == 1)
         stopping = asyncio.ensure_future(flushing.stop())
         await stays(lambda: not stopping.done(), turns=5)
@@ -331,7 +331,7 @@ def test_a_lack_of_descriptors_passes(tmp_path: Path) -> None:
             logs, StorageConfig(), lambda each: None, lambda each, error: failures.append(error)
         )
         disk.fault = errno.EMFILE
-        waiting = asyncio.ensure_future(flushing.flush_all())
+        waiting = asyncio.ensure_future(flushing.until_flushed(made))
         await until(lambda: disk.syncs == 1)
         disk.fault = 0
         await waiting

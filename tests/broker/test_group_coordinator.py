@@ -11,6 +11,7 @@ from strandline.broker.config_sections import GroupsConfig
 from strandline.broker.groups.offset_records import offset_key
 from strandline.broker.groups.offsets import Committed
 from strandline.broker.groups.state import GroupState
+from strandline.broker.metadata import LiveBroker, Picture
 from strandline.protocol.errors import CoordinatorLoadInProgress, ErrorCode, InvalidGroupId, NotCoordinator
 from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
@@ -194,7 +195,7 @@ async def test_bad_questions(stage: Stage) -> None:
     assert stage.join("a", member_id="who")[0].error is ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.groups.all_groups() == []
     with pytest.raises(InvalidGroupId):
-        stage.groups.find("")
+        stage.groups.leave("", [("x", None)])
     assert stage.groups.find("", empty_name_ok=True) is None
 
 
@@ -231,19 +232,20 @@ async def test_offsets_expire_when_the_group_is_left(stage: Stage) -> None:
     stage.commit()
     stage.clock.ms += 2 * retention * minute
     later = loop.time() + stage.config.offsets_retention_check_interval_ms / 1000
-    stage.groups._expire_offsets(later)
+    await stage.groups.forgetting.expire(later)
     assert not stage.waiting, "the group has members"
     stage.groups.leave("g", [(member, None)])
     stage.commit()
-    stage.groups._expire_offsets(loop.time())
+    await stage.groups.forgetting.expire(loop.time())
     assert not stage.waiting, "it was left just now"
     left_at = loop.time()
     stage.clock.ms += retention * minute + 1
-    stage.groups._expire_offsets(left_at + retention * 60 + 1)
+    await stage.groups.forgetting.expire(left_at + retention * 60 + 1)
     stage.commit()
     assert fetched(stage) is None
-    stage.groups._expire_offsets(left_at + retention * 60 + 2)
+    await stage.groups.forgetting.expire(left_at + retention * 60 + 2)
     assert stage.groups.find("g") is None
+    await asyncio.sleep(0)  # the group's own tombstone follows
     stage.commit()
     successor = await stage.successor()
     assert successor.groups.all_groups() == []
@@ -267,11 +269,18 @@ def test_the_timer_ends_a_silent_members_session() -> None:
 
 
 @plays
-async def test_the_topic_is_created_once_with_as_many_replicas_as_there_are_brokers(stage: Stage) -> None:
-    stage.groups.ensure_topic()
-    stage.groups.ensure_topic()
+async def test_the_topic_is_created_once_and_not_before_its_replicas_can_be(stage: Stage) -> None:
+    """With fewer it would have those for good, and lose all offsets with them."""
+    stage.picture = Picture({1: LiveBroker(1, {}), 2: LiveBroker(2, {})})
+    reason = stage.groups.ensure_topic()
+    assert reason is not None and "not created before 3 brokers are alive, 2 are" in reason
+    await asyncio.sleep(0)
+    assert not stage.created
+    stage.picture = Picture({1: LiveBroker(1, {}), 2: LiveBroker(2, {}), 3: LiveBroker(3, {})})
+    assert stage.groups.ensure_topic() is None
+    assert stage.groups.ensure_topic() is None
     await asyncio.sleep(0)
     (request,) = stage.created
     (topic,) = request.topics
-    assert (topic.name, topic.num_partitions, topic.replication_factor) == ("__consumer_offsets", 1, 1)
+    assert (topic.name, topic.num_partitions, topic.replication_factor) == ("__consumer_offsets", 1, 3)
     assert {each.name: each.value for each in topic.configs}["cleanup.policy"] == "compact"

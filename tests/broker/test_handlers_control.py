@@ -175,3 +175,15 @@ def test_a_deletion_is_on_the_medium_when_it_is_answered_and_not_by_the_loop(tmp
                 assert set(Watched.synced) == {(str(tmp_path / "1"), False)}
 
     asyncio.run(story())
+
+
+def test_groups_hear_of_partitions_that_are_deleted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            member = stage.members[1]
+            assert member.deleted == []
+            await ask(member.control, stage.picture(-2, [], 1))
+            assert member.deleted == [TP]
+
+    asyncio.run(story())

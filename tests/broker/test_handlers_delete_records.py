@@ -138,7 +138,7 @@ def test_a_start_that_cannot_be_written_is_not_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
-        def broken() -> None:
+        def broken(only: str) -> None:
             raise DiskFailed("/x", OSError(5, "Input/output error"))
 
         monkeypatch.setattr(stage.members[1].logs, "checkpoint_start_offsets", broken)

@@ -42,7 +42,7 @@ from strandline.protocol.messages.topics import (
 from strandline.protocol.schema import decode, encode
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stage import config
+from stage import TellsAtOnce, config
 from test_metadata_picture import ONE, partition, topic, update
 
 CLIENT = Listener("PLAINTEXT", internal=False)
@@ -101,6 +101,7 @@ def broker(**changes: Any) -> Any:
         controller=Controller(),
         producer_ids=ProducerIds(),
         created=created,
+        held=TellsAtOnce(),
         forwarder=SimpleNamespace(create_soon=created.append),
         groups=SimpleNamespace(ensure_topic=lambda: created.append("offsets")),
     )

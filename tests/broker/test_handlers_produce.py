@@ -106,7 +106,10 @@ def test_min_insync_replicas(tmp_path: Path) -> None:
         after = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
         assert outcome(await after)[0] == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert stage.members[1].partition.log.end_offset == 1
-        assert outcome(await ask(client, produce(batch(b"b"))))[0] == ErrorCode.NOT_ENOUGH_REPLICAS
+        refused = (await ask(client, produce(batch(b"b")))).responses[0].partition_responses[0]
+        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        sentence = "Messages are rejected since there are fewer in-sync replicas than required."
+        assert refused.error_message == sentence, "what Kafka's clients know it by"
         assert outcome(await ask(client, produce(batch(b"b"), acks=1))) == (0, 1)
 
     run(tmp_path, story, members=2, isr=(1, 2), **{"min.insync.replicas": "2"})

@@ -26,12 +26,13 @@ class FakePartition:
     def __init__(self, number: int, leader: Leader) -> None:
         self.tp = TopicPartition("t", number)
         self.leading: Leader | None = leader
+        self.log = SimpleNamespace(topic_id=None)  # as made by a tool that knows none
         self.marked = 0
 
     def mark(self) -> None:
         self.marked += 1
 
-    def resign(self) -> None:
+    def resign(self, successor: tuple[int, int]) -> None:
         self.leading = None
 
 

@@ -5,12 +5,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from strandline.controller import documents
-from strandline.controller.registry import Delete, SetData, Unknown
+from strandline.controller.registry import Create, Delete, MultiFailed, SetData, Unknown
 from strandline.replication.isr import Growing, Settled
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TP, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from replica_stage import TOPIC_ID, TP, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
 
 
 def losing_answers(stage: Cluster, lands: bool) -> dict[str, int]:
@@ -40,6 +42,37 @@ def test_a_write_whose_answer_is_lost_is_found_to_have_landed(tmp_path: Path) ->
             await until(lambda: leader.isr == Settled(frozenset({1, 2})))
             assert count["lost"] == 1, "the state was read before a second write"
             assert stage.state().isr == [1, 2]
+            assert stage.state().controller_epoch == 1, "that controller decided (ReplicationUtils)"
+
+    asyncio.run(story())
+
+
+def test_a_write_that_lands_late_spares_the_next_topic_of_its_name(tmp_path: Path) -> None:
+    """Its states begin at the same versions: the check of the topic's id tells the two apart."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            late: list[Any] = []
+            real, zookeeper = stage.registry.multi, stage.registry.zookeeper
+
+            async def multi(ops: Any) -> Any:
+                if ops[0].path != documents.state_path(TP) or late:
+                    return await real(ops)
+                late.append(ops)
+                raise Unknown("it is under way")
+
+            for path in (documents.STRANDLINE, documents.LIVES, documents.life_path(TOPIC_ID)):
+                if path not in zookeeper.nodes:
+                    await real([Create(path, b"")])
+            await stage.elect(1, [1])
+            stage.registry.multi = multi  # type: ignore[method-assign]
+            await until(lambda: late)
+            state = zookeeper.nodes[documents.state_path(TP)]
+            state.version = late[0][0].version  # as of a topic that was deleted and made again
+            zookeeper.multi([Delete(documents.life_path(TOPIC_ID), 0)], stage.registry.session_id)
+            with pytest.raises(MultiFailed) as failed:
+                zookeeper.multi(late[0], stage.registry.session_id)
+            assert late[0][failed.value.culprit].path == documents.life_path(TOPIC_ID)
 
     asyncio.run(story())
 

@@ -120,7 +120,8 @@ LONG_CHAIN = 3000  # more than calls within calls could bear
 
 def read_back(member: Any, offset: int) -> bytes:
     """What a consumer is given from there."""
-    return bytes(member.partition.read(offset, 1 << 16, to_end=False, at_least_one=True, wait=False))
+    partition = member.partition
+    return bytes(partition.read(offset, 1 << 16, partition.leading.high_watermark, at_least_one=True))
 
 
 @pytest.mark.parametrize(("members", "length"), [(1, LONG_CHAIN), (2, 100)])

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from strandline.broker.metadata import Picture
+from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.control import (
     ConfigEntry,
     UpdateMetadataBroker,
@@ -50,6 +51,37 @@ def update(*topics: UpdateMetadataTopicState, brokers: tuple[int, ...] = (1, 2))
     )
 
 
+def full(*topics: UpdateMetadataTopicState) -> UpdateMetadataRequest:
+    request = update(*topics)
+    request.type = 2
+    return request
+
+
+def gone(before: Picture, request: UpdateMetadataRequest) -> list[str]:
+    return sorted(map(str, before.updated(request).gone_since(before, request)))
+
+
+def test_what_an_update_deletes_is_told() -> None:
+    a, b = topic("a", ONE, partition(0, 1), partition(1, 2)), topic("b", TWO, partition(0, 1))
+    before = Picture().updated(full(a, b))
+    assert gone(before, update(topic("a", ONE, partition(1, 1, epoch=4)))) == [], "a new leader"
+    assert gone(before, update(topic("a", ONE, partition(2, 1)))) == []
+    assert gone(before, update(topic("a", ONE, partition(1, leader=-2)))) == ["a-1"]
+    assert gone(before, update(topic("a", ONE, partition(0, -2), partition(1, -2)))) == ["a-0", "a-1"]
+    assert gone(before, update(topic("a", UUID(int=3), partition(0, 1)))) == ["a-0", "a-1"], "made again"
+    assert gone(before, full(b)) == ["a-0", "a-1"], "heard of by its absence"
+    assert gone(before, full(a, topic("b", UUID(int=3), partition(0, 1)))) == ["b-0"]
+
+
+def test_only_who_was_told_of_all_topics_knows_what_there_is_not() -> None:
+    a, c = topic("a", ONE, partition(0, 1)), topic("c", TWO, partition(0, 1))
+    some = Picture().updated(update(a))
+    assert not some.lacks(TopicPartition("b", 0))
+    told = some.updated(full(a)).updated(update(c))
+    assert told.lacks(TopicPartition("b", 0)) and told.lacks(TopicPartition("a", 1))
+    assert not told.lacks(TopicPartition("a", 0)) and not told.lacks(TopicPartition("c", 0))
+
+
 def test_an_update_names_what_changed_and_all_brokers() -> None:
     first = Picture().updated(update(topic("a", ONE, partition(0, 1), partition(1, 2))))
     second = first.updated(update(topic("a", ONE, partition(1, 1, epoch=3)), brokers=(1,)))
@@ -93,3 +125,22 @@ def test_addresses_are_those_of_a_listener() -> None:
     assert (address.host, address.port) == ("h", 9001)
     assert picture.address(1, "OTHER") is None
     assert picture.address(7, "PLAINTEXT") is None
+
+
+def test_another_replica_is_in_sync_only_if_it_lives_and_the_isr_says_so() -> None:
+    both = partition(0, leader=1)
+    both.isr = [1, 2]
+    picture = Picture().updated(
+        UpdateMetadataRequest(
+            controller_id=1,
+            controller_epoch=1,
+            live_brokers=[broker(1), broker(2)],
+            topic_states=[topic("t", ONE, both, partition(1, leader=1))],
+        )
+    )
+    held = {n: picture.is_in_sync_elsewhere(1, TopicPartition("t", n)) for n in range(3)}
+    assert held == {0: True, 1: False, 2: False}
+    picture = picture.updated(
+        UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=[broker(1)], topic_states=[])
+    )
+    assert not picture.is_in_sync_elsewhere(1, TopicPartition("t", 0))

@@ -2,10 +2,11 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,3 +151,27 @@ def test_after_its_session_has_ended_a_broker_is_back_one_incarnation_later(
             assert made.broker.replicas.host.incarnation == 2
 
     run(story())
+
+
+def test_a_reign_is_over_before_the_new_session_registers() -> None:
+    """Damage found in a replica ends no reign: only with a session does one end."""
+    said: list[object] = []
+
+    async def over() -> None:
+        await asyncio.sleep(0)
+        said.append("over")
+
+    async def register_again(doubts: Collection[str]) -> None:
+        said.append(sorted(doubts))
+
+    node: Any = SimpleNamespace(
+        broker=SimpleNamespace(
+            controller=SimpleNamespace(over=over), replicas=SimpleNamespace(reborn=said.append)
+        ),
+        _registration=SimpleNamespace(register_again=register_again, incarnation=2),
+    )
+    asyncio.run(Node._register_again(node))
+    assert said == ["over", [], 2] and node.broker.incarnation == 2
+    said.clear()
+    asyncio.run(Node._register_again(node, {"t-0"}))  # type: ignore[arg-type]
+    assert said == [["t-0"], 2]

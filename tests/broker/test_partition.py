@@ -51,6 +51,28 @@ def test_a_full_disk_refuses_writes_and_a_broken_one_ends_the_replica(tmp_path: 
     asyncio.run(story())
 
 
+def test_who_leads_no_more_keeps_no_records_in_memory(tmp_path: Path) -> None:
+    """Nobody reads the end of a follower's log."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            client = await stage.members[1].connect()
+            assert outcome(await ask(client, produce(batch(b"a"))))[0] == 0
+            memory = stage.members[1].logs._open_segments.memory
+            assert memory.nbytes > 0
+            await stage.elect(2, [1, 2])
+            assert memory.nbytes == 0
+            other = await stage.members[2].connect()
+            assert outcome(await ask(other, produce(batch(b"b"))))[0] == 0
+            await until(lambda: stage.members[1].partition.log.end_offset == 2)
+            assert memory.nbytes == 0 and stage.members[2].logs._open_segments.memory.nbytes > 0
+            await client.close()
+            await other.close()
+
+    asyncio.run(story())
+
+
 def test_nothing_is_acknowledged_before_it_is_flushed_if_so_configured(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(tmp_path, 2, storage={"flush_before_ack": True}) as stage:

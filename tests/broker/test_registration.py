@@ -15,9 +15,11 @@ from strandline.broker.trouble import StartFailed
 from strandline.client.clock import SystemClock
 from strandline.controller import documents, znodes
 from strandline.controller.registry import Registry, RegistryError, SetData, Unknown
+from strandline.protocol.kinds import TopicPartition
 from strandline.storage.disk import RealDisk
 from strandline.storage.incarnation import Incarnations
 
+PARTITION = TopicPartition("t", 0)
 Check = Callable[["Started"], Awaitable[None]]
 
 
@@ -28,7 +30,11 @@ class Started:
         self.config = config
         self.incarnations = incarnations
         self.registry = registry
-        self.registration = Registration(config, incarnations, registry, SystemClock(), Random())
+        self.begun = -1
+        self.registration = Registration(config, incarnations, registry, SystemClock(), Random(), self.begin)
+
+    async def begin(self, incarnation: int) -> None:
+        self.begun = incarnation
 
     async def registered(self) -> documents.Registration:
         data, _ = await self.registry.get(documents.broker_path(self.config.broker_id))
@@ -140,6 +146,25 @@ def test_a_second_broker_of_the_same_id_is_refused(chroot: str, tmp_path: Path) 
     run(story())
 
 
+def test_only_what_joined_in_an_earlier_start_is_vouched_for(chroot: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        first = await start(config(chroot, tmp_path))
+        assert not any(first.registration.vouches(PARTITION, joined) for joined in (-1, 0, 1))
+        await end(first)
+        again = await start(config(chroot, tmp_path))
+        assert again.registration.vouches(PARTITION, 1)
+        assert not again.registration.vouches(PARTITION, -1)
+        assert not again.registration.vouches(PARTITION, 2), "it may have no log yet"
+        again.incarnations.note_doubt(PARTITION)
+        await end(again)
+        doubtful = await start(config(chroot, tmp_path))
+        assert not doubtful.registration.vouches(PARTITION, 1)
+        assert doubtful.registration.vouches(TopicPartition("other", 0), 1)
+        await end(doubtful)
+
+    run(story())
+
+
 def test_a_directory_in_use_is_refused(chroot: str, tmp_path: Path) -> None:
     async def story() -> None:
         first = await start(config(chroot, tmp_path))
@@ -209,6 +234,32 @@ def test_a_new_session_is_a_new_incarnation_with_the_same_data(chroot: str, tmp_
         found = await started.registered()
         assert (found.incarnation, found.intact_since) == (3, 1)
         assert started.registration.incarnation == 3
+        await end(started)
+
+    run(story())
+
+
+def test_damage_found_while_running_is_registered_one_incarnation_later(chroot: str, tmp_path: Path) -> None:
+    """A controller that is elected later must not take the replica for what it was when it joined the ISR."""
+
+    async def story() -> None:
+        started = await start(config(chroot, tmp_path))
+        started.incarnations.note_doubt(PARTITION)
+        await started.registration.register_again({PARTITION})
+        found = await started.registered()
+        assert (found.incarnation, found.intact_since) == (2, 1), "all else is what it was"
+        assert found.intact_since_of == {"t-0": 2}
+        assert started.begun == 2
+        await started.registration.register_again({TopicPartition("t", 1)})
+        assert (await started.registered()).intact_since_of == {"t-0": 2, "t-1": 3}
+        many = {TopicPartition("u", number) for number in range(99)}
+        await started.registration.register_again(many)
+        found = await started.registered()
+        assert (found.incarnation, found.intact_since, found.intact_since_of) == (4, 4, {})
+        await end(started)
+        started = await start(config(chroot, tmp_path))
+        found = await started.registered()
+        assert found.intact_since_of.get("t-0", found.intact_since) >= 4
         await end(started)
 
     run(story())

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.kinds import BrokerId, Epoch, TopicPartition
+from strandline.replication.effects import StepDown
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
@@ -48,6 +50,60 @@ def test_leadership_moves_and_the_old_leader_follows(tmp_path: Path) -> None:
             assert stage.members[1].partition.log.epochs.entries == [(0, 0), (1, 1)]
             await client.close()
             await other.close()
+
+    asyncio.run(story())
+
+
+def test_the_hint_is_as_new_as_the_role(tmp_path: Path) -> None:
+    """The picture of the cluster comes after the roles; who waits or asks between hears who leads now."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            first = stage.members[1]
+            await stage.tell(first, 1, [1, 2], 0, index=1)
+            producer, consumer = await first.connect(), await first.connect()
+            deadline = asyncio.get_running_loop().time() + 5
+            waiting = producer.submit(produce(batch(b"a"), index=1), deadline=deadline)
+            asked = fetch(0, max_wait_ms=4000, partition=1)
+            parked = consumer.submit(asked, deadline=deadline)
+            replica = first.replicas.get(TopicPartition(TP.topic, 1))
+            await until(lambda: replica.acks and replica.parked)
+            stage.epoch += 1
+            await stage.tell(first, 2, [1, 2], 1, index=1)
+            answers = [(await waiting).responses[0].partition_responses[0], fetched(await parked)]
+            answers.append(fetched(await ask(consumer, asked)))
+            for told in answers:
+                assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (2, 1)
+            await producer.close()
+            await consumer.close()
+
+    asyncio.run(story())
+
+
+def test_a_leader_that_finds_itself_deposed_names_its_successor(tmp_path: Path) -> None:
+    """It has read so in ZooKeeper; the controller has not told it yet."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            await until(lambda: stage.members[2].partition.following is not None)
+            stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+            first = stage.members[1]
+            client = await first.connect()
+            deadline = asyncio.get_running_loop().time() + 5
+            waiting = client.submit(produce(batch(b"a")), deadline=deadline)
+            await until(lambda: first.partition.acks)
+            deposed = [StepDown(BrokerId(2), Epoch(5))]
+            first.replicas.host.perform(first.partition, first.partition.leading, deposed)
+            for answer in (await waiting, await ask(client, produce(batch(b"b")))):
+                told = answer.responses[0].partition_responses[0]
+                assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (2, 5)
+            await stage.elect(1, [1])
+            assert outcome(await ask(client, produce(batch(b"c"))))[0] == 0
+            await client.close()
 
     asyncio.run(story())
 

@@ -63,9 +63,11 @@ class World:
         )
         self.failed: list[object] = []
         self.watermarks: dict[TopicPartition, int] = {}
-        host = SimpleNamespace(on_disk_failed=lambda partition, error: self.failed.append(error))
+        host = SimpleNamespace(me=1, on_disk_failed=lambda partition, error: self.failed.append(error))
         replicas: Any = SimpleNamespace(find=self.find, host=host)
-        self.upkeep = Upkeep(self.logs, replicas, self.clock, self.failed.append)
+        self.elsewhere: set[TopicPartition] = set()
+        picture: Any = SimpleNamespace(is_in_sync_elsewhere=lambda me, tp: tp in self.elsewhere)
+        self.upkeep = Upkeep(self.logs, replicas, self.clock, self.failed.append, lambda: picture)
 
     def find(self, partition: TopicPartition) -> Any:
         if partition not in self.watermarks:
@@ -192,6 +194,9 @@ def test_what_lies_aside_is_kept_within_its_bounds(tmp_path: Path) -> None:
         await world.upkeep.retain()
         assert world.disk.exists(kept)
         world.clock.now = START_MS + 1001
+        await world.upkeep.retain()
+        assert world.disk.exists(kept), "it may be the only copy"
+        world.elsewhere.add(TopicPartition("t", 0))
         await world.upkeep.retain()
         assert not world.disk.exists(kept)
         world.logs.close(clean=False)

@@ -40,6 +40,23 @@ def test_whoever_may_stay_stays_and_leaders_are_spread() -> None:
         proposed(before, [3])
 
 
+@given(REPLICAS, st.dictionaries(st.integers(1, 8), st.sampled_from("abc"), min_size=3))
+def test_a_plan_is_on_as_many_racks_as_can_be(current: list[list[int]], racks: dict[int, str]) -> None:
+    before = {TopicPartition("t", number): replicas for number, replicas in enumerate(current)}
+    for partition, replicas in proposed(before, racks, racks).items():
+        assert len(set(replicas)) == len(before[partition]) and set(replicas) <= racks.keys()
+        assert len({racks[r] for r in replicas}) == min(len(replicas), len(set(racks.values())))
+
+
+def test_whoever_stands_well_stays() -> None:
+    """Three replicas on two racks: nobody need move. Two on one rack: one must."""
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    q = TopicPartition("t", 0)
+    assert set(proposed({q: [1, 2, 3]}, racks, racks)[q]) == {1, 2, 3}
+    assert len(set(proposed({q: [1, 2]}, racks, racks)[q]) & {1, 2}) == 1
+    assert set(proposed({q: [1, 2]}, racks, {**racks, 4: None})[q]) == {1, 2}, "not all racks are known"
+
+
 def test_the_file_is_kafkas() -> None:
     plan = {TopicPartition("t", 0): (3, 1)}
     assert json.loads(written(plan)) == {

@@ -65,4 +65,5 @@ def test_a_replica_that_a_move_brings_is_not_missed(
     told = Told(replicas, isr, adding)
     seen = picture(cast(Admin, told))
     assert (seen["under_replicated"], seen["partitions"][0]["under_replicated"]) == (lacks, lacks)
+    assert seen["partitions"][0]["osr"] == [one for one in told.replicas if one not in told.isr]
     assert told.asked_for_moves == (len(told.isr) < len(told.replicas)), "asked for only where it matters"

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from strandline.cli.kafka_spelling import translate
+from strandline.cli.kafka_spelling import of_a_class, translate
 
 
 def test_life_of_a_topic(strandline) -> None:
@@ -17,10 +17,26 @@ def test_life_of_a_topic(strandline) -> None:
     rows = strandline("topics", "describe", "life", "--json").json
     assert [row["partition"] for row in rows] == [0, 1, 2]
     assert all(row["leader"] in row["isr"] and row["replicas"] for row in rows)
+    assert all(sorted(row["isr"] + row["osr"]) == sorted(row["replicas"]) for row in rows)
     table = strandline("topics", "describe", "life").out
     assert "leader epoch" in table and table.count("life") == 4
     assert strandline("topics", "delete", "life").out == "Deleted topic life.\n"
     assert "life" not in strandline("topics", "list").lines
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("kafka-run-class.sh kafka.tools.DumpLogSegments -files a.log", "dump -files a.log"),
+        ("kafka.tools.DumpLogSegments --files a.log", "dump --files a.log"),
+        ("org.apache.kafka.tools.DumpLogSegments a", "dump a"),
+        ("kafka-run-class kafka.admin.TopicCommand --list", "topics --list"),
+        ("kafka-run-class kafka.tools.Unknown", "kafka-run-class kafka.tools.Unknown"),
+        ("topics list", "topics list"),
+    ],
+)
+def test_a_class_of_kafkas_names_our_command(typed: str, meant: str) -> None:
+    assert of_a_class(typed.split()) == meant.split()
 
 
 def test_kafkas_spelling_with_zookeeper(strandline) -> None:

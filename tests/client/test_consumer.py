@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 from double import Double
 
-from strandline.client import Consumer, OffsetOutOfRange, Producer, RebalanceListener, TopicPartition
+from strandline.client import (
+    CommitFailed,
+    Consumer,
+    OffsetOutOfRange,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+)
 from strandline.protocol.apis import Api
 from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder
@@ -191,7 +198,72 @@ def test_a_group_shares_commits_and_hands_over(run: Any) -> None:
                 assert committed[T0] is not None and committed[T0].offset == 3
             assert ear.heard[:3] == [("assigned", 4), ("revoked", 4), ("assigned", 2)]
             offsets = double.groups.group("g").offsets
-            assert [offset for offset, _ in offsets.values()] == [10] * 4 or offsets[T0][0] == 3
+            assert [offset for offset, _ in offsets.values()] == [10] * 4, "auto-commit tells what is done"
+
+    run(story())
+
+
+GROUP: dict[str, Any] = {
+    "group": "g",
+    "auto_offset_reset": "earliest",
+    "heartbeat_interval_ms": 20,
+    "fetch_max_wait_ms": 20,
+}
+
+
+def test_a_rebalance_commits_nothing_that_the_caller_still_works_on(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            log, _ = double.topic("t", 2)
+            fill(log, 20)
+            committed = double.groups.group("g").offsets
+            async with Consumer(double.servers, topics=["t"], **GROUP) as first:
+                async with asyncio.timeout(5):
+                    while not await first.poll(50, max_records=10):
+                        pass
+                async with Consumer(double.servers, topics=["t"], **GROUP) as second:
+                    async with asyncio.timeout(5):
+                        while not second.assignment() or len(first.assignment()) != 1:
+                            await asyncio.sleep(0.01)
+                    await first._subscription.commit_processed(1_000)
+                    assert committed[T0][0] == 0, "the caller has not come back for more"
+                async with asyncio.timeout(5):
+                    while len(first.assignment()) != 2:
+                        await asyncio.sleep(0.01)
+                await first._subscription.commit_processed(1_000)
+                assert committed[T0][0] == 0, "nor after it had them to itself again"
+                await first.poll(1_000)
+                await first._subscription.commit_processed(1_000)
+                assert committed[T0][0] == 10, "now it has"
+
+    run(story())
+
+
+def test_who_was_expelled_cannot_take_its_group_back(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            group = double.groups.group("g")
+            options = {**GROUP, "enable_auto_commit": False}
+            async with Consumer(double.servers, topics=["t"], max_poll_interval_ms=100, **options) as late:
+                assert len(await take(late, 20)) == 20
+                async with asyncio.timeout(5):
+                    while group.members:  # until it says itself that it polls too late
+                        await asyncio.sleep(0.01)
+                async with Consumer(double.servers, topics=["t"], **options) as other:
+                    assert len(await take(other, 20)) == 20
+                    await other.commit({T0: 10})
+                with pytest.raises(CommitFailed, match="no member of g now"):
+                    await late.commit({T0: 3})
+                assert group.offsets[T0][0] == 10
+                assert len(await take(late, 10)) == 10, "it polls, and is a member again"
+                await late.commit({T0: 12})
+                assert group.offsets[T0][0] == 12
+            async with Consumer(double.servers, group="g") as alone:
+                alone.assign([T0])
+                await alone.commit({T0: 5})
+                assert group.offsets[T0][0] == 5, "who assigns itself needs no seat"
 
     run(story())
 

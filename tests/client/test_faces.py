@@ -1,6 +1,7 @@
 """Admin and the blocking faces against the cluster double; connections by themselves."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
@@ -250,6 +251,25 @@ def test_no_request_is_left_hanging(run: Any) -> None:
             double.kill(1)
             with pytest.raises(OSError):
                 await Connection.open("127.0.0.1", port, deadline=loop.time() + 1)
+
+    run(story())
+
+
+def test_a_host_that_vanishes_is_noticed_while_an_answer_may_take_long(run: Any) -> None:
+    """The kernel asks after 10 s of silence, three times: a member that waits to join a group hears of it."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            address = double.servers[0].partition(":")
+            deadline = asyncio.get_running_loop().time() + 10
+            connection = await Connection.open(address[0], int(address[2]), deadline=deadline)
+            assert connection._transport is not None
+            sock = connection._transport.get_extra_info("socket")
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            idle, interval, count = (sock.getsockopt(socket.IPPROTO_TCP, each) for each in options)
+            assert idle + interval * count <= 30
+            await connection.close()
 
     run(story())
 

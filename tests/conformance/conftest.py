@@ -37,6 +37,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
 
+MOVES_TOLD: list[str] = []
+
+
+@pytest.fixture
+def moves_told() -> list[str]:
+    """Lines about leader moves for the end of the run."""
+    return MOVES_TOLD
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if MOVES_TOLD:
+        terminalreporter.section("leader moves: longest silence in ms, producer/consumer")
+        for told in MOVES_TOLD:
+            terminalreporter.write_line(told)
+
+
 @pytest.fixture(autouse=True)
 def _leave_nothing_to_others() -> Iterator[None]:
     """Collect what a client forgot while its warnings are still ignored."""

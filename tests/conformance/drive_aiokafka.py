@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.errors import KafkaError
 from driving import CODECS, Read, Row
 
 from strandline.client.loop_thread import LoopThread
@@ -107,7 +108,7 @@ class AioKafka:
             thread.run(consumer.start)
             yield AioKafkaMember(thread, consumer)
         finally:
-            thread.run(consumer.stop)
+            thread.run(lambda: _leave(consumer))
             thread.close()
 
     def committed(self, topic: str, group: str, partition: int) -> int:
@@ -210,3 +211,10 @@ def _reads(batches: dict[TopicPartition, list[Any]]) -> list[Read]:
         for batch in batches.values()
         for one in batch
     ]
+
+
+async def _leave(consumer: Any) -> None:
+    """Commit first: one that closes no longer looks for its coordinator, and commits to nobody for ever."""
+    with suppress(KafkaError):
+        await asyncio.wait_for(consumer.commit(), 30)
+    await asyncio.wait_for(consumer.stop(), 30)

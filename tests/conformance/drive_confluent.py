@@ -107,7 +107,9 @@ class ConfluentMember:
         self.consumer = consumer
 
     def poll(self) -> list[Read]:
-        return [_read(message) for message in self.consumer.consume(500, 0.2) if message.error() is None]
+        first = self.consumer.poll(0.2)  # consume() would wait for a full batch
+        messages = [first, *self.consumer.consume(500, 0)] if first is not None else []
+        return [_read(message) for message in messages if message.error() is None]
 
     def assignment(self) -> set[int]:
         return {one.partition for one in self.consumer.assignment()}

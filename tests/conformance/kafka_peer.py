@@ -48,15 +48,14 @@ ONE_BROKER = {
 def jars() -> Path:
     """The folder with Kafka's jars. Without them the tests are skipped, but never in CI."""
     sys.path.append(str(ROOT))
+    from bench.systems import JarsMissing
     from bench.systems import jars as fetched
 
     try:
         return fetched()
-    except (OSError, subprocess.CalledProcessError) as error:
-        assert not os.environ.get("CI"), f"Kafka's jars could not be fetched with Maven: {error}"
-        pytest.skip(
-            "Kafka 3.9 could not be fetched with Maven (apt-get install maven, Maven Central reachable)"
-        )
+    except JarsMissing as error:
+        assert not os.environ.get("CI"), f"Kafka's jars could not be fetched: {error}"
+        pytest.skip(f"Kafka 3.9 could not be fetched: {error}")
 
 
 def java(folder: Path, main: str, *arguments: str) -> list[str]:

@@ -3,8 +3,10 @@
 import asyncio
 import random
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +15,7 @@ from kazoo.client import KazooClient
 
 from strandline.controller import documents as d
 from strandline.controller import znodes
+from strandline.controller.challenges import Respondent
 from strandline.controller.registry import SessionState
 from strandline.controller.service import Controller, ControllerConfig
 from strandline.controller.zookeeper import KazooRegistry
@@ -20,6 +23,8 @@ from strandline.protocol.apis import APIS, Api
 from strandline.protocol.connection import frame_response, parse_head
 from strandline.protocol.messages import control
 from strandline.protocol.schema import decode
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what several tests of this folder share
 
 
 class Wire:
@@ -129,25 +134,46 @@ def open_wire() -> Callable[..., object]:
     return wire_to
 
 
+DICE = random.Random(1)
+
+
+def begins_at_the_first(size: int) -> bytes:
+    """Chance, except where a topic's replicas begin: at the first broker, with no shift."""
+    return bytes(8) if size == 8 else DICE.randbytes(size)
+
+
 class FakeBroker:
     """A broker's registration and listener, with a real `Controller` behind them; it records its orders."""
 
-    def __init__(self, hosts: str, broker_id: int, session_ms: int = 10_000) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        broker_id: int,
+        session_ms: int = 10_000,
+        rack: str | None = None,
+        random_bytes: Callable[[int], bytes] | None = None,
+    ) -> None:
         self.id = broker_id
+        self.rack = rack
+        self.random_bytes = random_bytes or begins_at_the_first
         self.registry = KazooRegistry(hosts, session_ms, connect_timeout_s=10)
         self.orders: list[Any] = []
         self.heard_at: dict[tuple[str, int], float] = {}
         self.incarnation = 0
+        self.answers_challenges = True
+        self.failure: BaseException | None = None
         self.controller: Controller
+        self._respondent: Respondent
         self._server: asyncio.Server
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, **options: Any) -> None:
         await self.registry.start()
+        self._respondent = Respondent(self.registry, self.id, self._failed)
         await self.listen(0)
         await self.register()
         config = ControllerConfig(self.id, "PLAINTEXT", **options)
-        self.controller = Controller(config, self.registry, self, random.Random(self.id).randbytes)
+        self.controller = Controller(config, self.registry, self, self.random_bytes, self._failed)
         await self.controller.start()
 
     def wall_ms(self) -> int:
@@ -163,8 +189,12 @@ class FakeBroker:
         self.incarnation = document.incarnation + 1
         since = 1 if intact else self.incarnation
         endpoint = d.Endpoint("PLAINTEXT", "127.0.0.1", self.port)
-        registration = d.Registration.of([endpoint], 0, self.incarnation, since)
-        await znodes.register_broker(self.registry, self.id, registration, [])
+        registration = d.Registration.of([endpoint], 0, self.incarnation, since, rack=self.rack)
+        begin = self._respondent.begin if self.answers_challenges else None
+        await znodes.register_broker(self.registry, self.id, registration, [], begin=begin)
+
+    def _failed(self, failure: BaseException) -> None:
+        self.failure = failure
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -194,11 +224,24 @@ class FakeBroker:
             case _:
                 return control.UpdateMetadataResponse()
 
-    async def die(self) -> None:
-        """As with kill -9: sockets close, the session stays behind."""
+    def hide(self) -> None:
+        """Nobody reaches it any more."""
         self._server.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """All connections to it end."""
         for writer in list(self._writers):
             writer.transport.abort()
+
+    async def stall(self) -> None:
+        """Nobody reaches it, and it answers nobody; its session lives on."""
+        self.hide()
+        await self._respondent.stop()
+
+    async def die(self) -> None:
+        """As with kill -9: sockets close, the session stays behind."""
+        await self.stall()
         await kill(self.registry)
         self.controller._deafen()
         await self.controller._tasks.stop()
@@ -207,10 +250,9 @@ class FakeBroker:
 
     async def stop(self) -> None:
         await self.controller.stop()
+        await self._respondent.stop()
         await self.registry.close()
-        self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
+        self.hide()
 
 
 @pytest.fixture

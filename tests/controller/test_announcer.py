@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
 from strandline.broker.control_gate import ControlGate
+from strandline.client.connection import Connection
 from strandline.controller import plans as p
 from strandline.controller.announcer import Announcer, Reports
+from strandline.controller.challenges import Challenger, Word
 from strandline.controller.documents import Endpoint
-from strandline.controller.lifeline import Patience
+from strandline.controller.lifeline import Lifeline, Patience
 from strandline.controller.orders import Sender
 from strandline.controller.state import Broker, ClusterState, PartitionState, Topic
 from strandline.protocol.apis import APIS, Api
@@ -66,6 +68,13 @@ class Peer:
             writer.transport.abort()
 
 
+class Alive:
+    """A challenge is answered at once."""
+
+    async def ask(self, broker: int, incarnation: int, patience_s: float) -> Word:
+        return Word.ALIVE
+
+
 class Stage:
     """An announcer, one broker that it talks to, and what it decides, one epoch after the other."""
 
@@ -88,11 +97,13 @@ class Stage:
 
 
 def play(silent_for: int, cuts: bool, story: Callable[[Stage, Peer], Awaitable[None]]) -> None:
+    troubles: list[BaseException] = []
+
     async def scene() -> None:
         peer = Peer(silent_for, cuts)
         port = await peer.listen()
-        reports = Reports(lambda event: None, lambda reason: None)
-        announcer = Announcer(Sender(1, 5, "INTERNAL"), PATIENCE, reports)
+        reports = Reports(lambda event: None, lambda reason: None, lambda why: None, troubles.append)
+        announcer = Announcer(Sender(1, 5, "INTERNAL"), PATIENCE, reports, cast(Challenger, Alive()))
         try:
             await story(Stage(announcer, port), peer)
         finally:
@@ -100,6 +111,7 @@ def play(silent_for: int, cuts: bool, story: Callable[[Stage, Peer], Awaitable[N
             peer.close()
 
     asyncio.run(scene())
+    assert not troubles
 
 
 def shown(request: Any) -> str:
@@ -151,6 +163,35 @@ def test_an_order_without_an_answer_goes_again_before_all_that_follow(cuts: bool
         assert obeyed(unanswered + answered)[-len(decided) :] == decided, "or it was obeyed, and is repeated"
 
     play(silent_for, cuts, story)
+
+
+def test_a_channel_that_fails_is_told_of_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrong with one broker: the others hear what was decided, and so does it in the end."""
+    failing, open_connection = [ValueError("nobody foresaw this")] * 2, Lifeline.open
+
+    async def opened(lifeline: Lifeline, **how: bool) -> Connection:
+        if failing:
+            raise failing.pop()
+        return await open_connection(lifeline, **how)
+
+    monkeypatch.setattr(Lifeline, "open", opened)
+    troubles: list[BaseException] = []
+
+    async def scene() -> None:
+        peer = Peer(0, False)
+        port = await peer.listen()
+        reports = Reports(lambda event: None, lambda reason: None, lambda why: None, troubles.append)
+        announcer = Announcer(Sender(1, 5, "INTERNAL"), PATIENCE, reports, cast(Challenger, Alive()))
+        stage = Stage(announcer, port)
+        stage.instruct(4)
+        async with asyncio.timeout(5):
+            await announcer.heard([2])
+        assert [shown(request) for request in peer.heard] == ["lead@4"]
+        await announcer.stop()  # raises nothing: nobody dies of it
+        peer.close()
+
+    asyncio.run(scene())
+    assert [str(trouble) for trouble in troubles] == ["nobody foresaw this"] * 2
 
 
 def test_sequence_numbers_only_rise_also_over_a_new_start_of_the_broker() -> None:

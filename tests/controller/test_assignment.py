@@ -1,34 +1,9 @@
-"""Where replicas are put, and what a request may not ask for."""
+"""What a request for partitions may not ask for."""
 
 import pytest
 
-from strandline.controller.assignment import check_assignment, check_topic_name, spread
-from strandline.protocol.errors import (
-    InvalidPartitions,
-    InvalidReplicaAssignment,
-    InvalidReplicationFactor,
-    InvalidTopic,
-)
-
-
-def test_replicas_go_round_the_brokers_in_the_order_of_their_ids() -> None:
-    assert spread([30, 10, 20], range(4), 2) == {0: (10, 20), 1: (20, 30), 2: (30, 10), 3: (10, 20)}
-    assert spread([30, 10, 20], range(4, 5), 3) == {4: (20, 30, 10)}
-
-
-@pytest.mark.parametrize(
-    ("partitions", "factor", "error"),
-    [
-        (0, 1, InvalidPartitions),
-        (-5, 1, InvalidPartitions),
-        (10**9, 1, InvalidPartitions),
-        (1, 0, InvalidReplicationFactor),
-        (1, 3, InvalidReplicationFactor),
-    ],
-)
-def test_counts_out_of_range_are_refused(partitions: int, factor: int, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        spread([1, 2], range(partitions), factor)
+from strandline.controller.assignment import check_assignment, check_topic_name
+from strandline.protocol.errors import InvalidReplicaAssignment, InvalidTopic
 
 
 @pytest.mark.parametrize(

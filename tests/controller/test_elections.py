@@ -40,6 +40,7 @@ def worlds(draw: st.DrawFn) -> ClusterState:
         controller_epoch=1,
         brokers=there,
         suspected=draw(some),
+        unreached=draw(some),
         leaving=draw(some),
         topics={"t": Topic("t", UUID(int=1), {0: IDS}, configs)},
         partitions={PARTITION: state},
@@ -93,3 +94,30 @@ def test_decisions_do_not_depend_on_the_order_of_a_dict(world: ClusterState, ord
     assert plan(world, event)[1] == plan(other, event)[1]
     known = world.partitions[PARTITION]
     assert next_state(world, PARTITION, known) == next_state(other, PARTITION, known)
+
+
+def test_who_would_not_hear_of_it_is_not_made_leader_while_there_are_others() -> None:
+    """It lives, but the controller does not reach it: the partition would have no leader for as long."""
+    there = {b: Broker(b, 1, 1) for b in IDS}
+    known = PartitionState(3, 4, IDS, dict.fromkeys(IDS, 1), 1)
+    topics = {"t": Topic("t", UUID(int=1), {0: IDS})}
+    world = ClusterState(1, there, topics=topics, partitions={PARTITION: known})
+
+    def leader(world: ClusterState) -> int:
+        wanted = next_state(world, PARTITION, world.partitions[PARTITION])
+        return known.leader if wanted is None else wanted.leader
+
+    cut, _ = plan(world, p.ReachChanged(1, 1, False))
+    for wished in (world, cut):
+        asked = replace(wished, preferring=frozenset({PARTITION}))
+        assert leader(asked) == (1 if wished is world else 3), "the preferred one, if it can be told"
+    without = {b: there[b] for b in (1, 2)}
+    assert leader(replace(world, brokers=without)) == 1
+    assert leader(replace(cut, brokers=without)) == 2
+    assert leader(replace(cut, brokers={1: there[1]})) == 1, "better than none"
+    leads, _ = plan(world, p.ReachChanged(3, 1, False))
+    assert leader(leads) == 3, "it leads on"
+    again, _ = plan(cut, p.ReachChanged(1, 1, True))
+    assert leader(replace(again, brokers=without)) == 1
+    restarted = {**there, 1: Broker(1, 2, 1)}
+    assert not plan(cut, p.BrokersRead(restarted))[0].unreached

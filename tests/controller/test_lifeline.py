@@ -1,4 +1,4 @@
-"""When a peer counts as dead, and when it does not."""
+"""When a peer counts as dead, and when it does not: no connection, and no answer through ZooKeeper."""
 
 import asyncio
 import socket
@@ -8,7 +8,38 @@ from typing import Any
 
 import pytest
 
-from strandline.controller.lifeline import Lifeline, Patience
+from strandline.controller import lifeline as rules
+from strandline.controller.challenges import Word
+from strandline.controller.lifeline import Lifeline, Patience, Standing
+
+
+class Oracle:
+    """What ZooKeeper says of a peer: by default, that it does not answer."""
+
+    def __init__(self) -> None:
+        self.word = Word.SILENT
+        self.patience_s: list[float] = []
+        self.deaths: list[float] = []
+        self.standings: list[Standing] = []
+
+    async def ask(self, patience_s: float) -> Word:
+        self.patience_s.append(patience_s)
+        if self.word is Word.SILENT:
+            await asyncio.sleep(patience_s)
+        return self.word
+
+    @property
+    def asked(self) -> int:
+        return len(self.patience_s)
+
+    def lifeline(self, place: Any) -> Lifeline:
+        def changed() -> None:
+            self.standings.append(line.standing)
+            if line.is_dead:
+                self.deaths.append(asyncio.get_running_loop().time())
+
+        line = Lifeline(place, Patience(), self.ask, changed)
+        return line
 
 
 class Peer:
@@ -35,16 +66,18 @@ class Peer:
         self.writers.clear()
 
 
-def play(story: Callable[[Peer, list[float], Lifeline], Coroutine[Any, Any, None]]) -> None:
+Story = Callable[[Peer, Oracle, Lifeline], Coroutine[Any, Any, None]]
+
+
+def play(story: Story) -> None:
     async def scene() -> None:
-        peer, deaths = Peer(), []
-        loop = asyncio.get_running_loop()
+        peer, oracle = Peer(), Oracle()
         await peer.listen()
-        lifeline = Lifeline(("127.0.0.1", peer.port), Patience(), lambda: deaths.append(loop.time()))
+        lifeline = oracle.lifeline(("127.0.0.1", peer.port))
         task = asyncio.ensure_future(lifeline.run())
-        await asyncio.sleep(0.15)
-        assert peer.accepted == 1
-        await story(peer, deaths, lifeline)
+        await until(lambda: lifeline.standing is Standing.REACHED)
+        assert peer.accepted == 1 and oracle.asked == 0
+        await story(peer, oracle, lifeline)
         task.cancel()
         await asyncio.wait([task])
         peer.cut(listening=False)
@@ -53,45 +86,132 @@ def play(story: Callable[[Peer, list[float], Lifeline], Coroutine[Any, Any, None
     asyncio.run(scene())
 
 
-def test_a_peer_that_refuses_is_dead_after_three_hundred_milliseconds() -> None:
-    async def story(peer: Peer, deaths: list[float], lifeline: Lifeline) -> None:
+async def until(condition: Callable[[], object], seconds: float = 5) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_a_peer_whose_port_refuses_and_that_does_not_answer_is_dead_after_a_hundred_milliseconds() -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
         cut_at = asyncio.get_running_loop().time()
         peer.cut(listening=False)
-        await asyncio.sleep(0.6)
-        assert len(deaths) == 1 and lifeline.is_dead
-        assert 0.29 <= deaths[0] - cut_at < 0.5
+        await until(lambda: lifeline.is_dead)
+        assert len(oracle.deaths) == 1
+        assert 0.09 <= oracle.deaths[0] - cut_at < 0.3
+        assert oracle.patience_s == [0.1]
         await peer.listen()
-        await asyncio.sleep(1.2)
-        assert not lifeline.is_dead and len(deaths) == 1
+        await until(lambda: lifeline.standing is Standing.REACHED)
+        assert len(oracle.deaths) == 1
+
+    play(story)
+
+
+def test_a_peer_that_answers_through_zookeeper_lives_however_long_it_is_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rules, "ASK_AGAIN_S", 0.1)
+
+    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+        oracle.word = Word.ALIVE
+        peer.cut(listening=False)
+        await until(lambda: oracle.asked == 5)
+        assert lifeline.standing is Standing.CUT and not oracle.deaths
+        oracle.word = Word.SILENT  # an answer speaks for its moment
+        await until(lambda: lifeline.is_dead)
+
+    play(story)
+
+
+def test_a_peer_that_only_stood_still_when_the_path_broke_does_not_stay_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What breaks a path may keep the peer from ZooKeeper for a moment, too."""
+    monkeypatch.setattr(rules, "ASK_AGAIN_S", 0.1)
+
+    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+        peer.cut(listening=False)
+        await until(lambda: lifeline.is_dead)
+        oracle.word = Word.ALIVE
+        await until(lambda: lifeline.standing is Standing.CUT)
+        await peer.listen()
+        await until(lambda: lifeline.standing is Standing.REACHED)
+        assert oracle.standings[-3:] == [Standing.DEAD, Standing.CUT, Standing.REACHED]
+
+    play(story)
+
+
+@pytest.mark.parametrize("word", [Word.UNKNOWN, Word.UNHEARD])
+def test_without_a_word_of_zookeeper_there_is_no_verdict(word: Word) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+        oracle.word = word
+        peer.cut(listening=False)
+        await asyncio.sleep(0.6)
+        assert lifeline.standing is Standing.AWAY and not oracle.deaths
+        assert oracle.asked == 1 if word is Word.UNKNOWN else oracle.asked > 3
 
     play(story)
 
 
 def test_a_peer_that_can_be_reached_again_has_no_verdict() -> None:
-    async def story(peer: Peer, deaths: list[float], lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
         peer.cut(listening=False)
-        await asyncio.sleep(0.15)
+        await until(lambda: oracle.asked == 1)
         await peer.listen()
         await asyncio.sleep(0.4)
-        assert deaths == [] and peer.accepted == 2
+        assert oracle.deaths == [] and peer.accepted == 2
 
     play(story)
 
 
+@pytest.mark.parametrize("word", [Word.SILENT, Word.ALIVE])
+def test_of_a_peer_that_left_a_request_unanswered_a_connection_proves_nothing(word: Word) -> None:
+    """A process that stands still has its connections accepted by the kernel."""
+
+    async def scene() -> None:
+        peer, oracle = Peer(), Oracle()
+        oracle.word = word
+        await peer.listen()
+        lifeline = oracle.lifeline(("127.0.0.1", peer.port))
+        connection = await lifeline.open(doubtful=True)
+        assert oracle.asked == 1
+        assert lifeline.standing is (Standing.DEAD if word is Word.SILENT else Standing.REACHED)
+        await connection.close()
+        peer.cut(listening=False)
+
+    asyncio.run(scene())
+
+
+def test_a_port_that_we_never_got_into_has_longer() -> None:
+    """Its broker may be about to listen there, or something between us refuses in its name."""
+
+    async def scene() -> None:
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            oracle = Oracle()
+            task = asyncio.ensure_future(oracle.lifeline(nobody.getsockname()).run())
+            await until(lambda: oracle.deaths)
+            assert oracle.patience_s == [0.3]
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(scene())
+
+
 def test_a_silent_peer_has_no_verdict() -> None:
-    async def story(peer: Peer, deaths: list[float], lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
         await asyncio.sleep(0.6)
-        assert deaths == [] and peer.accepted == 1
+        assert oracle.asked == 0 and not oracle.deaths and peer.accepted == 1
 
     play(story)
 
 
 def test_a_peer_that_hangs_up_at_once_is_not_besieged() -> None:
-    async def story(peer: Peer, deaths: list[float], lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
         for _ in range(100):
             peer.cut(listening=True)
             await asyncio.sleep(0.005)
-        assert deaths == [] and peer.accepted < 12
+        assert not oracle.deaths and oracle.asked == 0 and peer.accepted < 12
 
     play(story)
 
@@ -105,13 +225,12 @@ def test_a_host_that_swallows_everything_is_dead_too() -> None:
             for one in crowd:
                 one.setblocking(False)
                 one.connect_ex(full.getsockname())
-            deaths: list[float] = []
-            loop = asyncio.get_running_loop()
-            started = loop.time()
-            lifeline = Lifeline(full.getsockname(), Patience(), lambda: deaths.append(loop.time()))
-            task = asyncio.ensure_future(lifeline.run())
-            await asyncio.sleep(0.5)
-            assert len(deaths) == 1 and 0.29 <= deaths[0] - started < 0.45
+            oracle = Oracle()
+            started = asyncio.get_running_loop().time()
+            task = asyncio.ensure_future(oracle.lifeline(full.getsockname()).run())
+            await until(lambda: oracle.deaths)
+            assert 0.29 <= oracle.deaths[0] - started < 0.5
+            assert oracle.patience_s == [0.3]
             task.cancel()
             await asyncio.wait([task])
             for one in crowd:
@@ -123,18 +242,16 @@ def test_a_host_that_swallows_everything_is_dead_too() -> None:
 @pytest.mark.parametrize("steps", range(6))
 def test_a_process_that_stood_still_itself_gives_no_verdict(steps: int) -> None:
     async def scene() -> None:
-        peer, deaths = Peer(), []
+        peer, oracle = Peer(), Oracle()
         await peer.listen()
-        lifeline = Lifeline(("127.0.0.1", peer.port), Patience(), lambda: deaths.append(1))
-        task = asyncio.ensure_future(lifeline.run())
+        task = asyncio.ensure_future(oracle.lifeline(("127.0.0.1", peer.port)).run())
         for _ in range(steps):
             await asyncio.sleep(0)  # so far has it come with its first connection
         time.sleep(0.35)  # noqa: ASYNC251 - the process stands still, that is the story
         await asyncio.sleep(0.1)
-        assert not deaths and peer.accepted, "the peer was there all the time"
+        assert not oracle.deaths and peer.accepted, "the peer was there all the time"
         peer.cut(listening=False)
-        await asyncio.sleep(0.5)
-        assert len(deaths) == 1, "the next time counts again"
+        await until(lambda: oracle.deaths)
         task.cancel()
         await asyncio.wait([task])
 

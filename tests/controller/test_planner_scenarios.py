@@ -68,6 +68,9 @@ class Stage:
             self.brokers |= {b: Broker(b, 1, 1) for b in numbers(found[1])}
         elif found := re.fullmatch(r"broker (\d+) at its (\d+)\S+ start, its data whole", line):
             self.brokers[int(found[1])] = Broker(int(found[1]), int(found[2]), 1)
+        elif found := re.fullmatch(r"broker (\d+) has reported failed log directories", line):
+            known = self.brokers[int(found[1])]
+            self.brokers[known.id] = replace(known, has_failed_dirs=True)
         elif found := re.fullmatch(r"topic (\S+)( unclean)?: (.+)", line):
             self.topics[found[1]] = topic(found[1], found[3], bool(found[2]))
         elif found := re.fullmatch(r"broker (\d+) at its (\d+)\S+ start, in doubt about (\S+)", line):
@@ -155,7 +158,8 @@ def started(state: ClusterState, found: re.Match[str]) -> p.Event:
     b, k = int(found[1]), int(found[2])
     old = state.brokers.get(b)
     since = k if found[3] == "its data lost" else old.intact_since if old else 1
-    return p.BrokersRead({**state.brokers, b: Broker(b, k, since)})
+    again = Broker(b, k, since, has_failed_dirs=old is not None and old.has_failed_dirs)
+    return p.BrokersRead({**state.brokers, b: again})
 
 
 def landed(state: ClusterState, found: re.Match[str]) -> p.Event:
@@ -270,6 +274,9 @@ def render(command: p.Command) -> Iterator[str]:
             yield f"  read {words(wanted)}"
         case p.RemoveTopic(name):
             yield f"  remove topic {name} from ZooKeeper"
+        case p.RestorePartitions(name, _, assignments):
+            numbers_of = " ".join(f"{name}-{number}" for number in sorted(assignments))
+            yield f"  say that {name} was shrunk, and put back what its node lacks of {numbers_of}"
         case p.WriteAssignments(name, changes):
             for number, (before, then) in sorted(changes.items()):
                 now = f"{words(then.replicas)}, no longer {words(before.replicas)}"

@@ -200,7 +200,7 @@ def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, step: s
         async with cluster(fake_broker, 1, 2, 3) as brokers:
             one, two, three = brokers.values()
             await create(one, [1, 2])
-            await until(lambda: all(b.controller._lifeline is not None for b in (two, three)))
+            await until(lambda: all(b.controller._vigil.is_kept for b in (two, three)))
             await one.controller._office._tasks.stop()  # it sees nothing of what follows
             document = d.parse(d.TopicDocument, (await two.registry.get("/brokers/topics/t"))[0])
             moved = document.model_copy(

@@ -2,48 +2,22 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_cluster import cluster, create, until
 
 from strandline.controller import documents as d
 from strandline.controller import znodes
 from strandline.controller.admin import Defaults
 from strandline.controller.election_requests import ElectionPolicy
-from strandline.controller.registry import Create, SetData, Unknown
+from strandline.controller.registry import Create, SessionEvent, SessionState, SetData, Unknown
 from strandline.controller.service import Controller, ControllerConfig
 from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
 from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages import control
 from strandline.protocol.messages import topics as t
-
-
-@asynccontextmanager
-async def cluster(make: Any, *ids: int) -> AsyncIterator[dict[int, Any]]:
-    brokers = {broker: make(broker) for broker in ids}
-    dead: set[int] = set()
-    for broker in brokers.values():
-        broker.dead = dead
-        await broker.start()
-    await until(lambda: any(b.controller.active for b in brokers.values()))
-    first = next(b for b in brokers.values() if b.controller.active)
-    await first.controller._office.until(lambda state: state.brokers.keys() == brokers.keys())
-    try:
-        yield brokers
-    finally:
-        for broker in brokers.values():
-            if broker.id not in dead:
-                await broker.stop()
-
-
-async def create(
-    broker: Any, name: str, partitions: int, factor: int, **options: Any
-) -> t.CreatableTopicResult:
-    wanted = t.CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **options)
-    answer = await broker.controller.create_topics(t.CreateTopicsRequest(topics=[wanted], timeout_ms=5000))
-    return answer.topics[0]  # type: ignore[no-any-return]
 
 
 def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
@@ -78,6 +52,8 @@ def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
             bad = await create(one, "u", -1, -1, assignments=chosen)
             assert bad.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
+            assert await one.registry.exists(d.life_path(made.topic_id)) is not None
+
             more = t.CreatePartitionsTopic(name="t", count=3)
             grown = await one.controller.create_partitions(
                 t.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
@@ -92,6 +68,7 @@ def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
             assert await one.registry.children("/brokers/topics") == []
             assert await one.registry.children("/admin/delete_topics") == []
             assert await one.registry.exists("/config/topics/t") is None
+            assert await one.registry.children(d.LIVES) == []
             assert (await create(one, "t", 1, 1)).error_code == 0
 
     asyncio.run(story())
@@ -102,9 +79,7 @@ def test_a_dead_controller_is_succeeded_and_its_partitions_move_within_a_second(
         async with cluster(fake_broker, 1, 2, 3) as brokers:
             one, two, three = brokers.values()
             assert (await create(one, "t", 3, 3)).error_code == 0
-            await until(
-                lambda: two.controller._lifeline is not None and three.controller._lifeline is not None
-            )
+            await until(lambda: two.controller._vigil.is_kept and three.controller._vigil.is_kept)
             killed_at = asyncio.get_running_loop().time()
             one.dead.add(1)
             await one.die()
@@ -126,9 +101,7 @@ def test_a_dead_broker_is_suspected_and_welcomed_when_it_answers(fake_broker: An
         async with cluster(fake_broker, 1, 2) as brokers:
             one, two = brokers[1], brokers[2]
             assert (await create(one, "t", 2, 2)).error_code == 0
-            two._server.close()
-            for writer in list(two._writers):
-                writer.transport.abort()
+            await two.stall()
             await until(lambda: ("t-1", 1) in one.heard_at)
             state, _ = await znodes.read_state(one.registry, TopicPartition("t", 1))
             assert (state.leader, state.isr) == (1, [1])
@@ -160,9 +133,7 @@ def test_a_write_whose_answer_is_lost_is_settled_before_it_is_announced(fake_bro
                 return await asyncio.gather(multi(ops), return_exceptions=True)
 
             one.registry.multi = lossy
-            two._server.close()
-            for writer in list(two._writers):
-                writer.transport.abort()
+            await two.stall()
             await until(lambda: ("t-1", 1) in one.heard_at)
             state, version = await znodes.read_state(one.registry, TopicPartition("t", 1))
             assert (state.leader, state.leader_epoch, state.isr, version) == (1, 1, [1], 1)
@@ -205,6 +176,36 @@ def test_an_expired_session_ends_the_reign(fake_broker: Any) -> None:
     asyncio.run(story())
 
 
+def test_a_reign_is_over_before_the_broker_registers_anew(fake_broker: Any) -> None:
+    """Its fence holds until the next reign: what it had begun must not go on in the new session."""
+
+    async def story() -> None:
+        async with cluster(fake_broker, 1) as brokers:
+            controller = brokers[1].controller
+            office, told = controller._office, list[str]()
+            close, gate = office.close, asyncio.Event()
+
+            async def slowly() -> None:
+                await gate.wait()
+                await close()
+
+            office.close = slowly
+            # a reign that is just beginning
+            begun = SimpleNamespace(end=told.append, close=gate.wait, abstains=False)
+            controller._dismissed.append(begun)
+            controller._session_changed(SessionEvent(SessionState.EXPIRED, 1))
+            waiting = [asyncio.ensure_future(controller.over()) for _ in range(2)]
+            await until(lambda: told)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert office.ended and not any(each.done() for each in waiting)
+            gate.set()
+            await asyncio.gather(*waiting)
+            assert not len(office._tasks)
+
+    asyncio.run(story())
+
+
 def test_the_isr_that_a_leader_wrote_is_shown_to_everybody(fake_broker: Any) -> None:
     async def story() -> None:
         async with cluster(fake_broker, 1, 2) as brokers:
@@ -217,6 +218,29 @@ def test_the_isr_that_a_leader_wrote_is_shown_to_everybody(fake_broker: Any) -> 
             await znodes.notify_isr_change(one.registry, [partition])
             await until(lambda: shown_isr(two) == [1])
             assert await one.registry.children(d.ISR_CHANGES) == []
+
+    asyncio.run(story())
+
+
+def test_partitions_that_somebody_takes_out_of_a_topics_node_are_put_back(fake_broker: Any) -> None:
+    async def story() -> None:
+        async with cluster(fake_broker, 1, 2) as brokers:
+            one = brokers[1]
+            assert (await create(one, "t", 3, 2)).error_code == 0
+            fewer = t.CreatePartitionsTopic(name="t", count=2)
+            refused = await one.controller.create_partitions(
+                t.CreatePartitionsRequest(topics=[fewer], timeout_ms=5000)
+            )
+            assert refused.results[0].error_code == ErrorCode.INVALID_PARTITIONS
+            path = d.topic_path("t")
+            data, stat = await one.registry.get(path)
+            whole = d.parse(d.TopicDocument, data)
+            shrunk = whole.model_copy(update={"partitions": {0: whole.partitions[0]}})
+            await one.registry.multi([SetData(path, shrunk.data(), stat.version)])
+            async with asyncio.timeout(8):
+                while d.parse(d.TopicDocument, (await one.registry.get(path))[0]) != whole:
+                    await asyncio.sleep(0.02)
+            assert sorted(one.controller._office.state.topics["t"].replicas) == [0, 1, 2]
 
     asyncio.run(story())
 
@@ -310,15 +334,33 @@ def shown_isr(broker: Any) -> list[int] | None:
     return None
 
 
-async def until(condition: Any, seconds: float = 5) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
-        await asyncio.sleep(0.005)
-
-
 async def until_async(ask: Any, wanted: Any, seconds: float = 5) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while await ask() != wanted:
         assert asyncio.get_running_loop().time() < deadline, "waited in vain"
         await asyncio.sleep(0.01)
+
+
+def test_topics_begin_anywhere_and_their_replicas_are_on_different_racks(fake_broker: Any) -> None:
+    async def story() -> None:
+        dice = random.Random(3)
+
+        def standing(broker: int) -> Any:
+            return fake_broker(broker, rack="left" if broker < 3 else "right", random_bytes=dice.randbytes)
+
+        async with cluster(standing, 1, 2, 3, 4) as brokers:
+            one = brokers[1]
+            for number in range(16):
+                assert (await create(one, f"t{number}", 1, 2)).error_code == 0
+            more = [t.CreatePartitionsTopic(name=f"t{number}", count=3) for number in range(16)]
+            grown = await one.controller.create_partitions(
+                t.CreatePartitionsRequest(topics=more, timeout_ms=5000)
+            )
+            assert not any(each.error_code for each in grown.results)
+            state = one.controller._office.state
+            held = [replicas for topic in state.topics.values() for replicas in topic.replicas.values()]
+            assert len(held) == 48
+            assert all(min(replicas) < 3 <= max(replicas) for replicas in held), "one on each side"
+            assert {topic.replicas[0][0] for topic in state.topics.values()} == {1, 2, 3, 4}
+
+    asyncio.run(story())

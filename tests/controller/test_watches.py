@@ -4,11 +4,14 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from memory_registry import MemoryRegistry
 
 from strandline.controller import documents as d
+from strandline.controller import znodes
 from strandline.controller.registry import NoNode, Unknown, Watch
-from strandline.controller.watching import TopicWatch, Watches
+from strandline.controller.watching import BrokerWatch, TopicWatch, Watches
 from strandline.controller.znodes import Reign
+from strandline.simulation.zookeeper import SimZooKeeper
 
 LOST = Unknown("no answer")
 
@@ -85,5 +88,21 @@ def test_a_topic_that_comes_after_a_look_without_an_answer_is_seen(
         assert sorted(path for path, _ in nodes.armed) == [d.DELETE_TOPICS, d.TOPICS]
         nodes.fire()
         assert topics.due.is_set()
+
+    asyncio.run(story())
+
+
+def test_a_broker_is_seen_with_the_directories_that_it_has_given_up() -> None:
+    """Also by a controller that was elected after that: it must not lead where it cannot read."""
+
+    async def story() -> None:
+        registry = cast(Any, MemoryRegistry(SimZooKeeper()))
+        await znodes.ensure_paths(registry)
+        for broker in (1, 2):
+            await znodes.read_incarnation(registry, broker)
+            await znodes.register_broker(registry, broker, d.Registration.of([], 0, 1, 1), [])
+        await znodes.report_failed_dir(registry, 2, "a-directory")
+        seen = await BrokerWatch(registry).look()
+        assert {broker: known.has_failed_dirs for broker, known in seen.items()} == {1: False, 2: True}
 
     asyncio.run(story())

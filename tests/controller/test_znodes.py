@@ -209,3 +209,24 @@ def test_a_broker_that_is_leaving_joins_no_isr_and_no_earlier_attempt_lands_eith
             assert b"leaving" not in registration.data(), "the others look as they always did"
 
     asyncio.run(story())
+
+
+def test_a_broker_that_registers_while_it_is_leaving_joins_no_isr(hosts: str, open_session: Any) -> None:
+    """After its session has ended it makes its node anew: at the first version, and as one that leaves."""
+
+    async def story() -> None:
+        async with open_session(hosts) as leader, open_session(hosts) as follower:
+            await znodes.ensure_paths(leader)
+            for registry, broker in ((leader, 1), (follower, 2)):
+                await znodes.read_incarnation(registry, broker)
+                registration = d.Registration.of([ENDPOINT], 0, 1, 1, leaving=broker == 2)
+                await znodes.register_broker(registry, broker, registration, ["uuid"])
+            version = await znodes.joinable_version(leader, 2)
+            with pytest.raises(MultiFailed):
+                await leader.multi(list(znodes.member_checks(2, 1, 1, 1, version)))
+            with pytest.raises(MultiFailed):
+                await leader.multi(
+                    list(znodes.member_checks(3, 1, 1, 1, await znodes.joinable_version(leader, 3)))
+                )
+
+    asyncio.run(story())

@@ -1,6 +1,7 @@
 """A real ZooKeeper behind `Registry`: results of a multi, watches, lost answers, lost sessions."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -168,6 +169,25 @@ def test_a_silent_zookeeper_ends_the_session_by_our_own_clock(
             wire.stalled.set()
             await until(lambda: events[-1] is SessionState.CONNECTED, 5)
             assert SessionState.EXPIRED in events and registry.generation == 2
+
+    asyncio.run(story())
+
+
+def test_who_has_stood_still_finds_out_before_it_acts(hosts: str, open_session: Any) -> None:
+    """No timer has run while the process slept: what it asks first must find the deadline passed."""
+
+    async def story() -> None:
+        async with open_session(hosts, 2000) as registry:
+            events: list[SessionState] = []
+            registry.listen(lambda event: events.append(event.state))
+            await registry.multi([Create("/written", b"before")])
+            time.sleep(2.2)  # noqa: ASYNC251 - the loop sleeps, as all of the process would
+            with pytest.raises(Unknown, match="nothing was sent"):
+                await registry.multi([SetData("/written", b"after", 0)])
+            assert events == [SessionState.ASSUME_EXPIRED]
+            await until(lambda: registry.connected, 5)  # kazoo's thread has kept the session
+            assert registry.generation == 1 and SessionState.EXPIRED not in events
+            assert (await registry.get("/written"))[0] == b"before"
 
     asyncio.run(story())
 

@@ -100,3 +100,26 @@ def test_what_was_deleted_stays_deleted_when_its_only_broker_is_killed(
         consumer.assign([where])
         found = until(lambda: consumer.poll(200), 30, "what is left can be read")
     assert found[0].offset == 8
+
+
+def read_by_group(cluster: LocalCluster, topic: str, count: int) -> list[int]:
+    """The offsets that a group gets, committed at its end."""
+    found: list[int] = []
+    with Consumer(
+        cluster.bootstrap, topics=[topic], group="readers", auto_offset_reset="earliest"
+    ) as consumer:
+        until(lambda: found.extend(r.offset for r in consumer.poll(200)) or len(found) >= count, 30, "read")
+        consumer.commit()
+    return found
+
+
+def test_a_topic_that_is_made_again_is_read_from_its_beginning(cluster: LocalCluster, admin: Admin) -> None:
+    """What a group has committed goes with the topic: else it would skip as many records of the new one."""
+    admin.create_topics([NewTopic("again", 1, 3)])
+    fill(cluster, "again", 10)
+    assert read_by_group(cluster, "again", 10) == list(range(10))
+    admin.delete_topics(["again"])
+    until(lambda: "again" not in admin.list_topics(), 30, "the topic is gone")
+    admin.create_topics([NewTopic("again", 1, 3)])
+    fill(cluster, "again", 15)
+    assert read_by_group(cluster, "again", 15) == list(range(15))

@@ -7,6 +7,7 @@ sees. It may not acknowledge any of that with acks=all, and what it took with ac
 import time
 
 import pytest
+from kazoo.client import KazooClient
 from support import (
     DURABLE,
     Wire,
@@ -122,4 +123,37 @@ def test_f10_a_paused_follower_leaves_the_isr_and_comes_back(cluster: LocalClust
         print(f"\nfollower paused: longest gap {gap_s:.2f} s")
         assert_kept(load)
         wait_alike(cluster, topic, len(leaders))
+    assert_no_traceback(cluster)
+
+
+def registered(cluster: LocalCluster, broker: int) -> bool:
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    try:
+        return client.exists(f"/brokers/ids/{broker}") is not None
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_a_fenced_leader_takes_nothing_that_came_while_it_slept(start_cluster) -> None:
+    """leader.fence.on.zk.loss, acks=1: the first thing that the woken process sees, before any timer."""
+    cluster = start_cluster(1, {**QUICK, "leader.fence.on.zk.loss": "true"})
+    (broker,) = cluster.brokers.values()
+    with create(cluster, "fenced", [broker.id]), Wire(broker.port, 30) as wire:
+        assert produced(wire.ask(produce_request("fenced", 0, b"awake", acks=1), 9))[0] == ErrorCode.NONE
+        before = incarnation(broker)
+        broker.pause()
+        try:
+            wire.send(produce_request("fenced", 0, b"asleep", acks=1), 9)
+            until(lambda: not registered(cluster, broker.id), 5 * SESSION_S, "its session is over")
+        finally:
+            broker.resume()
+        assert produced(wire.receive())[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        until(lambda: incarnation(broker) > before, 15, "a new session, one incarnation later")
+        until(
+            lambda: produced(wire.ask(produce_request("fenced", 0, b"again", acks=1), 9)) == (0, 1),
+            15,
+            "it leads again",
+        )
     assert_no_traceback(cluster)

@@ -13,6 +13,7 @@ from strandline.cli.cluster import LocalCluster
 from strandline.client.admin import NewTopic
 from strandline.client.sync import Admin, Producer
 from strandline.protocol.messages.inspection import InspectRequest
+from strandline.protocol.schema import spec_of
 from strandline.storage.disk import RealDisk
 from strandline.storage.rings import read_rings
 
@@ -106,12 +107,12 @@ def test_a_killed_leader_why_the_next_one_leads(cluster: LocalCluster) -> None:
         assert "since it was created" in ask(cluster, "why", "leader", "led-0", text=True)
         cluster.brokers[2].kill()
         view.wait_led_without(2)
-        (leader,) = view.leaders()
         seen = until(
-            lambda: (answer := ask(cluster, "why", "leader", "led-0")).get("leader") == leader and answer,
-            10,
+            lambda: (answer := ask(cluster, "why", "leader", "led-0")).get("leader") in (1, 3) and answer,
+            30,
             "the new leader says so",
         )
+        leader = seen["leader"]
         election = seen["election"]
         assert election["leader_before"] == 2 and election["epoch"] == seen["epoch"]
         assert (
@@ -211,7 +212,7 @@ def test_status_tells_the_numbers_of_row_90(cluster: LocalCluster) -> None:
 def test_no_client_is_told_of_the_private_request(cluster: LocalCluster) -> None:
     with Admin(cluster.bootstrap) as admin:
         connection = next(iter(admin._inner._cluster.links._open.values()))
-        assert connection.versions and InspectRequest.__name__ and 20_000 not in connection.versions
+        assert connection.versions and spec_of(InspectRequest).key not in connection.versions
 
 
 def test_a_sentence_for_what_makes_no_sense(cluster: LocalCluster) -> None:

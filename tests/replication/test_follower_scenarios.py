@@ -170,3 +170,13 @@ def test_story(story: Path, replay: Callable[..., None]) -> None:
 
 def test_there_are_stories() -> None:
     assert len(STORIES) >= 6
+
+
+def test_an_answer_counts_for_the_end_that_was_asked_from() -> None:
+    story = Story()
+    story.perform("it follows 1 in epoch 2; its log is 2 2, watermark 0")
+    story.perform("epoch 2 ends at 2")
+    asked = story.asked
+    assert isinstance(asked, AskRecords) and story.follower.accepts(asked)
+    story.log.records.append(2)
+    assert not story.follower.accepts(asked), "what it brings has come already"

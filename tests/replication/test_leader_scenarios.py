@@ -62,6 +62,8 @@ class Story:
     def perform(self, event: str) -> list[str]:
         if event == "who holds what?":
             return [f"low watermark {self.leader.low_watermark(self.log_start)}"]
+        if event == "is it forsaken?":
+            return ["yes" if self.leader.is_forsaken(self.now) else "no"]
         for pattern, method in self.VERBS.items():
             found = re.fullmatch(pattern, event)
             if found:

@@ -112,7 +112,7 @@ def test_a_stopped_process_misses_nothing_and_goes_on() -> None:
         world.loop.resume(world.hosts[2])
         await asyncio.sleep(1.0)
         assert node.broker.replicas.high_watermarks() != turns
-        await world.checks.wait_healed(20)
+        await world.judging.wait_healed(20)
 
     play(story)
 
@@ -123,10 +123,10 @@ def test_a_loss_of_power_is_seen_and_made_up_for() -> None:
         assert world.faults.lossy is not None
         id, before = world.faults.lossy
         world.start(id)
-        await world.checks.wait_healed(20)
+        await world.judging.wait_healed(20)
         assert world.nodes[id].broker.incarnation > before
         await world.workload.finish()
-        await world.checks.judge()
+        await world.judging.judge()
 
     play(story)
 

@@ -80,3 +80,19 @@ def test_what_was_synced_stays_and_brings_along_what_came_before() -> None:
         file.append([b"x" * 500])
         disk.lose_power(1.0, Random(seed))
         assert disk.read("/d/e/log").startswith(b"safe")
+
+
+def test_a_file_tells_when_it_was_written_to() -> None:
+    disk, now = SimDisk(), 7
+    disk.wall_ms = lambda: now
+    disk.mkdir("/data")
+    file = disk.open("/data/x", create=True)
+    assert disk.modified_ms("/data/x") == 7
+    now = 8
+    file.append((b"abc",))
+    now = 9
+    file.pread(0, 3)
+    file.sync()
+    assert disk.modified_ms("/data/x") == 8
+    file.truncate(1)
+    assert disk.modified_ms("/data/x") == 9

@@ -1,5 +1,7 @@
 """What `strandline simulate` tells: figures of many seeds, a failing one by the command that shows it."""
 
+from collections import Counter
+
 import pytest
 from typer.testing import CliRunner
 
@@ -11,7 +13,9 @@ from strandline.simulation.world import Outcome
 
 
 def outcome(seed: int, violation: str | None) -> Outcome:
-    return Outcome(seed, "disks", violation, 36.0, 1000, 200, {"crash": 2, "fill": 1}, "", [])
+    return Outcome(
+        seed, "disks", violation, 36.0, 1000, 200, {"crash": 2, "fill": 1}, Counter(rolls=200), "", []
+    )
 
 
 def test_figures_add_up() -> None:
@@ -20,7 +24,7 @@ def test_figures_add_up() -> None:
         figures.add(outcome(seed, "Violation: I7: …" if seed == 3 else None))
     assert figures.told(9.0) == (
         "10 seeds, 1 bad; 2,000 acknowledged, 0.10 simulated hours (40 times real time); "
-        "30 faults: crash 20, fill 10"
+        "30 faults: crash 20, fill 10; brokers did: rolls 2,000"
     )
     assert many.command("disks", 3) == "strandline simulate --family disks --seed 3 --trace"
 

@@ -96,12 +96,14 @@ def decode(data: bytes) -> list[Batch]:
 
 @dataclass
 class Task:
-    """What is to be cleaned and how."""
+    """What is to be cleaned and how; `later` stands behind it and is not cleaned."""
 
     segments: Sequence[list[Batch]]
     first_dirty: int
     upper: int
     now_ms: int
+    later: Sequence[list[Batch]] = ()
+    committed: int = 1 << 62
     retention_ms: int = 1000
     room: int = 1 << 30
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -116,8 +118,11 @@ def marker_of(batch: Batch) -> int | None:
 def compacted(task: Task) -> tuple[list[Batch], int]:
     """All batches that stay, of all segments that are rewritten, and up to where the log is clean then."""
     batches = [batch for segment in task.segments for batch in segment]
-    aborted = _aborted(task, batches)
-    last, latest, end = _map(task, batches, aborted)
+    fates = _fates(task)
+    aborted = {offset for offset, fate in fates.items() if fate == ABORT}
+    last, latest, end = _map(replace(task, upper=_upper(task, fates)), batches, aborted)
+    if end == task.first_dirty:
+        return [b for s in task.segments if s[0].base_offset < end for b in s], end
     kept: list[Batch] = []
     in_transaction: set[int] = set()
     rewritten = [b for segment in task.segments if segment and segment[0].base_offset < end for b in segment]
@@ -135,37 +140,67 @@ def compacted(task: Task) -> tuple[list[Batch], int]:
             records = [
                 record
                 for record in batch.records
-                if id(batch) not in aborted and _stays(record, batch, last, latest, task.now_ms)
+                if batch.base_offset not in aborted and _stays(record, batch, last, latest, task.now_ms)
             ]
             sets_horizon = any(record.value is None for record in records)
         kept += _left(batch, records, sets_horizon, task)
     return kept, end
 
 
-def _aborted(task: Task, batches: Iterable[Batch]) -> set[int]:
-    found: set[int] = set()
-    open_batches: dict[int, list[Batch]] = {}
+def fate_of(batch: Batch, following: Iterable[Batch]) -> int | None:
+    """How the transaction of a batch ended: by the first marker of its producer behind it."""
+    for other in following:
+        follows = other.base_offset > batch.base_offset and other.producer == batch.producer
+        if follows and (kind := marker_of(other)) in (ABORT, COMMIT):
+            return kind
+    return None
+
+
+def _fates(task: Task) -> dict[int, int | None]:
+    """Of each batch of a transaction in the dirty part, how that ended, as far as that is committed."""
+    known = [b for s in [*task.segments, *task.later] for b in s if b.base_offset < task.committed]
+    return {
+        batch.base_offset: fate_of(batch, known)
+        for batch in known
+        if batch.attributes & TRANSACTIONAL and not batch.attributes & CONTROL and batch.records
+        if task.first_dirty <= batch.base_offset < task.upper
+    }
+
+
+def _upper(task: Task, fates: dict[int, int | None]) -> int:
+    """No further than the segment in which the first transaction without an end begins."""
+    undecided = [offset for offset, fate in fates.items() if fate is None]
+    if not undecided:
+        return task.upper
+    bases = [s[0].base_offset for s in task.segments if s and s[0].base_offset <= min(undecided)]
+    return max([task.first_dirty, *bases])
+
+
+def committed_view(segments: Iterable[list[Batch]]) -> dict[bytes, bytes]:
+    """What a consumer that reads committed records alone has of each key at the end."""
+    batches = [batch for segment in segments for batch in segment]
+    view: dict[bytes, bytes] = {}
     for batch in batches:
-        if batch.base_offset < task.first_dirty:
-            continue
         if batch.attributes & CONTROL:
-            kind = marker_of(batch)
-            if kind in (ABORT, COMMIT):
-                mine = open_batches.pop(batch.producer, [])
-                found |= {id(each) for each in mine} if kind == ABORT else set()
-        elif batch.attributes & TRANSACTIONAL:
-            open_batches.setdefault(batch.producer, []).append(batch)
-    return found
+            continue
+        if batch.attributes & TRANSACTIONAL and fate_of(batch, batches) != COMMIT:
+            continue
+        for record in batch.records:
+            if record.key is not None and record.value is not None:
+                view[record.key] = record.value
+            elif record.key is not None:
+                view.pop(record.key, None)
+    return view
 
 
 def _map(task: Task, batches: Iterable[Batch], aborted: set[int]) -> tuple[dict[bytes, int], int, int]:
     last: dict[bytes, int] = {}
     latest = -1
     for batch in batches:
-        if batch.attributes & CONTROL or id(batch) in aborted:
+        if batch.attributes & CONTROL or batch.base_offset in aborted:
             continue
         for record in batch.records:
-            if record.key is None or record.offset < task.first_dirty:
+            if record.key is None or not task.first_dirty <= record.offset < task.upper:
                 continue
             if record.key not in last and len(last) == task.room:
                 return last, latest, latest + 1

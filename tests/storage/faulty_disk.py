@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any
+from weakref import WeakSet
 
 from strandline.storage.disk import RealDisk
 
@@ -57,6 +58,7 @@ class FaultyDisk:
         self.faults: list[Fault] = []
         self.calls: list[tuple[str, str]] = []
         self._filled: dict[str, Fault] = {}
+        self.opened: WeakSet[FaultyFile] = WeakSet()
 
     def fail(self, calls: str, path: str = "*", error: int = errno.EIO, **how: int) -> Fault:
         """Let calls fail, named with spaces between them: `append pread truncate sync open create …`."""
@@ -112,6 +114,9 @@ class FaultyDisk:
     def rename(self, source: str, target: str) -> None:
         self.check("rename", source)
         self.inner.rename(source, target)
+        for file in self.opened:
+            if file.path == source:
+                file.path = target
 
     def free_bytes(self, path: str) -> int:
         if any(path == each or path.startswith(f"{each}/") for each in self._filled):
@@ -131,19 +136,20 @@ class FaultyFile:
     """A file of a FaultyDisk."""
 
     def __init__(self, disk: FaultyDisk, path: str, inner: Any) -> None:
-        self._disk, self._path, self._inner = disk, path, inner
+        self._disk, self.path, self._inner = disk, path, inner
+        disk.opened.add(self)
 
     def append(self, buffers: Sequence[Any]) -> int:
-        struck = self._disk.struck("append", self._path)
+        struck = self._disk.struck("append", self.path)
         if struck is None:
             written: int = self._inner.append(buffers)
             return written
         if struck.keep:
             self._inner.append([b"".join(map(bytes, buffers))[: struck.keep]])
-        raise struck.error(self._path)
+        raise struck.error(self.path)
 
     def share(self) -> "FaultyFile":
-        return FaultyFile(self._disk, self._path, self._inner.share())
+        return FaultyFile(self._disk, self.path, self._inner.share())
 
     def size(self) -> int:
         size: int = self._inner.size()
@@ -156,7 +162,7 @@ class FaultyFile:
         found = getattr(self._inner, call)
 
         def ask(*rest: Any, **named: Any) -> Any:
-            self._disk.check(call, self._path)
+            self._disk.check(call, self.path)
             return found(*rest, **named)
 
         return ask if callable(found) else found

@@ -178,6 +178,15 @@ class LogModel:
 
     # -- after a power loss
 
+    def check_holes(self, found: list[Entry], end: int) -> None:
+        """Of what was not flushed the end may be gone; nothing in the middle, compacted or not."""
+        reached = {offset for entry in found for offset in range(entry.base, entry.next)}
+        for entry in self.entries:
+            if self.flushed <= entry.base and entry.next <= end:
+                assert reached & set(range(entry.base, entry.next)), (
+                    f"a hole at {entry.base}, the end is {end}"
+                )
+
     def adopt(self, log: Log) -> None:
         """Hold what a power loss has left against what must be left, and go on with it."""
         found = read_all(log)
@@ -188,10 +197,15 @@ class LogModel:
         must = {fact for fact in facts_of(self.entries, self.start) if fact[0] < self.flushed}
         assert must <= facts, "flushed records are gone from the middle"
         self.check_epochs(log, found)
+        self.check_holes(found, log.end_offset)
         held = {entry.data for entry in found}
-        sure = max(self.flushed, log.start_offset)
-        sure = log.end_offset if log.gaps_allowed else sure  # what is missing may have been compacted away
-        stays = [e for e in self.lineage if e.next <= sure or e.data in held]
+        sure = max(self.flushed, log.start_offset)  # only what was flushed is compacted away
+        others = {(e.base, e.next) for e in found} - {
+            (e.base, e.next) for e in self.lineage if e.data in held
+        }
+        stays = [
+            e for e in self.lineage if e.data in held or (e.next <= sure and (e.base, e.next) not in others)
+        ]  # a batch that was cut may have come back in the place of a later one
         known = {(e.base, e.next) for e in stays}
         self.lineage = sorted([*stays, *(e for e in found if (e.base, e.next) not in known)])
         self.entries, self.epochs = found, list(log.epochs.entries)

@@ -113,7 +113,9 @@ class LogRig(RuleBasedStateMachine):
         return Job(
             directory=self.log.directory,
             sources=[(s.base_offset, s.size) for s in self.log.segments if s.base_offset < upper],
-            first_dirty=first_dirty, upper=upper, now_ms=START_MS, delete_retention_ms=1000,
+            later=[(s.base_offset, s.size) for s in self.log.segments if s.base_offset >= upper],
+            first_dirty=first_dirty, upper=upper, committed=self.log.end_offset,
+            now_ms=START_MS, delete_retention_ms=1000,
             segment_bytes=self.config.segment_bytes, index_bytes_max=1 << 20,
             index_interval_bytes=self.config.index_interval_bytes, map_bytes=1 << 14, load_factor=0.9,
             bytes_per_second=1e9, producers=self.log.producers.last_batches(), secret="00" * 16,

@@ -37,7 +37,7 @@ PRODUCER = 7
 START = 1  # the first record has been deleted
 FIRST_RECORD = (0, START_MS, b"k0", b"v0")  # this one
 CONFIG = StorageConfig(segment_bytes=1 << 20, index_interval_bytes=90, tail_cache_bytes=0)
-END = 22
+END = 24
 
 Files = dict[str, bytes]
 
@@ -70,7 +70,7 @@ def _batch(log: Log, count: int, at: int, codec: Codec, sequence: int) -> bytear
 HISTORY = [
     (2, 0, Codec.NONE, 1), (3, 10, Codec.GZIP, 1), (2, 5, Codec.NONE, 1), (1, 20, Codec.NONE, 1), None,
     (2, 30, Codec.NONE, 1), (3, 40, Codec.NONE, 3), (2, 38, Codec.NONE, 3), None,
-    (3, 50, Codec.NONE, 3), (2, 60, Codec.NONE, 3), (2, 55, Codec.NONE, 3),
+    (2, 65, Codec.NONE, 3), (3, 50, Codec.NONE, 3), (2, 60, Codec.NONE, 3), (2, 55, Codec.NONE, 3),
 ]  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def start(files: Files) -> Started:
 
 REFUSED = "refused"
 CHECKSUM = "checksum"  # the consumer finds it
-TIMES = (-1, 1, 2, 5, 6, 7, 11, 13, 21, 31, 32, 39, 41, 43, 51, 53, 56, 61, 62)
+TIMES = (-1, 1, 2, 5, 6, 7, 11, 13, 21, 31, 32, 39, 41, 43, 51, 53, 56, 61, 62, 66, 67)
 
 Observed = dict[str, object]
 
@@ -182,7 +182,7 @@ def observe(started: Started) -> Observed:
         "places": lambda: places_of(log),
         "times": lambda: [log.find_timestamp(START_MS + ms, log.end_offset) for ms in TIMES],
         "newest": lambda: log.latest_timestamp(log.end_offset),
-        "epochs": lambda: (log.epochs.entries, [log.end_offset_for(epoch) for epoch in range(5)]),
+        "epochs": lambda: (list(log.epochs.entries), [log.end_offset_for(epoch) for epoch in range(5)]),
         "producers": lambda: producers_of(log),
         "high watermark": lambda: started.logs.high_watermarks[T0],
         "topic id": lambda: log.topic_id,

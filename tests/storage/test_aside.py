@@ -73,11 +73,32 @@ def test_a_shelf_on_another_file_system_is_filled_by_copying(
 
 
 def test_the_oldest_go_when_there_is_too_much_and_the_old_anyway() -> None:
-    kept = [Kept(str(n), None, at_ms=n * 100, nbytes=10) for n in range(5)]
+    kept = [Kept(str(n), removal(), at_ms=n * 100, nbytes=10) for n in range(5)]
     assert expired(kept, now_ms=400, retention_ms=-1, bytes_max=-1) == []
     assert [k.path for k in expired(kept, 400, retention_ms=-1, bytes_max=25)] == ["0", "1", "2"]
     assert [k.path for k in expired(kept, 400, retention_ms=250, bytes_max=-1)] == ["0", "1"]
     assert expired(kept, 400, retention_ms=400, bytes_max=50) == []
+
+
+ONLY_COPIES = {
+    "taken out by recovery": removal().model_copy(update={"cause": "recovery"}),
+    "committed": removal().model_copy(update={"high_watermark": 8}),
+    "cut by an unclean leader": removal().model_copy(update={"unclean": True}),
+    "acknowledged by all": removal().model_copy(update={"acknowledged": "all"}),
+    "unknown": None,
+}
+
+
+@pytest.mark.parametrize("note", ONLY_COPIES.values(), ids=ONLY_COPIES)
+def test_what_may_be_the_only_copy_never_goes_for_its_size(note: Removal | None) -> None:
+    only = Kept("/data.aside/t-0.0-0", note, at_ms=0, nbytes=11 << 30)
+    others = [Kept(f"{n}", removal(), at_ms=n, nbytes=10) for n in (1, 2)]
+    asked: list[str] = []
+    assert expired([only, *others], now_ms=9, retention_ms=-1, bytes_max=20) == []
+    assert expired([only, *others], 9, retention_ms=-1, bytes_max=10) == others[:1]
+    assert expired([only], DAY_MS, retention_ms=DAY_MS - 1, bytes_max=0) == [], "nor for its age"
+    assert expired([only], DAY_MS, DAY_MS - 1, 0, lambda name: asked.append(name) or True) == [only]
+    assert asked == ["t-0"], "unless another replica is in sync"
 
 
 def test_a_pass_deletes_what_the_bounds_do_not_allow(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from .cleaner_model import (
     TRANSACTIONAL,
     Batch,
     Task,
+    committed_view,
     compacted,
     decode,
     encode,
@@ -50,7 +51,9 @@ def job_of(disk: MemoryDisk, task: Task, **changed: Any) -> Job:
         "directory": "/log",
         "sources": [(s[0].base_offset, len(disk.files[path_of(s)])) for s in task.segments],
         "first_dirty": task.first_dirty,
+        "later": [(s[0].base_offset, len(disk.files[path_of(s)])) for s in task.later],
         "upper": task.upper,
+        "committed": task.committed,
         "now_ms": task.now_ms,
         "delete_retention_ms": task.retention_ms,
         "segment_bytes": GIB,
@@ -153,8 +156,11 @@ def batch_of(spec: dict[str, Any], base: int) -> Batch:
 
 @st.composite
 def tasks(draw: st.DrawFn) -> Task:
-    segments = build(draw(st.lists(st.lists(batch_specs, min_size=1, max_size=5), min_size=1, max_size=4)))
+    every = build(draw(st.lists(st.lists(batch_specs, min_size=1, max_size=5), min_size=1, max_size=6)))
+    count = draw(st.integers(1, len(every)))
+    segments, later = every[:count], every[count:]
     upper = segments[-1][-1].last_offset + 1
+    ends = [upper, *(batch.last_offset + 1 for segment in later for batch in segment)]
     producers = draw(
         st.dictionaries(
             st.sampled_from([1, 2]),
@@ -166,6 +172,8 @@ def tasks(draw: st.DrawFn) -> Task:
         draw(st.integers(0, upper)),
         upper,
         NOW_MS,
+        later,
+        draw(st.sampled_from(ends)),
         draw(st.sampled_from([0, 7, 10**9])),
         producers=producers,
     )
@@ -183,6 +191,108 @@ def test_an_abort_tells_nothing_of_what_was_committed_before() -> None:
     found = [batch for part in result(disk, task, reports) for batch in decode(part)]
     assert found == compacted(task)[0]
     assert [record.value for batch in found for record in batch.records] == [b"kept", b"\0" * 6, b"\0" * 6]
+
+
+# -- transactions, as Kafka writes them
+
+PLAIN = {"kind": "data", "transactional": False, "codec": Codec.NONE, "append_time": False, "horizon": None}
+
+
+def wrote(value: bytes, producer: int = -1, key: bytes = b"k") -> dict[str, Any]:
+    """A batch with one record; with a producer, within its transaction."""
+    records = [(key, value, 0, (), False)]
+    return PLAIN | {"producer": producer, "transactional": producer >= 0, "records": records}
+
+
+def ended(kind: str, producer: int = 1) -> dict[str, Any]:
+    return wrote(b"", producer) | {"kind": kind}
+
+
+def cleaned(task: Task) -> tuple[Done, list[list[Batch]]]:
+    """How a cleaning went, and the segments after it, the later ones too."""
+    disk = log_of([*task.segments, *task.later])
+    reports = run(disk, job_of(disk, task))
+    assert isinstance(reports[-1], Done), reports
+    return reports[-1], [*(decode(part) for part in result(disk, task, reports)), *task.later]
+
+
+def values(segments: Sequence[list[Batch]]) -> list[bytes | None]:
+    return [r.value for s in segments for b in s if not b.attributes & CONTROL for r in b.records]
+
+
+def test_an_abort_in_the_segment_that_grows_counts() -> None:
+    """Its marker comes when the records it takes back are in a closed segment already."""
+    log = build([[wrote(b"committed")], [wrote(b"aborted", 1), wrote(b"x", key=b"o")], [ended("abort")]])
+    done, after = cleaned(Task(log[:2], 0, 3, NOW_MS, log[2:], committed=4))
+    assert (done.end_offset, done.undecided_from) == (3, -1)
+    assert values(after) == [b"committed", b"x"]
+
+
+def test_what_is_undecided_displaces_nothing() -> None:
+    """A cleaning ends before the segment in which the transaction begins, and says so."""
+    begun = [wrote(b"newest"), wrote(b"undecided", 1)]
+    log = build([[wrote(b"old"), wrote(b"new")], begun, [wrote(b"x", 2)]])
+    done, after = cleaned(Task(log[:2], 0, 4, NOW_MS, log[2:], committed=5))
+    assert (done.end_offset, done.undecided_from, done.undecided_producer) == (2, 3, 1)
+    assert values(after) == [b"new", b"newest", b"undecided", b"x"]
+
+
+def test_a_marker_that_is_not_committed_decides_nothing() -> None:
+    log = build([[wrote(b"committed")], [wrote(b"undecided", 1)], [ended("commit")]])
+    task = Task(log[:2], 0, 2, NOW_MS, log[2:], committed=2)
+    done, after = cleaned(task)
+    assert (done.end_offset, done.undecided_from) == (1, 1)
+    assert values(after) == [b"committed", b"undecided"]
+    task.committed = 3
+    done, after = cleaned(task)
+    assert (done.end_offset, values(after)) == (2, [b"undecided"])
+
+
+transaction_specs = st.builds(
+    lambda kind, producer, key, value: (
+        PLAIN
+        | {"kind": kind, "producer": producer, "transactional": producer >= 0}
+        | {"records": [(key, value, 0, (), False)]}
+    ),
+    st.sampled_from(["data"] * 4 + ["commit", "abort"]),
+    st.sampled_from([-1, 1, 2]),
+    st.sampled_from([b"a", b"b"]),
+    st.sampled_from([None, b"v", b"w", b"x"]),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    specs=st.lists(st.lists(transaction_specs, min_size=1, max_size=4), min_size=2, max_size=5),
+    rooms=st.lists(st.sampled_from([1, 2, 1 << 30]), min_size=5, max_size=5),
+    data=st.data(),
+)
+def test_a_consumer_of_committed_records_sees_the_same_after_each_cleaning(
+    specs: list[list[dict[str, Any]]], rooms: list[int], data: st.DataObject
+) -> None:
+    """Wherever a cleaning comes by, and however the transactions that were open then end later."""
+    log, begin, upper, committed = build(specs), 0, 0, 0
+    truth = committed_view(log)
+    ends = [segment[-1].last_offset + 1 for segment in log]
+    for room in rooms:
+        upper = data.draw(st.sampled_from([end for end in ends if end >= upper and end > begin] or [0]))
+        committed = data.draw(st.sampled_from([end for end in ends if end >= max(upper, committed)]))
+        split = [[s for s in log if s and s[0].base_offset < upper]]
+        split.append([s for s in log if s and s[0].base_offset >= upper])
+        if not split[0] or upper <= begin:
+            continue
+        task = Task(*split[:1], begin, upper, NOW_MS, split[1], committed, retention_ms=0)
+        disk = log_of(log)
+        small = {"map_bytes": 5 * SLOT_BYTES, "load_factor": room / 5 + 0.01} if room < 5 else {}
+        reports = run(disk, job_of(disk, task, **small))
+        done = reports[-1]
+        assert isinstance(done, Done), done
+        begin = done.end_offset
+        log = [s for s in [*(decode(p) for p in result(disk, task, reports)), *split[1]] if s]
+        assert committed_view(log) == truth
+
+
+# -- room
 
 
 def test_a_log_with_more_keys_than_room_is_cleaned_in_rounds() -> None:
@@ -240,7 +350,7 @@ def test_the_new_segments_indexes_lead_to_its_batches() -> None:
 @settings(max_examples=300, deadline=None)
 @given(task=tasks(), room=st.sampled_from([1, 2, 3, 1 << 30]), segment_bytes=st.sampled_from([1, 700, GIB]))
 def test_it_keeps_what_the_model_keeps(task: Task, room: int, segment_bytes: int) -> None:
-    disk = log_of(task.segments)
+    disk = log_of([*task.segments, *task.later])
     before = {data for s in task.segments for data in map(encode, s)}
     task.room = room
     small = {"map_bytes": 5 * SLOT_BYTES, "load_factor": room / 5 + 0.01} if room < 5 else {}

@@ -229,10 +229,12 @@ def keys_of(numbers: list[int]) -> Hashes:
 
 def test_jobs_and_reports_are_the_same_behind_the_pipe() -> None:
     job = Job(
-        "/d", [(0, 5), (7, 9)], 3, 8, 1, 2, 3, 4, 5, 6, 0.5, 1.7976931348623157e308, [(1, -1, 0)], "00" * 16
-    )
+        "/d", [(0, 5), (7, 9)], [(8, 2)], 3, 8, 9, 1, 2, 3, 4, 5, 6, 0.5, 1.7976931348623157e308,
+        [(1, -1, 0)], "00" * 16,
+    )  # fmt: skip
     assert load_job(dump_job(job)) == job
-    for report in (Cleaned([1, 2], 3), Done(1, 2, 3, 4), Failed("why\nnot", damaged=True)):
+    done = Done(1, 2, 3, 4), Done(1, 2, 3, 4, 5, 6)
+    for report in (Cleaned([1, 2], 3), *done, Failed("why\nnot", damaged=True)):
         line = dump_report(report)
         assert line.count(b"\n") == 1
         assert load_report(line) == report

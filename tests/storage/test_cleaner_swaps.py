@@ -64,7 +64,9 @@ def job(disk: MemoryDisk) -> Job:
     return Job(
         DIRECTORY,
         sizes,
+        [],
         0,
+        UPPER,
         UPPER,
         NOW_MS,
         1000,

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from strandline.protocol.batches import headers
+from strandline.storage.apart import ReadApart
 from strandline.storage.cold import Cold
-from strandline.storage.disk import File, NotResident, RealDisk, RealFile
+from strandline.storage.disk import File, LogDamaged, NotResident, RealDisk, RealFile
 
 from .bare_log import BareLog
 
@@ -121,3 +122,77 @@ def test_the_page_cache_is_asked_and_not_the_medium(tmp_path: Path) -> None:
     assert bytes(file.pread_now(9_000, 5_000)) == b"x" * 1_000
     assert bytes(file.pread_now(20_000, 5)) == b""
     file.close()
+
+
+def apart(bare: BareLog, offset: int, bytes_max: int = 1 << 20) -> ReadApart:
+    """What a thread has read, as it stands after that."""
+    made = bare.log.apart(offset, bytes_max, bare.log.end_offset)
+    assert made.found is None
+    made.warm()
+    made.settle()
+    return made
+
+
+def still_holds(bare: BareLog, read: ReadApart) -> bool:
+    return bare.log.apart(read.offset, 1, bare.log.end_offset, read) is read
+
+
+def test_a_read_apart_is_the_read_that_the_loop_would_have_made(tmp_path: Path) -> None:
+    bare = BareLog(tmp_path / "t-0", segment_bytes=4000, index_interval_bytes=200)
+    bare.fill(100)
+    bare.reopen()
+    for offset in range(100):
+        for bytes_max in (0, 500, 1 << 20):
+            expected = bytes(bare.log.read(offset, bytes_max, 100))
+            assert bytes(apart(bare, offset, bytes_max).found or b"") == expected
+
+
+@pytest.mark.parametrize("change", ["cut", "restart", "retire", "close"])
+def test_a_read_apart_of_a_log_that_has_changed_is_not_served(tmp_path: Path, change: str) -> None:
+    bare = BareLog(tmp_path / "t-0", segment_bytes=4000)
+    bare.fill(100)
+    offset = bare.log.segments[0].base_offset
+    whole = apart(bare, offset)
+    assert still_holds(bare, whole)
+    bare.fill(50)
+    assert still_holds(bare, whole), "what comes behind it changes nothing"
+    late = bare.log.apart(offset, 1 << 20, bare.log.end_offset)
+    {
+        "cut": lambda: bare.log.truncate_to(3),
+        "restart": lambda: bare.log.restart_at(1000),
+        "retire": lambda: bare.log.retire(1, 0),
+        "close": lambda: bare.log.abandon(),
+    }[change]()
+    late.warm()
+    late.settle()
+    assert late.error is None and not bare.log.failed, "that it fails now says nothing of the disk"
+    for read in (whole, late):
+        assert not read.holds(bare.log._chain, offset, 150)
+
+
+def test_a_read_apart_that_finds_damage_or_a_failing_disk_says_so(tmp_path: Path) -> None:
+    bare = BareLog(tmp_path / "t-0")
+    bare.fill(10)
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:-200] + bytes(200))
+    assert isinstance(apart(bare, 0).error, LogDamaged) and bare.log.damaged
+
+
+def test_a_read_apart_goes_on_where_a_compacted_segment_has_nothing_left(tmp_path: Path) -> None:
+    bare = BareLog(tmp_path / "t-0", segment_bytes=4000)
+    bare.fill(60)
+    first, second = bare.log.segments[:2]
+    first.cut(first.locate(5)[0], 5)  # type: ignore[index]
+    bare.log.gaps_allowed = True
+    assert next(headers(bytes(apart(bare, 7).found or b"")))[1].base_offset == second.base_offset
+
+
+def test_a_read_apart_ends_where_the_log_did_when_it_was_asked_for(tmp_path: Path) -> None:
+    bare = BareLog(tmp_path / "t-0")
+    bare.fill(10)
+    expected = bytes(bare.log.read(0, 1 << 20, 10))
+    read = bare.log.apart(0, 1 << 20, 10)
+    bare.fill(5)
+    read.warm()
+    read.settle()
+    assert read.error is None and bytes(read.found or b"") == expected

@@ -17,7 +17,7 @@ import structlog
 
 from strandline.protocol.batches import headers
 from strandline.storage.incarnation import WrongDirectory
-from strandline.storage.recovery import Obstructed
+from strandline.storage.logs import Obstructed
 
 from .small_directory import (
     CHECKSUM,

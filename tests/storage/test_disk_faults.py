@@ -175,18 +175,29 @@ def test_settings_that_find_no_room_are_in_force_and_written_later(tmp_path: Pat
     assert "5" in Path(log.directory, checkpoints.TOPIC_CONFIG).read_text()
 
 
-def test_a_roll_without_room_refuses_the_append_alone(tmp_path: Path) -> None:
-    dirs = Dirs(tmp_path, segment_bytes=200)
+FILES_OF_A_ROLL = (".snapshot", ".index", ".timeindex", ".log")
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
+@pytest.mark.parametrize("suffix", FILES_OF_A_ROLL)
+def test_a_roll_that_cannot_make_one_file_refuses_the_append_alone(
+    tmp_path: Path, suffix: str, error: int
+) -> None:
+    """Neither is a fault of the disk. No file stands where the segment that grows will have its records."""
+    dirs = Dirs(tmp_path, segment_bytes=260)
     log = dirs.create()
     put(log, b"x" * 100)
-    dirs.disk.fill(dirs.paths[0])
-    with pytest.raises(DiskFull):
+    fault = dirs.disk.fail("create replace", f"*{suffix}", error)
+    with pytest.raises(DiskFull if error == errno.ENOSPC else NoDescriptor):
         put(log, b"x" * 100)
-    assert (log.failed, log.end_offset, len(log.segments)) == (False, 1, 1)
-    dirs.disk.make_room(dirs.paths[0])
+    assert fault.hits and (log.failed, log.end_offset, len(log.segments)) == (False, 1, 1)
+    names = [path.name for path in Path(log.directory).iterdir()]
+    assert not [name for name in names if name.startswith(f"{1:020d}") and not name.endswith(".snapshot")]
+    put(log, b"y")  # there is room for this one where it is
+    dirs.disk.heal(fault)
     put(log, b"x" * 100)
-    assert len(log.segments) == 2
-    assert dirs.reopen().end_offset == 2
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert dirs.reopen().end_offset == 3 and not dirs.doubts
 
 
 # -- failed
@@ -224,16 +235,6 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
     assert dirs.disk.asked("sync", "*.log") == asked + 1
     assert dirs.logs.close() is False
     assert dirs.disk.asked("sync", "*.log") == asked + 1
-
-
-def test_too_many_open_files_are_no_fault_of_the_disk(tmp_path: Path) -> None:
-    dirs = Dirs(tmp_path, segment_bytes=100)
-    log = dirs.create()
-    put(log, b"x" * 80)
-    dirs.disk.fail("open create", "*.log", errno.EMFILE, times=1)
-    with pytest.raises(NoDescriptor):
-        put(log, b"x" * 80)
-    assert put(log, b"x" * 80) == 1
 
 
 # -- several directories
@@ -344,3 +345,15 @@ def test_a_log_whose_directory_cannot_be_renamed_stays(tmp_path: Path) -> None:
     target = dirs.logs.remove(T0, UUID(int=1))
     assert Path(target).exists() and dirs.logs.get(T0) is None
     assert dirs.create().end_offset == 0
+
+
+def test_that_there_are_gaps_is_written_down_before_the_first_one(tmp_path: Path) -> None:
+    """A start would take the batch behind it for damage."""
+    dirs = Dirs(tmp_path)
+    disk, log, run = dirs.disk, dirs.create(), memoryview(make_batch(b"b", base=7))
+    disk.fail("replace", "*/topic-config.json", errno.ENOSPC, times=1)
+    with pytest.raises(DiskFull):
+        log.append_replicated(run)
+    assert (log.end_offset, log.size, log.gaps_allowed) == (0, 0, False)
+    assert log.append_replicated(run) == len(run)
+    assert b'"gaps":true' in disk.read(f"{log.directory}/topic-config.json").replace(b" ", b"")

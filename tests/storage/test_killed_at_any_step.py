@@ -1,27 +1,29 @@
-"""Killed at any file call in the middle of what takes records out of a log: the next start finds nothing
-lost, nothing wrong, and nothing that a client had deleted.
+"""Killed at any file call in the middle of what brings records into a log or takes them out, or replaces its
+segments: the next start finds nothing lost, nothing wrong, and nothing that a client had deleted.
 """
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from strandline.protocol.batches import headers
 from strandline.protocol.records import iterate
+from strandline.simulation.disk import SimDisk
 from strandline.storage.condemned import Deletion
 from strandline.storage.config import StorageConfig, TopicConfig
-from strandline.storage.disk import RealDisk
 from strandline.storage.log import Log
 from strandline.storage.logs import Logs
+from strandline.storage.promises import Bounds
 
+from .compacting import compact
 from .conftest import START_MS, T0, FixedClock, make_batch, put
 from .faulty_disk import FaultyDisk
 
 CONFIG = StorageConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
 COUNT, START, COMMITTED = 24, 9, 20
+ROOT, STEPS_MAX = "/data", 200
 CHANGES = ("create", "append", "pwrite", "truncate", "replace", "rename", "unlink", "mkdir")
 Act = Callable[[Logs], None]
 
@@ -43,17 +45,19 @@ class Dying(FaultyDisk):
         return super().struck(call, path)
 
 
-def opened(root: Path, disk: Any, lost: list[str]) -> Logs:
+def opened(disk: Any, lost: list[str], policy: str = "delete") -> Logs:
+    config = CONFIG.model_copy(update={"cleanup_policy": policy})
     return Logs.open(
-        [str(root)], disk, CONFIG, FixedClock(), clean=False,
+        [ROOT], disk, config, FixedClock(), clean=False,
         before_loss=lambda partition, why: lost.append(why),
     )  # fmt: skip
 
 
-def filled(root: Path) -> None:
+def filled(policy: str) -> SimDisk:
     """A log in many segments, all of it on the medium, of which a client has deleted the beginning."""
-    logs = opened(root, RealDisk(), [])
-    log = logs.create(T0, UUID(int=5), TopicConfig.of(CONFIG))
+    disk = SimDisk()
+    logs = opened(disk, [], policy)
+    log = logs.create(T0, UUID(int=5), TopicConfig.of(logs.config))
     for number in range(COUNT):
         put(log, b"%d" % number * 40)
     log.flush()
@@ -61,6 +65,36 @@ def filled(root: Path) -> None:
     logs.checkpoint_recovery_points()
     logs.checkpoint_high_watermarks({T0: COMMITTED})
     logs.close(clean=False)
+    return disk
+
+
+def copy_of(disk: SimDisk) -> SimDisk:
+    made = SimDisk()
+    for folder in sorted(disk.folders):
+        made.mkdir(folder)
+    for path, content in disk.files.items():
+        made.replace(path, bytes(content.data))
+    return made
+
+
+def append(logs: Logs) -> None:
+    """As leader, over two segments and into another epoch."""
+    log = logs.logs[T0]
+    for number in range(COUNT, COUNT + 6):
+        put(log, b"%d" % number * 40, epoch=number // (COUNT + 3))
+
+
+def replicate(logs: Logs) -> None:
+    """As follower, in one run."""
+    run = bytearray()
+    for number in range(COUNT, COUNT + 6):
+        run += make_batch(b"%d" % number * 40, base=number, epoch=number // (COUNT + 3))
+    logs.logs[T0].append_replicated(memoryview(run), now_ms=START_MS)
+
+
+def compact_all(logs: Logs) -> None:
+    compact(logs)
+    logs.cleaned.note(T0, logs.logs[T0].segments[-1].base_offset, logs.cleaned.cuts(T0))
 
 
 def retire(logs: Logs) -> None:
@@ -95,7 +129,7 @@ def begin_anew(logs: Logs) -> None:
 
 
 def begin_anew_with_others(logs: Logs) -> None:
-    logs.lower({T0: 0})
+    logs.lower({T0: Bounds(0, 1000)})
     logs.logs[T0].restart_at(1000, START_MS, sync=False)
 
 
@@ -108,6 +142,7 @@ def remove(logs: Logs) -> None:
     logs.create(T0, UUID(int=6), TopicConfig.of(CONFIG))
 
 
+GROWING = (append, replicate)
 SHORTENING = (cut, cut_all, begin_anew, begin_anew_with_others, begin_anew_lower, remove)
 
 
@@ -116,16 +151,20 @@ def values(log: Log) -> dict[int, bytes]:
     at = log.start_offset
     while data := bytes(log.read(at, 1 << 20, log.end_offset)):
         found |= {record.offset: record.value or b"" for record in iterate(data)}
-        at = max(found) + 1
+        *_, (_, last) = headers(data)
+        at = last.next_offset
     return found
 
 
 def judge(log: Log, act: Act) -> None:
-    found, written = values(log), {number: b"%d" % number * 40 for number in range(COUNT)}
+    found, written = values(log), {number: b"%d" % number * 40 for number in range(COUNT + 6)}
     assert found.items() <= written.items(), "nothing else than was written"
-    assert list(found) == list(range(log.start_offset, log.end_offset)), "no gap"
+    if act is compact_all:
+        assert log.gaps_allowed and {*range(log.segments[-1].base_offset, COUNT)} <= found.keys()
+    else:
+        assert list(found) == list(range(log.start_offset, log.end_offset)), "no gap"
     assert act in (begin_anew_lower, remove) or log.start_offset >= START, "what was deleted stays deleted"
-    assert act in SHORTENING or log.end_offset == COUNT
+    assert act in SHORTENING or log.end_offset == COUNT or (act in GROWING and log.end_offset > COUNT)
     assert log.find_timestamp(0, log.end_offset) is None or found
     batch = make_batch(b"more")
     assert log.append_replicated(stamped(batch, log), now_ms=START_MS) == len(batch)
@@ -139,15 +178,15 @@ def stamped(batch: bytearray, log: Log) -> memoryview:
 
 @pytest.mark.parametrize(
     "act",
-    [retire, delete_records, delete_all, *SHORTENING],
+    [*GROWING, compact_all, retire, delete_records, delete_all, *SHORTENING],
     ids=lambda act: act.__name__,
 )
-def test_killed_at_any_step(tmp_path: Path, act: Act) -> None:
-    filled(tmp_path / "before")
-    for step in range(200):
-        root, disk, lost = tmp_path / str(step), Dying(), list[str]()
-        shutil.copytree(tmp_path / "before", root)
-        logs = opened(root, disk, lost)
+def test_killed_at_any_step(act: Act) -> None:
+    policy = "compact" if act is compact_all else "delete"
+    before = filled(policy)
+    for step in range(STEPS_MAX):
+        disk, lost = Dying(copy_of(before)), list[str]()
+        logs = opened(disk, lost, policy)
         disk.left, finished = step, False
         try:
             act(logs)
@@ -156,13 +195,12 @@ def test_killed_at_any_step(tmp_path: Path, act: Act) -> None:
             pass
         disk.left = 1 << 30
         logs.close(clean=False)
-        again = opened(root, RealDisk(), lost)
+        again = opened(disk.inner, lost, policy)
         assert not lost, f"after {disk.calls[-1:]}"
         if T0 in again.logs:
             judge(again.logs[T0], act)
         else:
             assert act is remove
-        again.close(clean=False)
         if finished:
             return
     raise AssertionError("it takes too many steps")

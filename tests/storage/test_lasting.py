@@ -215,10 +215,13 @@ def test_without_a_descriptor_nothing_is_claimed_and_nothing_is_broken(counted: 
 # Power.
 
 
-def opened(disk: SimDisk) -> Log:
+def opened(disk: SimDisk, same_boot: bool = False) -> Log:
+    """As a broker finds it that starts after a power loss."""
     config = StorageConfig(segment_bytes=1000, index_interval_bytes=100)
     disk.mkdir("/data")
-    logs = Logs.open(["/data"], disk, config, FixedClock(), clean=False, before_loss=lambda *_: None)
+    logs = Logs.open(
+        ["/data"], disk, config, FixedClock(), clean=False, before_loss=lambda *_: None, same_boot=same_boot
+    )
     return logs.create(T0, None, TopicConfig.of(config))
 
 
@@ -280,4 +283,5 @@ def test_a_hole_is_a_loss_where_the_settings_are_torn_by_the_power_failure(setti
     for name in [*disk.files]:
         if name.endswith("index"):
             disk.unlink(name)
-    assert opened(disk).end_offset == end
+    assert opened(disk, same_boot=True).end_offset == end
+    assert opened(disk).end_offset == 3, "after another boot it is one in any case"

@@ -8,12 +8,13 @@ from threading import Event, Thread, current_thread, main_thread
 
 import pytest
 
-from strandline.protocol.batches import read_header
+from strandline.protocol.batches import headers, read_header
 from strandline.protocol.errors import OffsetOutOfRange
 from strandline.protocol.primitives import Buffer
+from strandline.storage import snapshots
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import DiskFailed, DiskFull, File, RealDisk
-from strandline.storage.log import CorruptBatch, OffsetGap
+from strandline.storage.log import CorruptBatch, NotNext
 
 from .conftest import START_MS, T0, Place, make_batch, put
 
@@ -94,8 +95,7 @@ def test_a_follower_refuses_what_does_not_continue_its_log(place: Place) -> None
     flipped = bytearray(make_batch(b"c", base=2, epoch=3))
     flipped[-1] ^= 1
     for error, run in (
-        (OffsetGap, make_batch(b"b", base=2, epoch=3)),
-        (OffsetGap, make_batch(b"b", base=0, epoch=3)),
+        (NotNext, make_batch(b"b", base=0, epoch=3)),
         (CorruptBatch, make_batch(b"b", base=1, epoch=2)),
         (CorruptBatch, make_batch(b"b", base=1, epoch=9)),
         (CorruptBatch, flipped),
@@ -109,14 +109,14 @@ def test_a_follower_refuses_what_does_not_continue_its_log(place: Place) -> None
     assert place.log.append_replicated(memoryview(good + flipped[:65])) == len(good)
 
 
-@pytest.mark.parametrize("bad", ["flipped", "gap", "epoch", "nothing"])
+@pytest.mark.parametrize("bad", ["flipped", "again", "epoch", "nothing"])
 def test_a_follower_takes_the_good_part_of_a_run_and_refuses_the_rest(place: Place, bad: str) -> None:
     good, rest = make_batch(b"a", base=0, epoch=3), make_batch(b"b", base=1, epoch=3)
     match bad:
         case "flipped":
             rest[-1] ^= 1
-        case "gap":
-            rest = make_batch(b"b", base=2, epoch=3)
+        case "again":
+            rest = make_batch(b"b", base=0, epoch=3)
         case "epoch":
             rest = make_batch(b"b", base=1, epoch=2)
         case _:
@@ -125,8 +125,23 @@ def test_a_follower_takes_the_good_part_of_a_run_and_refuses_the_rest(place: Pla
         good
     )
     assert everything_in(place) == bytes(good)
-    with pytest.raises((CorruptBatch, OffsetGap)):
+    with pytest.raises((CorruptBatch, NotNext)):
         place.log.append_replicated(memoryview(rest))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_follower_takes_the_gaps_of_a_topic_that_was_compacted_once(place: Place, clean: bool) -> None:
+    """Its policy is "delete" again: nothing but the leader's log tells of what was compacted away."""
+    run = make_batch(b"a", base=3) + make_batch(b"b", base=7)
+    assert place.log.append_replicated(memoryview(run)) == len(run)
+    assert place.log.append_replicated(memoryview(more := make_batch(b"c", base=20))) == len(more)
+    place.log.flush()
+    place.stop() if clean else place.die()
+    log = place.start(clean)
+    assert (log.end_offset, place.doubts) == (21, [])
+    assert [h.base_offset for _, h in headers(bytes(log.read(0, 1 << 20, 21)))] == [3, 7, 20]
+    put(log, b"d")
+    assert log.end_offset == 22
 
 
 def everything_in(place: Place) -> bytes:
@@ -329,3 +344,16 @@ def test_a_thread_and_the_loop_may_write_the_epochs_at_once(
     transition.join(5)
     assert not place.log.failed
     assert place.disk.listdir(f"{place.root}/t-0").count("leader-epoch-checkpoint") == 1
+
+
+def test_a_cut_forgets_what_producers_wrote_behind_it(place: Place) -> None:
+    """A snapshot of records that went would be believed of those that stand there later."""
+    for number in range(6):
+        put(place.log, b"%d" % number, pid=7, seq=number)
+        if number in (1, 4):
+            place.log.roll(START_MS)
+    assert snapshots.snapshot_offsets(place.log.disk, place.log.directory)[-1] == 5
+    place.log.truncate_to(3)
+    assert snapshots.snapshot_offsets(place.log.disk, place.log.directory) == [2]
+    known = place.log.producers.get(7)
+    assert known is not None and known.last_sequence == 2

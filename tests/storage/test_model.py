@@ -171,6 +171,8 @@ class LogMachine(LogRig):
             return
         if cleaned.get(T0) is None:
             cleaned.note(T0, found.first_dirty, cuts)
+        self.flush()
+        assert self.logs.promise_flushed(log, found.upper)
         job = self.job(found.first_dirty, found.upper)
         kept, end = compacted(self.task(job))
         for number, report in enumerate(clean(self.disk, job, lambda nbytes: None)):

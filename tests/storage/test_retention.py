@@ -1,6 +1,7 @@
 """Old segments leave their log, their files leave the disk later, and the log start is remembered."""
 
 import errno
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from strandline.storage.checkpoints import read_offsets
 from strandline.storage.condemned import STEP_FILES_MAX, Condemned, Deletion
 from strandline.storage.config import TopicConfig
 from strandline.storage.disk import DiskFailed, RealDisk
+from strandline.storage.segment import NO_TIME
 from strandline.storage.snapshots import snapshot_offsets
 
 from .conftest import START_MS, T0, Place, put
@@ -63,6 +65,33 @@ def test_segments_older_than_retention_ms_go(filled: Place) -> None:
     assert filled.retain(12) == 2
     assert (filled.log.start_offset, filled.log.end_offset) == (6, 12)
     assert snapshot_offsets(filled.disk, f"{filled.root}/t-0") == [6, 9]
+
+
+def written_at(place: Place, base: int, ms: int) -> None:
+    os.utime(place.file(f"{base:020d}.log"), ns=(0, ms * 1_000_000))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_segments_without_timestamps_age_from_when_they_were_written_to(place: Place, restarts: bool) -> None:
+    """Not from the start of the broker: one that restarts often would keep them for ever."""
+    for _ in range(9):
+        put(place.log, b"x" * 200, at=NO_TIME)
+    bases = [segment.base_offset for segment in place.log.segments]
+    assert len(bases) == 3 and place.log.segments[0].newest[0] == NO_TIME
+    for base, ms in zip(bases, (10, 2000, 3000), strict=True):
+        written_at(place, base, START_MS + ms)
+    place.clock.now = START_MS + 3000
+    if restarts:
+        place.stop()
+        place.start(clean=True)
+    configure(place, retention_ms="1000")
+    assert place.retain(9) == 1, "the second is exactly as old as it may be"
+    place.clock.now = START_MS + 3001
+    assert place.retain(9) == 1
+    assert place.log.start_offset == bases[2]
+    written_at(place, bases[2], START_MS + 9000)  # the one that grows is written to again
+    place.clock.now = START_MS + 10_000
+    assert place.retain(9) == 0
 
 
 def test_never_above_the_watermark(filled: Place) -> None:

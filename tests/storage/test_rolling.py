@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from strandline.cli.dump import main as dump
 from strandline.protocol.batches import read_header, seal
+from strandline.protocol.records import BatchBuilder
 from strandline.storage.disk import DiskFull, File, RealDisk
 from strandline.storage.index import RELATIVE_MAX
 
@@ -43,7 +45,6 @@ def test_a_batch_larger_than_a_segment_stands_alone(tmp_path: Path) -> None:
 def test_offsets_that_do_not_fit_an_index_entry_begin_a_segment(tmp_path: Path) -> None:
     bare = BareLog(tmp_path / "t-0")
     bare.fill(1)
-    bare.log.gaps_allowed = True
     offsets = (RELATIVE_MAX, RELATIVE_MAX + 1)
     run = b"".join(bytes(make_batch(b"x", base=offset)) for offset in offsets)
     assert bare.log.append_replicated(run) == len(run), "in one write, if they went to one segment"
@@ -108,3 +109,30 @@ def test_a_roll_that_finds_no_room_is_made_up_for(tmp_path: Path) -> None:
     bare.fill(2)
     assert bases(bare) == [0, 1, 2]
     assert bytes(bare.log.read(1, 1, 3))
+
+
+def test_the_segments_of_the_walk_through(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """log.segment.bytes=107370: the first segment ends with offset 5376 in the batch at position 102124, as
+    descriptions print it. They name the next file by that offset; its name is its own first one, 5377."""
+    at = 1531477349287
+    bare = BareLog(tmp_path / "test-0", segment_bytes=107370)
+    offset = 0
+    for size in (*[51] * 93, 318, 54, 262, 1):
+        builder = BatchBuilder()
+        for number in range(offset, offset + size):
+            builder.append(at, None, b"message_%d" % number, ())
+        batch = bytearray(builder.build())
+        bare.log.append(memoryview(batch), read_header(batch), 0, at)
+        offset += size
+    assert bases(bare) == [0, 5377]
+    first, second = sorted((tmp_path / "test-0").glob("*.log"))
+    assert (first.name, second.name) == ("00000000000000000000.log", "00000000000000005377.log")
+    assert 102124 < first.stat().st_size <= 107370
+    assert dump(["-files", str(first), "--print-data-log", "--format", "0.11"]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("offset: ")]
+    assert len(told) == 5377
+    assert told[-1] == (
+        "offset: 5376 position: 102124 CreateTime: 1531477349287 isvalid: true keysize: -1 valuesize: 12 "
+        "magic: 2 compresscodec: NONE producerId: -1 producerEpoch: -1 sequence: -1 isTransactional: false "
+        "headerKeys: [] payload: message_5376"
+    )

@@ -1,5 +1,6 @@
 """The newest records in memory: little for a partition that has few."""
 
+from strandline.storage.memory import MemoryBudget
 from strandline.storage.tail import CHUNK_BYTES, FIRST_BYTES, Tail
 
 
@@ -8,13 +9,13 @@ def held(tail: Tail) -> int:
 
 
 def test_a_partition_with_one_small_record_costs_little() -> None:
-    tail = Tail(1 << 20)
+    tail = Tail(1 << 20, MemoryBudget(1 << 30))
     tail.add(0, 1, bytes(100), 0, 100)
     assert held(tail) == FIRST_BYTES
 
 
 def test_chunks_grow_with_what_comes_and_are_bounded() -> None:
-    tail = Tail(1 << 20)
+    tail = Tail(1 << 20, MemoryBudget(1 << 30))
     for offset in range(3000):
         tail.add(offset, offset + 1, bytes(1000), 0, 1000)
     sizes = [len(chunk.view) for chunk in tail._chunks]

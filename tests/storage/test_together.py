@@ -1,5 +1,6 @@
 """Many new logs, many new epochs: made apart from the loop, and brought to the medium together."""
 
+import errno
 from pathlib import Path
 from uuid import UUID
 
@@ -8,18 +9,18 @@ import pytest
 from strandline.protocol.kinds import TopicPartition
 from strandline.storage import together
 from strandline.storage.config import TopicConfig
-from strandline.storage.disk import DiskError, DiskFailed
+from strandline.storage.disk import DiskError, DiskFailed, DiskFull
 from strandline.storage.fresh import Fresh
 from strandline.storage.log import Log
 
-from .test_disk_faults import Dirs
+from .conftest import put
+from .log_dirs import Dirs
 
 
 def prepare(dirs: Dirs, count: int) -> list[Fresh]:
     config = TopicConfig.of(dirs.config)
     wanted = [dirs.logs.fresh(TopicPartition("t", n), UUID(int=7), config) for n in range(count)]
-    for fresh in wanted:
-        fresh.make(dirs.disk, 0, sync=False)
+    dirs.logs.make(wanted)
     return wanted
 
 
@@ -41,6 +42,78 @@ def test_many_are_brought_to_the_medium_by_one_call_and_few_by_their_files(tmp_p
         assert dirs.disk.asked("sync_all") == calls["sync_all"]
         for log in logs:
             assert (Path(log.directory) / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+
+
+def remove_all(dirs: Dirs) -> None:
+    for n, partition in enumerate(list(dirs.logs.logs)):
+        dirs.logs.remove(partition, UUID(int=n), sync=False)
+
+
+def lived(tmp_path: Path, count: int) -> Dirs:
+    """A topic in two directories, of whose partitions something is promised in every checkpoint."""
+    dirs = Dirs(tmp_path, ("a", "b"))
+    for log in begin(dirs, count):
+        put(log, b"x", b"y")
+        put(log, b"z")
+        log.flush()
+        log.move_start(1)
+        dirs.logs.cleaned.note(log.partition, 2, 0)
+    dirs.logs.checkpoint_high_watermarks(dict.fromkeys(dirs.logs.logs, 3))
+    dirs.logs.checkpoint_recovery_points()
+    return dirs
+
+
+def promised(dirs: Dirs) -> str:
+    return "".join(path.read_text() for root in dirs.paths for path in Path(root).glob("*-checkpoint"))
+
+
+def test_a_topic_that_is_made_again_costs_the_loop_no_file_call(tmp_path: Path) -> None:
+    dirs = lived(tmp_path, 6)
+    assert "t 5 3" in promised(dirs)
+    remove_all(dirs)
+    dirs.logs.settle_removals()
+    assert not dirs.logs.high_watermarks
+    dirs.disk.calls.clear()
+    config = TopicConfig.of(dirs.config)
+    wanted = [dirs.logs.fresh(TopicPartition("t", n), UUID(int=8), config) for n in range(6)]
+    assert dirs.disk.calls == []
+    dirs.logs.make(wanted)
+    logs = [dirs.logs.begin(fresh) for fresh in wanted]
+    assert dirs.disk.asked("replace", "*-checkpoint") <= 2, "the cleaner's, once a directory"
+    assert promised(dirs).replace("0\n0\n", "") == ""
+    put(logs[0], b"new")
+    dirs.reopen()
+    assert dirs.logs.logs[TopicPartition("t", 0)].end_offset == 1
+    assert not dirs.doubts
+
+
+def test_nothing_is_promised_of_a_new_log_when_its_predecessor_was_not_forgotten(tmp_path: Path) -> None:
+    """There was no room to write that down, or no time: the new log is made first."""
+    dirs = lived(tmp_path, 6)
+    remove_all(dirs)
+    config = TopicConfig.of(dirs.config)
+    wanted = [dirs.logs.fresh(TopicPartition("t", n), UUID(int=8), config) for n in range(6)]
+    dirs.disk.calls.clear()
+    dirs.logs.make(wanted)
+    assert dirs.disk.asked("replace", "*-checkpoint") <= 8, "each file once, however many logs"
+    put(dirs.logs.begin(wanted[0]), b"new")
+    for fresh in wanted[1:]:
+        dirs.logs.begin(fresh)
+    dirs.reopen()
+    assert [log.end_offset for _, log in sorted(dirs.logs.logs.items())] == [1, 0, 0, 0, 0, 0]
+    assert not dirs.doubts
+
+
+def test_what_cannot_be_taken_back_keeps_the_new_log_from_being_made(tmp_path: Path) -> None:
+    dirs = lived(tmp_path, 2)
+    remove_all(dirs)
+    dirs.disk.fail("replace", "*/recovery-point-offset-checkpoint", errno.ENOSPC)
+    wanted = [dirs.logs.fresh(TopicPartition("t", n), None, TopicConfig.of(dirs.config)) for n in range(2)]
+    dirs.logs.make(wanted)
+    for fresh in wanted:
+        with pytest.raises(DiskFull):
+            dirs.logs.begin(fresh)
+    assert not dirs.logs.logs
 
 
 def test_what_could_not_be_made_sure_has_failed_for_all_of_that_directory(tmp_path: Path) -> None:

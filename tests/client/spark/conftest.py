@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -32,6 +33,7 @@ from strandline.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.records import BatchBuilder, Header
 from strandline.protocol.schema import decode
 
@@ -136,6 +138,7 @@ class Double:
 
     def __init__(self, brokers: int = 2) -> None:
         self.logs: dict[TopicPartition, Log] = {}
+        self.ids: dict[str, UUID] = {}
         self.asked: list[tuple[int, Api]] = []
         self.on_fetch: Callable[[int], None] = lambda count: None
         self.after_answer: Callable[[int, Api], None] = lambda node, api: None
@@ -147,7 +150,14 @@ class Double:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def log(self, topic: str, partition: int = 0, **facts: Any) -> Log:
+        self.ids.setdefault(topic, UUID(int=len(self.ids) + 1))
         return self.logs.setdefault(TopicPartition(topic, partition), Log(**facts))
+
+    def make_again(self, topic: str) -> Log:
+        """Delete a topic, and make one of its name with one empty partition."""
+        self.logs = {tp: log for tp, log in self.logs.items() if tp.topic != topic}
+        self.ids[topic] = UUID(int=1000)
+        return self.log(topic)
 
     def kill(self, node: int) -> None:
         self.brokers.pop(node).stop()
@@ -195,6 +205,7 @@ class Double:
             topics=[
                 MetadataResponseTopic(
                     name=name,
+                    topic_id=self.ids.get(name, NO_UUID),
                     error_code=0 if name in names else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     partitions=[
                         MetadataResponsePartition(
@@ -240,8 +251,11 @@ class Double:
     def _fetch(self, node: int, request: Any) -> FetchResponse:
         (topic,) = request.topics
         (part,) = topic.partitions
-        tp = TopicPartition(topic.topic, part.partition)
+        names = {topic_id: name for name, topic_id in self.ids.items()}
+        tp = TopicPartition(topic.topic or names.get(topic.topic_id, ""), part.partition)
         code = self._error(node, tp, part.current_leader_epoch)
+        if not tp.topic:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
         log = self.logs.get(tp, Log())
         if not code and not log.start <= part.fetch_offset <= log.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -253,7 +267,9 @@ class Double:
             aborted_transactions=log.aborted if request.isolation_level else None,
             records=None if code else log.read(part.fetch_offset, part.partition_max_bytes),
         )
-        return FetchResponse(responses=[FetchableTopicResponse(topic=tp.topic, partitions=[data])])
+        return FetchResponse(
+            responses=[FetchableTopicResponse(topic=tp.topic, topic_id=topic.topic_id, partitions=[data])]
+        )
 
 
 @pytest.fixture

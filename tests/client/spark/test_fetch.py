@@ -139,10 +139,12 @@ def test_what_came_just_before_the_connection_broke_is_not_lost(story: Story) ->
             sent = iter([False, True])
             real = wire.send
 
-            def send(request: object, real: Any = real, sent: Iterator[bool] = sent) -> None:
+            def send(
+                request: object, version_max: Any = None, real: Any = real, sent: Iterator[bool] = sent
+            ) -> None:
                 if next(sent, False):
                     raise BrokenPipeError
-                real(request)
+                real(request, version_max)
 
             wire.send = send  # type: ignore[method-assign]
     seen = [row.offset for run in reader for part in runs(run.records, run.start, 400) for row in part.rows()]
@@ -231,6 +233,52 @@ def test_a_log_that_was_cut_is_believed_only_after_some_time(double: Any, lenien
             list(reader)
     assert len(story.patience.slept) >= story.options.cluster.retries
     story.cluster.close()
+
+
+LOSS = ("false", "true")  # failOnDataLoss
+
+
+@pytest.mark.parametrize("strict", LOSS)
+@pytest.mark.parametrize("epoch", [5, 0])
+@pytest.mark.parametrize("when", [1, 3])
+def test_a_topic_made_again_is_not_read_for_the_planned_one(
+    double: Any, strict: str, epoch: int, when: int
+) -> None:
+    """Before the first fetch or between two, and also if its leader's epoch is the same."""
+    story = Story(double, failOnDataLoss=strict)
+
+    def again(count: int) -> None:
+        if count == when:
+            log = double.make_again("t")
+            log.epoch = epoch
+            log.add([(1, None, b"other", [])] * 400)
+
+    double.on_fetch = again
+    with pytest.raises(DataLoss, match="topic t was deleted and made again after the read was planned"):
+        story.read()
+    story.cluster.close()
+
+
+@pytest.mark.parametrize("strict", LOSS)
+def test_a_log_cut_and_filled_anew_is_not_read_for_the_planned_one(double: Any, strict: str) -> None:
+    story = Story(double, failOnDataLoss=strict)
+
+    def cut(count: int) -> None:
+        if count == 3:
+            del story.log.batches[10:]
+            double.elect(2)  # without most of it: an unclean election
+            for _ in range(30):
+                story.log.add([(1, None, b"other", [])] * 10)
+
+    double.on_fetch = cut
+    with pytest.raises(DataLoss, match=r"t-0: offset 1\d\d was written in leader epoch 6, .* planned in 5"):
+        story.read()
+    story.cluster.close()
+
+
+def test_brokers_without_topic_ids_are_read_by_name(story: Story) -> None:
+    story.double.ids.clear()
+    assert story.read() == records(0, 400)
 
 
 def test_gaps_and_control_batches_move_the_position(double: Any) -> None:

@@ -1,0 +1,46 @@
+"""The group coordinator in numbers, under Kafka's names: gauges as things are, counts since the start.
+
+Kafka: `kafka.coordinator.group:type=GroupMetadataManager` (gauges) and `group-coordinator-metrics`. Where
+Kafka has a rate there is a count here: whoever reads it twice has the rate.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .group import Group
+from .state import GroupState
+
+GAUGES = {
+    GroupState.PREPARING_REBALANCE: "NumGroupsPreparingRebalance",
+    GroupState.COMPLETING_REBALANCE: "NumGroupsCompletingRebalance",
+    GroupState.STABLE: "NumGroupsStable",
+    GroupState.DEAD: "NumGroupsDead",
+    GroupState.EMPTY: "NumGroupsEmpty",
+}
+
+
+@dataclass(slots=True)
+class GroupCounts:
+    """What has happened since the start of this process."""
+
+    offsets_committed: int = 0
+    offsets_expired: int = 0
+    offsets_deleted: int = 0
+    rebalances_completed: int = 0
+    load_ms_max: int = 0
+
+
+def group_metrics(groups: Iterable[Group], offsets: int, counts: GroupCounts) -> dict[str, int]:
+    """All of them, by name. `offsets` are those committed in all groups here."""
+    states = Counter(group.state for group in groups)
+    return {
+        "NumGroups": states.total(),
+        "NumOffsets": offsets,
+        **{name: states[state] for state, name in GAUGES.items()},
+        "offset-commit-count": counts.offsets_committed,
+        "offset-expiration-count": counts.offsets_expired,
+        "offset-deletion-count": counts.offsets_deleted,
+        "group-completed-rebalance-count": counts.rebalances_completed,
+        "partition-load-time-max": counts.load_ms_max,
+    }

@@ -1,0 +1,267 @@
+"""What groups no longer need is forgotten, and its tombstones are written: offsets that have outlived their
+retention, offsets of deleted topics, groups that were deleted or have nothing left.
+
+Whoever commits for a topic that was made again must not find what was committed for the old one: a deleted
+partition's offsets are void in one breath, and shards owe the tombstones, which follow in slices. A tombstone
+that was refused stays owed. None is written behind a commit that came after it was due.
+Sources: GroupMetadataManager.cleanupGroupMetadata, GroupMetadata.removeExpiredOffsets,
+GroupCoordinator.handleDeleteGroups and handleDeletedPartitions of Kafka 3.9.
+Left to others: how a batch is written (coordinator.py), which partitions were deleted (broker/metadata.py).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+import structlog
+
+from ...client.group_protocol import topics_of
+from ...client.tasks import Tasks
+from ...protocol.errors import ErrorCode
+from ...protocol.kinds import Clock, TopicPartition
+from ...protocol.primitives import Malformed
+from ..config_sections import GroupsConfig
+from .counts import GroupCounts
+from .group import Group
+from .offset_records import group_key, offset_key
+from .shards import Held, Shard, ShardStore
+from .state import GroupState
+
+log = structlog.get_logger(__name__)
+
+OFFSETS_AT_ONCE = 2_000  # looked at in one breath: about a millisecond
+TOMBSTONES_AT_ONCE = 500  # in one batch
+
+CONSUMERS = "consumer"  # the protocol type whose subscriptions we can read
+
+Stored = Sequence[tuple[bytes, bytes | None]]  # keys and values of records
+Written = Callable[[ErrorCode, int], None]  # how it went, and the base offset
+Debt = tuple[str, TopicPartition | None]  # a group's offset for a partition, or (None) the group itself
+
+
+class Forgetting:
+    """Removes offsets and groups, of all shards that this broker has.
+
+    `write` appends one batch to a shard's log; `end` answers whoever waits in a group that ends.
+    """
+
+    def __init__(
+        self,
+        config: GroupsConfig,
+        clock: Clock,
+        shards: ShardStore,
+        counts: GroupCounts,
+        tasks: Tasks,
+        write: Callable[[Shard, Stored, Written], None],
+        end: Callable[[Held, ErrorCode], None],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._shards = shards
+        self._counts = counts
+        self._tasks = tasks
+        self._write = write
+        self._end = end
+        self._is_expiring = False
+        self._is_paying = self._pay_again = False
+
+    # Whole groups ----------------------------------------------------------------------------------------
+
+    def delete_group(self, shard: Shard, held: Held, done: Callable[[ErrorCode], None]) -> None:
+        """Delete a group without members and its offsets; `done` when that is committed.
+
+        Meanwhile the group is Dead: commits and joins are told to come again, so that none slips in before
+        the tombstones. A deletion that is refused has not happened.
+        """
+        group = held.group
+        if group.state is GroupState.DEAD:
+            return done(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group.state is not GroupState.EMPTY:
+            return done(ErrorCode.NON_EMPTY_GROUP)
+        partitions = dict.fromkeys([*held.offsets, *sorted(held.offsets.in_flight)])
+        since = group.since
+        self._end(held, ErrorCode.GROUP_ID_NOT_FOUND)
+
+        def written(code: ErrorCode, base_offset: int) -> None:
+            if self._shards.held(group) is held:
+                if code is ErrorCode.NONE:
+                    self._counts.offsets_deleted += len(partitions)
+                    self._shards.remove(shard, held)
+                else:
+                    group.revive(since)
+            done(code)
+
+        records: Stored = [
+            *((offset_key(group.name, tp.topic, tp.partition), None) for tp in partitions),
+            (group_key(group.name), None),
+        ]
+        return self._write(shard, records, written)
+
+    def remove_if_unused(self, shard: Shard, held: Held) -> bool:
+        """Let go of a group without members, offsets, or anybody who was promised an id."""
+        group = held.group
+        in_use = len(held.offsets) or held.offsets.in_flight or group.members.promised
+        if group.state is not GroupState.EMPTY or in_use or self._shards.held(group) is not held:
+            return False
+        self._end(held, ErrorCode.GROUP_ID_NOT_FOUND)
+        self._shards.remove(shard, held)
+        if group.generation:  # else the log knows of offsets only
+            shard.owed[group.name, None] = None
+        return True
+
+    # Deleted topics --------------------------------------------------------------------------------------
+
+    def partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """These do not exist any more; what was committed for them is not found from now on."""
+        gone: dict[str, set[int]] = {}
+        for tp in partitions:
+            gone.setdefault(tp.topic, set()).add(tp.partition)
+        for shard in self._shards.all():
+            if shard.loading:  # the log may still tell of them
+                for topic, numbers in gone.items():
+                    shard.deleted.setdefault(topic, set()).update(numbers)
+            else:
+                self._void(shard, gone)
+        self.pay()
+
+    def loaded(self, shard: Shard) -> None:
+        """What was deleted while the shard was read is void, and what had been before."""
+        self._void(shard, shard.deleted)
+        shard.deleted = {}
+        self.pay()
+
+    def _void(self, shard: Shard, gone: dict[str, set[int]]) -> None:
+        if not gone:
+            return
+        found = 0
+        for held in list(shard.groups.values()):
+            if void := held.offsets.forget(gone):
+                found += len(void)
+                shard.owed.update(((held.group.name, tp), None) for tp in void)
+                self.remove_if_unused(shard, held)
+        if found:
+            self._counts.offsets_deleted += found
+            log.info(
+                "offsets_of_deleted_topics", partition=str(shard.partition), topics=len(gone), offsets=found
+            )
+
+    # Retention -------------------------------------------------------------------------------------------
+
+    def begin_expiry(self, now: float) -> None:
+        """Look through all groups for what has expired, unless that is going on."""
+        if not self._is_expiring:
+            self._is_expiring = True
+            self._tasks.spawn(self._expire_in_turn(now), "expire")
+
+    async def _expire_in_turn(self, now: float) -> None:
+        try:
+            await self.expire(now)
+        finally:
+            self._is_expiring = False
+
+    async def expire(self, now: float) -> None:
+        """One pass over all groups, in slices; then what is owed still."""
+        looked_at = 0
+        for shard, held in self._all_held():
+            looked_at += 1 + len(held.offsets)
+            self._expire_group(shard, held, now)
+            if looked_at >= OFFSETS_AT_ONCE:
+                looked_at = 0
+                await asyncio.sleep(0)
+        self.pay()
+
+    def _all_held(self) -> Iterator[tuple[Shard, Held]]:
+        """Every group there is when its turn comes: others come and go between the slices."""
+        for shard in list(self._shards.serving()):
+            for name in list(shard.groups):
+                held = shard.groups.get(name)
+                if held is not None and self._shards.held(held.group) is held:
+                    yield shard, held
+
+    def _expire_group(self, shard: Shard, held: Held, now: float) -> None:
+        group = held.group
+        wall_ms = self._clock.wall_ms()
+        retention_ms = self._config.offsets_retention_minutes * 60_000
+        if group.state is GroupState.EMPTY:
+            empty_since_ms = wall_ms - int((now - group.since) * 1000) if group.generation else None
+            expired = held.offsets.expired(wall_ms, retention_ms, empty_since_ms)
+            if not expired:
+                self.remove_if_unused(shard, held)
+        else:
+            topics = subscribed(group)
+            if topics is None:
+                return
+            expired = held.offsets.expired(wall_ms, retention_ms, None, topics)
+        if not expired:
+            return
+
+        def written(code: ErrorCode, base_offset: int) -> None:
+            if code is ErrorCode.NONE:
+                log.info("offsets_expired", group=group.name, partitions=len(expired))
+                self._counts.offsets_expired += len(expired)
+                held.offsets.drop(expired, base_offset)
+
+        keys = [(offset_key(group.name, tp.topic, tp.partition), None) for tp in expired]
+        self._write(shard, keys, written)
+
+    # Tombstones that are owed ----------------------------------------------------------------------------
+
+    def pay(self) -> None:
+        """Write the tombstones that shards owe, in slices."""
+        self._pay_again = True
+        if not self._is_paying and any(shard.owed for shard in self._shards.serving()):
+            self._is_paying = True
+            self._tasks.spawn(self._pay(), "tombstones")
+
+    async def _pay(self) -> None:
+        """Each debt once: what is refused now is owed until the next pass."""
+        try:
+            while self._pay_again:
+                self._pay_again = False
+                for shard in list(self._shards.serving()):
+                    debts, shard.owed = shard.owed, {}
+                    waiting = iter(debts)
+                    while part := list(islice(waiting, TOMBSTONES_AT_ONCE)):
+                        if not self._shards.has(shard):
+                            break  # whoever has it now knows of later commits
+                        self._pay_some(shard, part)
+                        await asyncio.sleep(0)
+        finally:
+            self._is_paying = False
+
+    def _pay_some(self, shard: Shard, debts: list[Debt]) -> None:
+        debts = [debt for debt in debts if self._is_due(shard, debt)]
+        if not debts:
+            return
+
+        def written(code: ErrorCode, base_offset: int) -> None:
+            if code is not ErrorCode.NONE:
+                shard.owed.update(dict.fromkeys(debts))
+
+        self._write(shard, [(_key_of(debt), None) for debt in debts], written)
+
+    def _is_due(self, shard: Shard, debt: Debt) -> bool:
+        """Not any more once there is something new under the same key, which is the later record."""
+        name, tp = debt
+        held = shard.groups.get(name)
+        if held is None:
+            return True
+        return tp is not None and held.offsets.get(tp) is None and tp not in held.offsets.in_flight
+
+
+def subscribed(group: Group) -> frozenset[str] | None:
+    """The topics that the members of a stable group of consumers read. None: nobody can tell, so that no
+    offset of theirs may expire."""
+    if group.state is not GroupState.STABLE or group.protocol_type != CONSUMERS:
+        return None
+    try:
+        said = (topics_of(member.metadata_for(group.protocol)) for member in group.members)
+        return frozenset(topic for topics in said for topic in topics)
+    except Malformed as error:
+        log.warning("subscription_unreadable", group=group.name, reason=str(error))
+        return None
+
+
+def _key_of(debt: Debt) -> bytes:
+    name, tp = debt
+    return group_key(name) if tp is None else offset_key(name, tp.topic, tp.partition)

@@ -1,0 +1,36 @@
+"""Which host names can be looked up, said before anybody else has to find out (RFC 1035, 2.3.4; RFC 3490).
+
+A name that cannot be encoded is no error of the network, and no retry mends it: every broker and every client
+that reads it from a registration would stumble over it. Left to others: whether anybody has that name.
+"""
+
+import re
+from ipaddress import ip_address
+
+NAME_BYTES_MAX = 253
+LABEL = re.compile(rb"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+RULE = (
+    "an IP address, or labels of 1 to 63 letters, digits, '-' or '_' with a dot between each two, "
+    f"{NAME_BYTES_MAX} characters at most"
+)
+
+
+def why_no_host(host: str) -> str | None:
+    """Why this is neither an address nor a name that can be looked up; None if it is one of them."""
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    else:
+        return None
+    name = host.removesuffix(".")
+    for number, label in enumerate(name.split("."), 1):
+        try:
+            encoded = label.encode("idna")
+        except UnicodeError:
+            encoded = b""
+        if not LABEL.fullmatch(encoded):
+            return f"label {number}, {label[:64]!r}, is not one; a host is {RULE}"
+    if len(name.encode("idna")) > NAME_BYTES_MAX:
+        return f"it is too long; a host is {RULE}"
+    return None

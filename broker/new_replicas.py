@@ -1,0 +1,97 @@
+"""Logs for replicas that a command of the controller brings here: made in a thread, before any role begins.
+
+Left to others: the command (transitions.py), the files of a new log (storage/fresh.py), logs of topics that
+are no more (replicas.py, estranged.py).
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ..protocol.kinds import TopicPartition
+from ..protocol.messages.control import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from ..protocol.primitives import NO_UUID
+from ..storage.disk import DiskError
+from ..storage.fresh import Fresh
+from ..storage.log import Log
+
+if TYPE_CHECKING:
+    from .replicas import Replicas
+
+log = structlog.get_logger(__name__)
+
+MADE_AT_ONCE = 200  # logs in one hop to a thread: each has open files that nobody bounds yet
+
+Unmade = dict[TopicPartition, DiskError]  # why logs could not be made
+Named = tuple[TopicPartition, LeaderAndIsrTopicState, LeaderAndIsrPartitionState]
+
+
+class NewReplicas:
+    """What one broker's LeaderAndIsr needs of logs that are not there yet."""
+
+    def __init__(self, replicas: "Replicas") -> None:
+        self._replicas = replicas
+
+    def can_be(self, state: LeaderAndIsrPartitionState) -> bool:
+        """Whether there can be such a replica here."""
+        me = self._replicas.host.me
+        return me in state.replicas and (state.leader != me or me in state.isr)
+
+    def is_of_another_topic(self, tp: TopicPartition, topic: LeaderAndIsrTopicState) -> bool:
+        """Whether the log here under this name has another topic's id."""
+        held = self._replicas.topic_id_of(tp)
+        return held is not None and NO_UUID not in (held, topic.topic_id) and held != topic.topic_id
+
+    async def make(
+        self, request: LeaderAndIsrRequest, making: set[TopicPartition]
+    ) -> tuple[list[Log], Unmade]:
+        """The logs that are missing here, as far as they could be made; they are not on the medium yet.
+
+        `making` is told of all that are being made.
+        """
+        replicas, loop = self._replicas, self._replicas.host.loop
+        wanted: list[Fresh] = []
+        unmade: Unmade = {}
+        for tp, topic, state in self._unhosted(request):
+            if self.is_of_another_topic(tp, topic):
+                self.set_aside(tp)
+            if replicas.logs.get(tp) is None:
+                config = replicas.settings.config_of(topic.topic_name)
+                topic_id = topic.topic_id if topic.topic_id.int else None
+                try:
+                    replicas.estranged.check(tp, state)
+                    wanted.append(replicas.logs.fresh(tp, topic_id, config, state.is_new))
+                    making.add(tp)
+                except DiskError as error:
+                    unmade[tp] = error
+        made: list[Log] = []
+        for first in range(0, len(wanted), MADE_AT_ONCE):
+            some = wanted[first : first + MADE_AT_ONCE]
+            await loop.run_in_executor(None, replicas.logs.make, some, False)
+            for fresh in some:
+                try:
+                    made.append(replicas.logs.begin(fresh))
+                except DiskError as error:
+                    unmade[fresh.partition] = error
+        return made, unmade
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """The log here under this name is served no more."""
+        try:
+            self._replicas.set_aside(tp)
+        except DiskError as error:
+            log.error("stray_not_set_aside", partition=str(tp), reason=str(error))
+            self._replicas.host.on_disk_failed(None, error)
+            self._replicas.host.on_order_failed(error)
+
+    def _unhosted(self, request: LeaderAndIsrRequest) -> Iterator[Named]:
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                tp = TopicPartition(topic.topic_name, state.partition_index)
+                if self._replicas.find(tp) is None and self.can_be(state):
+                    yield tp, topic, state

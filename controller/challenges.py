@@ -1,0 +1,206 @@
+"""Is a broker alive, whoever cannot reach it? ZooKeeper carries the question, and the answer.
+
+One broken path proves nothing about a broker: who is cut off from its peers would count all of them as dead.
+So whoever wishes to count a broker as dead challenges it: it writes a nonce into `/strandline/challenges/N`,
+which broker N keeps under watch, and a living broker writes it back, in some milliseconds. The answer comes
+from the broker's event loop, which also serves its clients. Each write names the version that it expects, so
+none that is late or sent twice changes anything; several may ask at once and wait for one answer.
+A broker that knows nothing of this has no such node, or one of another start: of it nothing is learned.
+Left to others: when to ask, and what follows (lifeline.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from typing import NamedTuple
+
+import structlog
+
+from ..client.tasks import Tasks
+from . import documents as d
+from .registry import (
+    Check,
+    Create,
+    MultiFailed,
+    NoNode,
+    Op,
+    Registry,
+    RegistryError,
+    SessionEvent,
+    SessionState,
+    SetData,
+    Watch,
+)
+from .watching import Watches
+from .znodes import create_if_absent
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.1
+AGAIN_S = 0.01  # until what somebody else has written is read here
+
+
+class Word(Enum):
+    """What ZooKeeper says of a broker that was challenged."""
+
+    ALIVE = "alive"  # it has answered
+    SILENT = "silent"  # it was asked, and has not answered in time
+    UNKNOWN = "unknown"  # this start of it knows no challenges: there is no telling
+    UNHEARD = "unheard"  # ZooKeeper itself did not answer
+
+
+class _Standing(NamedTuple):
+    """The node of a broker as it was read."""
+
+    document: d.ChallengeDocument
+    version: int
+
+
+class Challenger:
+    """Asks, in the name of one session."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def ask(self, broker: int, incarnation: int, patience_s: float) -> Word:
+        """What becomes of a challenge to this start of a broker, `patience_s` after it stands in ZooKeeper.
+
+        At most two writes: the question, and, before silence is believed, a check that ZooKeeper's leader
+        makes: it never lags, and stands behind an answer that is under way there.
+        """
+        loop, path = asyncio.get_running_loop(), d.challenge_path(broker)
+        try:
+            asked = await self._put(path, incarnation)
+            deadline = loop.time() + patience_s
+            changed = asyncio.Event()
+            while True:
+                changed.clear()
+                is_late = loop.time() >= deadline
+                if is_late and await self._stands(path, asked):
+                    return Word.SILENT
+                _, version = await self._read(path, incarnation, lambda _: changed.set())
+                if version != asked:
+                    return (
+                        Word.ALIVE
+                    )  # only the broker writes while a question is open, or makes the node anew
+                if is_late:
+                    await asyncio.sleep(AGAIN_S)  # we read from a server that lags
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(deadline):
+                        await changed.wait()
+        except (_UnknownStart, NoNode, d.BadDocument):
+            return Word.UNKNOWN
+        except RegistryError as error:
+            log.info("challenge_interrupted", broker=broker, reason=repr(error))
+            return Word.UNHEARD
+
+    async def _put(self, path: str, incarnation: int) -> int:
+        """A question that stands from now on, ours or another one: in which version."""
+        while True:
+            document, version = await self._read(path, incarnation)
+            if document.is_open:
+                return version
+            question = document.model_copy(update={"asked": f"{self._registry.session_id:x}-{version + 1}"})
+            try:
+                await self._registry.multi([SetData(path, question.data(), version)])
+            except MultiFailed:  # somebody else has asked, or the broker has registered anew
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return version + 1
+
+    async def _read(self, path: str, incarnation: int, watch: Watch | None = None) -> _Standing:
+        data, stat = await self._registry.get(path, watch)
+        document = d.parse(d.ChallengeDocument, data)
+        if document.incarnation != incarnation:
+            raise _UnknownStart()
+        return _Standing(document, stat.version)
+
+    async def _stands(self, path: str, version: int) -> bool:
+        try:
+            await self._registry.multi([Check(path, version)])
+        except MultiFailed:
+            return False
+        return True
+
+
+class _UnknownStart(Exception):
+    """The node was made by another start of the broker."""
+
+
+class Respondent:
+    """Answers challenges to this broker, for as long as it serves."""
+
+    def __init__(self, registry: Registry, broker: int, fail: Callable[[BaseException], None]) -> None:
+        self._registry = registry
+        self._path = d.challenge_path(broker)
+        self._incarnation: int | None = None
+        self._due = asyncio.Event()
+        self._watches = Watches(lambda _: self._due.set())
+        self._tasks = Tasks("challenges", fail)
+        self._deafen = registry.listen(self._session_changed)
+        self._tasks.spawn(self._run(), "respondent")
+
+    async def begin(self, incarnation: int) -> None:
+        """Answer as this start from now on, which is about to be registered. Raises RegistryError."""
+        await self._make_node(incarnation, lambda: True)
+        self._incarnation = incarnation
+        self._due.set()
+
+    async def _make_node(self, incarnation: int, is_due: Callable[[], bool]) -> None:
+        ready = d.ChallengeDocument(incarnation=incarnation)
+        while is_due():
+            stat = await self._registry.exists(self._path)
+            if stat is None:
+                for parent in (d.STRANDLINE, d.CHALLENGES):
+                    await create_if_absent(self._registry, parent, b"")
+            op: Op = Create(self._path, ready.data())
+            if stat is not None:
+                op = SetData(self._path, ready.data(), stat.version)
+            try:
+                await self._registry.multi([op])
+            except MultiFailed:  # somebody asks at this moment
+                await asyncio.sleep(AGAIN_S)
+            else:
+                break
+
+    async def stop(self) -> None:
+        """Serve no more: silence, from now on, is the answer."""
+        self._incarnation = None
+        self._deafen()
+        await self._tasks.stop()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        """With the connection the watch is gone."""
+        if event.state is SessionState.CONNECTED:
+            self._watches.forget()
+            self._due.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            if self._incarnation is None or not self._registry.connected:
+                continue
+            try:
+                await self._look(self._incarnation)
+            except RegistryError as error:
+                log.info("challenge_look_failed", reason=repr(error))
+                self._due.set()
+                await asyncio.sleep(RETRY_S)
+
+    async def _look(self, incarnation: int) -> None:
+        try:
+            data, stat = await self._watches.arm(self._path, self._registry.get)
+            document = d.parse(d.ChallengeDocument, data)
+        except (NoNode, d.BadDocument) as error:  # somebody has removed or spoilt it
+            log.warning("challenge_node_made_anew", reason=repr(error))
+            await self._make_node(incarnation, lambda: self._incarnation == incarnation)
+            self._due.set()
+            return
+        if document.incarnation == incarnation and document.is_open:
+            with suppress(MultiFailed):  # it has been written meanwhile, which the watch tells
+                await self._registry.multi([SetData(self._path, document.closed().data(), stat.version)])
+                log.info("challenge_answered", nonce=document.asked)

@@ -1,0 +1,34 @@
+"""The lock of a log directory: one process at a time works in it.
+
+Left to others: which file it is (storage/incarnation.py), who asks for it (storage/disk.py).
+"""
+
+import fcntl
+import os
+from struct import Struct
+
+WHOLE_FILE = Struct("hhqqi4x").pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)  # struct flock: from 0 to the end
+
+
+class DirectoryLocked(Exception):
+    """Another process holds this log directory."""
+
+
+class RealLock:
+    """A record lock of the open file: the kernel lets go of it when the process ends, however it ends.
+
+    Kafka locks the same file so; an flock would let both run on one directory.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, WHOLE_FILE)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise DirectoryLocked(f"{path} is held by another process") from None
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)

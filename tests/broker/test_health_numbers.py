@@ -1,0 +1,93 @@
+"""The numbers by which an operator sees that something is wrong are not zero when it is."""
+
+import asyncio
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from strandline.broker.config_file import load
+from strandline.broker.metrics import Metrics
+from strandline.broker.replication_metrics import of_replicas, replication_metrics
+from strandline.controller.chronicle import Chronicle
+from strandline.controller.registry import SessionEvent, SessionState
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.control import ConfigEntry
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import ask, batch, cluster, outcome, produce, until
+
+
+def test_a_follower_that_is_gone_is_counted_and_one_that_is_back_is_not(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2], [ConfigEntry(name="min.insync.replicas", value="2")])
+            one, two = stage.members[1], stage.members[2]
+            leader, follower = lambda: of_replicas(one.replicas), lambda: of_replicas(two.replicas)
+            assert leader()["AtMinIsrPartitionCount"] == 1 and leader()["UnderReplicatedPartitions"] == 0
+            client = await one.connect()
+            assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
+            two.replicas.fetchers.drop(two.partition)
+            await ask(client, produce(batch(b"b"), acks=1))
+            await until(lambda: leader()["IsrShrinks"] == 1)
+            assert leader()["UnderReplicatedPartitions"] == 1
+            assert leader()["UnderMinIsrPartitionCount"] == 1 and leader()["AtMinIsrPartitionCount"] == 0
+            assert (leader()["PartitionCount"], leader()["LeaderCount"]) == (1, 1)
+            assert (follower()["PartitionCount"], follower()["LeaderCount"]) == (1, 0)
+            await stage.elect(1, [1], [ConfigEntry(name="min.insync.replicas", value="2")])
+            await until(lambda: leader()["IsrExpands"] == 1)
+            assert leader()["UnderReplicatedPartitions"] == 0
+            await client.close()
+
+    asyncio.run(story())
+
+
+def test_lag_is_what_a_follower_lacks(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            await stage.elect(1, [1, 2])
+            partition = stage.members[2].partition
+            assert of_replicas(stage.members[2].replicas)["MaxLag"] == 0
+            stage.members[2].replicas.fetchers.drop(partition)
+            partition.missing = 7  # as the last fetch told
+            assert of_replicas(stage.members[2].replicas)["MaxLag"] == 7
+
+    asyncio.run(story())
+
+
+def test_what_the_controller_counts_is_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path, 1) as stage:
+            chronicle = Chronicle(lambda _: None)
+            chronicle.elections, chronicle.unclean_elections, chronicle.potential_losses = 5, 2, 3
+            broker: Any = SimpleNamespace(
+                replicas=stage.members[1].replicas,
+                controller=SimpleNamespace(view=None, active=True, chronicle=chronicle),
+                metrics=Metrics(),
+            )
+            told = replication_metrics(broker)
+            assert (told["ActiveControllerCount"], told["LeaderElections"]) == (1, 5)
+            assert (told["UncleanLeaderElections"], told["PotentialDataLoss"]) == (2, 3)
+
+    asyncio.run(story())
+
+
+def test_a_leader_that_zookeeper_has_lost_answers_nobody_if_it_is_told_to(tmp_path: Path) -> None:
+    """leader.fence.on.zk.loss: acks=1 is refused, too, until the session is back; by default it is not."""
+
+    async def story(fences: str) -> list[int]:
+        text = f"broker.id=1\nlog.dirs=/x\nzookeeper.connect=h:1\nleader.fence.on.zk.loss={fences}\n"
+        replication = load(text).config.replication
+        async with cluster(tmp_path / fences, 1, replication=replication) as stage:
+            await stage.elect(1, [1])
+            replicas = stage.members[1].replicas
+            client = await stage.members[1].connect()
+            told = []
+            for state in (SessionState.EXPIRED, SessionState.CONNECTED):
+                replicas._on_session(cast(Any, SessionEvent(state, 1)))
+                told.append(outcome(await ask(client, produce(batch(b"a"), acks=1)))[0])
+            await client.close()
+            return told
+
+    assert asyncio.run(story("true")) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+    assert asyncio.run(story("false")) == [ErrorCode.NONE, ErrorCode.NONE]

@@ -1,0 +1,125 @@
+"""Who comes while a broker changes its roles is answered when it has, and not told that nobody leads."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from strandline.broker import connection, transitions
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import TOPIC, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+
+
+class Gate:
+    """The medium: what new leaders write down waits until it is open."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.open = Event()
+        self.open.set()
+        save = transitions._save_all
+
+        def slow(*args: Any) -> Any:
+            assert self.open.wait(10)
+            return save(*args)
+
+        patch.setattr(transitions, "_save_all", slow)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+def run(directory: Path, gate: Gate, story: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def play() -> None:
+        async with cluster(directory, 1) as stage:
+            try:
+                await story(stage)
+            finally:
+                gate.open.set()
+
+    asyncio.run(play())
+
+
+def end_of_epoch() -> OffsetForLeaderEpochRequest:
+    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+    return OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[asked])])
+
+
+def end_of_log() -> ListOffsetsRequest:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])])
+
+
+async def begin(stage: Cluster, gate: Gate) -> "asyncio.Task[None]":
+    """A new epoch for the same leader, which cannot be finished until the gate is open."""
+    gate.open.clear()
+    task = asyncio.get_running_loop().create_task(stage.elect(1, [1]))
+    await until(lambda: stage.members[1].replicas.host.change is not None)
+    return task
+
+
+def test_requests_wait_for_the_role_in_their_order(tmp_path: Path, gate: Gate) -> None:
+    async def story(stage: Cluster) -> None:
+        await stage.elect(1, [1])
+        change = await begin(stage, gate)
+        clients = [await stage.members[1].connect() for _ in range(4)]
+        deadline = asyncio.get_running_loop().time() + 5
+        requests: list[Any] = [produce(batch(b"a")), fetch(0), end_of_epoch(), end_of_log()]
+        waiting = [c.submit(r, deadline=deadline) for c, r in zip(clients, requests, strict=True)]
+        behind = clients[0].submit(produce(batch(b"b", b"c")), deadline=deadline)
+        await until(lambda: stage.members[1].server.metrics.handler_tasks >= 5)  # and one of the controller
+        assert not any(one.done() for one in (*waiting, behind))
+        gate.open.set()
+        await change
+        written, read, epoch, end = [await one for one in waiting]
+        assert (outcome(written), outcome(await behind)) == ((0, 0), (0, 1))
+        assert (fetched(read).error_code, epoch.topics[0].partitions[0].error_code) == (0, 0)
+        assert end.topics[0].partitions[0].error_code == 0
+        for client in clients:
+            await client.close()
+
+    run(tmp_path, gate, story)
+
+
+def test_a_replica_that_is_being_made_is_waited_for(tmp_path: Path, gate: Gate) -> None:
+    async def story(stage: Cluster) -> None:
+        change = await begin(stage, gate)
+        client = await stage.members[1].connect()
+        waiting = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
+        await until(lambda: stage.members[1].server.metrics.handler_tasks >= 2)
+        gate.open.set()
+        await change
+        assert outcome(await waiting) == (0, 0)
+        await client.close()
+
+    run(tmp_path, gate, story)
+
+
+def test_nobody_waits_for_long_or_twice(tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(stage: Cluster) -> None:
+        monkeypatch.setattr(connection, "HELD_S_MAX", 0.05)
+        await stage.elect(1, [1])
+        change = await begin(stage, gate)
+        client = await stage.members[1].connect()
+        assert outcome(await ask(client, produce(batch(b"a"))))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        gate.open.set()
+        await change
+        assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
+        await client.close()
+
+    run(tmp_path, gate, story)

@@ -1,0 +1,160 @@
+"""One log directory hangs: who brings something to its medium waits, and nobody else does, the loop least."""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event, Timer, current_thread, main_thread
+from typing import Any
+
+from strandline.broker.cutting import Cut, carry_out
+from strandline.protocol.kinds import Offset, TopicPartition
+from strandline.replication.effects import Truncate
+from strandline.storage.checkpoints import read_offsets
+from strandline.storage.cleaning.checkpoint import CLEANER_OFFSETS
+from strandline.storage.promises import Bounds, Lowered
+
+from ..storage.faulty_disk import Fault, FaultyDisk
+from .storage_box import Box, box, run, tp
+
+SYNCS = ("sync", "sync_dir", "sync_all")
+GAP_S_MAX = 4.0  # on a machine with much else to do
+RELEASED_AFTER_S = 9.0  # a loop that waits all the same shall fail the test, not hang it
+
+
+class HangingDisk(FaultyDisk):
+    """What is to be on the medium of one directory is not, until it is let go. Tells of the loop's syncs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs: str | None = None
+        self.gate = Event()
+        self.waiting = 0
+        self.by_the_loop: list[str] = []
+
+    def struck(self, call: str, path: str) -> Fault | None:
+        if self.hangs is not None and call in SYNCS and path.startswith(self.hangs):
+            if current_thread() is main_thread():
+                self.by_the_loop.append(f"{call} {path}")
+            self.waiting += 1
+            self.gate.wait()
+            self.waiting -= 1
+        return super().struck(call, path)
+
+    def hang(self, directory: str) -> None:
+        self.hangs = directory
+        timer = Timer(RELEASED_AFTER_S, self.gate.set)
+        timer.daemon = True
+        timer.start()
+
+
+async def beat(gaps: list[float]) -> None:
+    """How long the loop was without a turn."""
+    loop = asyncio.get_running_loop()
+    while True:
+        before = loop.time()
+        await asyncio.sleep(0.01)
+        gaps.append(loop.time() - before)
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+async def cut(b: Box, number: int, to: int) -> None:
+    """The partition's new leader has nothing from `to` on."""
+    await b.lead(number, leader=2, is_new=False)
+    partition = b.replicas.get(tp(number))
+    assert not await carry_out([Cut(partition, Truncate(Offset(to), settled=True))])
+    assert partition.log.end_offset == to
+
+
+async def everything_else_goes_on(b: Box) -> None:
+    """In the second directory: watermarks, log starts, cuts, flushes, new replicas, deletion."""
+    loop, logs, (_, well) = asyncio.get_running_loop(), b.logs, b.dirs
+    await b.replicas.checkpoint_watermarks(well)
+    log = b.replicas.get(tp(3)).log
+    await b.replicas.flushing.until_flushed([log])
+    await loop.run_in_executor(None, logs.checkpoint_recovery_points, well)
+    log.move_start(1)
+    await loop.run_in_executor(None, logs.checkpoint_start_offsets, well)
+    await cut(b, 1, 2)
+    (answer,) = await b.lead(5)
+    assert answer.error_code == 0 and logs.directory_of(tp(5)) == well
+    b.append(5, b"new")
+    b.replicas.unhost(tp(5))
+    await loop.run_in_executor(None, logs.settle_removals)
+    (answer,) = await b.lead(5)
+    assert answer.error_code == 0, "made again under the name of one that was removed"
+
+
+def test_only_what_waits_for_that_medium_waits(tmp_path: Path) -> None:
+    disk, gaps = HangingDisk(), list[float]()
+
+    async def story() -> None:
+        async with box(tmp_path, disk=disk) as b:
+            await b.lead(0, 1, 2, 3, 4)
+            assert [b.logs.directory_of(tp(n)) == b.dirs[0] for n in range(5)] == [True, False] * 2 + [True]
+            for number in range(5):
+                b.append(number, b"one", b"two")
+                b.append(number, b"three")
+            await b.replicas.checkpoint_watermarks()
+            beating = asyncio.ensure_future(beat(gaps))
+            disk.hang(b.dirs[0])
+            late = asyncio.ensure_future(b.replicas.checkpoint_watermarks(b.dirs[0]))
+            flush = asyncio.ensure_future(
+                b.replicas.flushing.until_flushed([b.replicas.get(tp(n)).log for n in (0, 2, 4)])
+            )
+            await until(lambda: disk.waiting >= 2)
+            waits = asyncio.ensure_future(cut(b, 0, 2))
+            await everything_else_goes_on(b)
+            assert not disk.gate.is_set(), "before the directory was well again"
+            assert not (waits.done() or late.done() or flush.done())
+            disk.gate.set()
+            await asyncio.gather(waits, late, flush)
+            beating.cancel()
+
+    run(story)
+    assert not disk.by_the_loop
+    assert max(gaps) < GAP_S_MAX
+
+
+def test_a_cut_while_it_is_written_down_how_far_a_log_is_clean(tmp_path: Path) -> None:
+    """What is being written says more than the cut leaves: it is lowered in the thread, never on the loop."""
+    disk, gaps = HangingDisk(), list[float]()
+
+    async def story() -> None:
+        async with box(tmp_path, disk=disk) as b:
+            await b.lead(0, 1, 2, 3, 4)
+            for number in range(5):
+                b.append(number, b"one", b"two")
+                b.append(number, b"three")
+            await b.replicas.checkpoint_watermarks()
+            path = f"{b.dirs[0]}/{CLEANER_OFFSETS}"
+            beating = asyncio.ensure_future(beat(gaps))
+            disk.hang(path)
+            with ThreadPoolExecutor(1) as cleaner:
+                noted = cleaner.submit(b.logs.cleaned.note, tp(0), 3, 0)
+                await until(lambda: disk.waiting == 1)
+                lower = b.replicas.host.lower
+
+                def late(cuts: Mapping[TopicPartition, Bounds]) -> Lowered:
+                    lowered = lower(cuts)
+                    if tp(0) in cuts:
+                        noted.result(RELEASED_AFTER_S)
+                    return lowered
+
+                b.replicas.host.lower = late
+                waits = asyncio.ensure_future(cut(b, 0, 2))
+                await until(lambda: b.logs._promises.is_bound(tp(0)))
+                await everything_else_goes_on(b)
+                assert not disk.gate.is_set() and not waits.done()
+                disk.gate.set()
+                await waits
+            beating.cancel()
+            assert b.logs.cleaned.get(tp(0)) == 2 == read_offsets(b.logs.disk, path)[tp(0)]
+
+    run(story)
+    assert not disk.by_the_loop
+    assert max(gaps) < GAP_S_MAX

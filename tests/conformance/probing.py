@@ -1,0 +1,173 @@
+"""Clients of every kind that write and read at a steady pace, each in a process of its own.
+
+A probe is started with `<bootstrap> <topic> <milliseconds between records>`. It writes numbered records with
+acks=all, reads them in a group, and tells lines `<what> <number> <time of day in ms>`:
+
+    acked 17 1700000000000.0     record 17 was acknowledged
+    read 17 1700000000001.2      record 17 was read
+    sent 4711 1700000000009.3    it was told to stop: 4711 records were sent, and all are settled
+
+The first line on its standard input tells it to stop writing, the second one to end. Its standard error is
+kept: a client that throws answers away says so there. Java's probe is compiled when it starts, Go's once per
+user; a probe whose tools are absent says what is missing.
+"""
+
+import hashlib
+import math
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from kafka_peer import jars
+
+HERE = Path(__file__).parent / "probes"
+EVERY_MS = 10
+JVM = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+GO_BUILD_S_MAX = 300.0  # an empty build cache compiles Go's library, too
+
+
+class Absent(Exception):
+    """What is missing on this machine for a probe, and how to get it."""
+
+
+def python(driver: str) -> Callable[[], list[str]]:
+    """The command of a client with a driver, given as `module:class`."""
+    return lambda: [sys.executable, "-W", "ignore", str(HERE / "probe.py"), driver]
+
+
+def java() -> list[str]:
+    """The command of kafka-clients, the jar that Kafka's own broker has."""
+    if shutil.which("javac") is None:
+        raise Absent("no Java compiler: apt-get install default-jdk-headless")
+    return ["java", *JVM, "-cp", f"{jars()}/*", str(HERE / "Probe.java")]
+
+
+def franz() -> list[str]:
+    """The command of franz-go, built into the user's cache under the hash of its sources."""
+    sources = sorted((HERE / "franz").iterdir())
+    name = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
+    program = Path.home() / ".cache" / "strandline" / f"franz-probe-{name}"
+    if not program.exists():
+        _build(program)
+    return [str(program)]
+
+
+def _build(program: Path) -> None:
+    compiler = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+    if compiler is None:
+        raise Absent("no Go compiler: install Go 1.24 or newer (https://go.dev/dl)")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    fresh = program.with_name(f"{program.name}.{os.getpid()}")
+    line = [compiler, "build", "-mod=readonly", "-buildvcs=false", "-o", str(fresh), "."]
+    done = subprocess.run(
+        line, cwd=HERE / "franz", capture_output=True, text=True, timeout=GO_BUILD_S_MAX, check=False
+    )
+    if done.returncode:
+        raise Absent(f"franz-go could not be built (is Go's module proxy reachable?): {done.stderr[-500:]}")
+    fresh.replace(program)
+
+
+PROBES: dict[str, Callable[[], list[str]]] = {
+    "librdkafka": python("drive_confluent:Confluent"),
+    "aiokafka": python("drive_aiokafka:AioKafka"),
+    "kafka-python": python("drive_kafka_python:KafkaPython"),
+    "java": java,
+    "franz-go": franz,
+    "bundled": python("drive_strandline:Strandline"),
+}
+
+
+@dataclass
+class Probe:
+    """One client that runs. Its events are kept with their times; `acked` and `read` are sets of numbers."""
+
+    name: str
+    topic: str
+    process: subprocess.Popen[str]
+    errors: Path
+    acked: set[int] = field(default_factory=set)
+    read: set[int] = field(default_factory=set)
+    sent: int | None = None
+    acked_at: list[float] = field(default_factory=list)
+    read_at: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            what, number, at = line.split()
+            if what == "acked":
+                self.acked.add(int(number))
+                self.acked_at.append(float(at))
+            elif what == "sent":
+                self.sent = int(number)
+            elif int(number) not in self.read:  # read again after a rebalance is no news
+                self.read.add(int(number))
+                self.read_at.append(float(at))
+
+    def silence(self, since_ms: float) -> tuple[float, float]:
+        """The longest silence of the producer and of the consumer, in seconds, from `since_ms` (time of day)
+        to the last event.
+        """
+        return _silence(self.acked_at, since_ms), _silence(self.read_at, since_ms)
+
+    def tell(self) -> None:
+        """To stop writing; and, the second time, to end."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    @property
+    def complaints(self) -> str:
+        """What the client wrote to its standard error."""
+        return self.errors.read_text(errors="replace")
+
+    def close(self) -> None:
+        """End it, by force when it does not end by itself."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+        self._listener.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def _silence(times: list[float], since_ms: float) -> float:
+    """Events of several threads of a client are not quite in order."""
+    during = [since_ms, *sorted(at for at in times if at >= since_ms)]
+    gaps = (later - earlier for earlier, later in pairwise(during))
+    return max(gaps, default=math.inf) / 1000
+
+
+def start(name: str, command: list[str], bootstrap: str, topic: str, folder: Path) -> Probe:
+    """Start a probe; its standard error goes to a file in `folder`."""
+    errors = folder / f"{name}.err"
+    with errors.open("ab") as file:
+        process = subprocess.Popen(
+            [*command, bootstrap, topic, str(EVERY_MS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            start_new_session=True,
+        )
+    return Probe(name, topic, process, errors)
+
+
+def now_ms() -> float:
+    """The time of day in milliseconds, the clock of all probes."""
+    return time.time() * 1000

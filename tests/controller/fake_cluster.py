@@ -1,0 +1,41 @@
+"""Several fake brokers with real controllers, and what is asked of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from strandline.protocol.messages import topics as t
+
+
+@asynccontextmanager
+async def cluster(make: Any, *ids: int) -> AsyncIterator[dict[int, Any]]:
+    brokers = {broker: make(broker) for broker in ids}
+    dead: set[int] = set()
+    for broker in brokers.values():
+        broker.dead = dead
+        await broker.start()
+    await until(lambda: any(b.controller.active for b in brokers.values()))
+    first = next(b for b in brokers.values() if b.controller.active)
+    await first.controller._office.until(lambda state: state.brokers.keys() == brokers.keys())
+    try:
+        yield brokers
+    finally:
+        for broker in brokers.values():
+            if broker.id not in dead:
+                await broker.stop()
+
+
+async def create(
+    broker: Any, name: str, partitions: int, factor: int, **options: Any
+) -> t.CreatableTopicResult:
+    wanted = t.CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **options)
+    answer = await broker.controller.create_topics(t.CreateTopicsRequest(topics=[wanted], timeout_ms=5000))
+    return answer.topics[0]  # type: ignore[no-any-return]
+
+
+async def until(condition: Any, seconds: float = 5) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
+        await asyncio.sleep(0.005)

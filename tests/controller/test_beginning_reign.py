@@ -1,0 +1,98 @@
+"""What happens to a reign between the election and its first event."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_cluster import until
+from memory_registry import MemoryRegistry
+
+from strandline.client.clock import SystemClock
+from strandline.controller import documents as d
+from strandline.controller import office, znodes
+from strandline.controller.registry import SessionEvent, SessionState, Stat, Watch
+from strandline.controller.service import Controller, ControllerConfig
+from strandline.simulation.zookeeper import SimZooKeeper
+
+
+class OneBroker(MemoryRegistry):
+    """The session of a registered broker. `before_seat` runs when its controller looks whether it has won."""
+
+    def __init__(self) -> None:
+        super().__init__(SimZooKeeper())
+        self.listeners: list[Callable[[SessionEvent], None]] = []
+        self.before_seat: Callable[[], None] = lambda: None
+
+    def listen(self, listener: Any) -> Callable[[], None]:
+        self.listeners.append(listener)
+        return lambda: None
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        if path == d.CONTROLLER and self.server.exists(path, self.session_id, None) is not None:
+            self.before_seat()
+            self.before_seat = lambda: None
+        return await super().exists(path, watch)
+
+    async def register(self, broker: int) -> None:
+        await znodes.ensure_paths(self)
+        await znodes.read_incarnation(self, broker)
+        at = [d.Endpoint("PLAINTEXT", "127.0.0.1", 1)]
+        await znodes.register_broker(self, broker, d.Registration.of(at, 0, 1, 1, {}, None, False, None), [])
+
+    def bounce(self) -> None:
+        """The connection breaks, with all watches, and is there again."""
+        self.server.forget_watches(self.session_id)
+        for state in (SessionState.SUSPENDED, SessionState.CONNECTED):
+            for listener in self.listeners:
+                listener(SessionEvent(state, 1))
+
+
+def controller_of(registry: OneBroker, session_timeout_s: float = 18.0) -> Controller:
+    config = ControllerConfig(1, "PLAINTEXT", session_timeout_s=session_timeout_s)
+    return Controller(config, registry, SystemClock(), random.Random(1).randbytes)
+
+
+def test_a_connection_that_breaks_while_a_reign_begins_does_not_make_it_blind() -> None:
+    """All has been read, and nothing of it is watched any more: brokers would come and go unseen."""
+
+    async def story() -> None:
+        registry = OneBroker()
+        await registry.register(1)
+        registry.before_seat = registry.bounce
+        controller = controller_of(registry)
+        await controller.start()
+        await until(lambda: controller.active)
+        await registry.register(2)
+        await until(lambda: controller.view is not None and 2 in controller.view.brokers, 1)
+        await controller.stop()
+
+    asyncio.run(story())
+
+
+def test_a_plan_that_fails_as_a_reign_begins_ends_that_reign_and_not_the_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its successors may meet the same: one broker after the other would be gone."""
+
+    async def story() -> None:
+        registry, planned = OneBroker(), []
+        await registry.register(1)
+
+        def fails_once(*told: Any) -> Any:
+            planned.append(told)
+            assert len(planned) > 1, "this cannot be"
+            return plan(*told)
+
+        plan = office.plan
+        monkeypatch.setattr(office, "plan", fails_once)
+        controller = controller_of(registry, session_timeout_s=0.2)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await controller.start()
+        await until(lambda: controller.active)
+        assert loop.time() - began >= 0.15 and controller.epoch == 2, "others may stand first"
+        await controller.stop()
+
+    asyncio.run(story())

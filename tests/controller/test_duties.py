@@ -1,0 +1,115 @@
+"""What a controller does by itself: its timer, its queue in order, its watches, and nobody else's."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from strandline.controller import documents as d
+from strandline.controller import election_requests
+from strandline.controller import office as office_module
+from strandline.controller import plans as p
+from strandline.controller.admin import Defaults
+from strandline.controller.election_requests import ElectionPolicy
+from strandline.protocol.messages import topics as t
+
+
+async def until(condition: Any, seconds: float = 8.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def started(make: Any, *ids: int, **options: Any) -> list[Any]:
+    brokers = [make(broker) for broker in ids]
+    for broker in brokers:
+        await broker.start(**options)
+    await until(lambda: brokers[0].controller.active)
+    await brokers[0].controller._office.until(lambda state: state.brokers.keys() == set(ids))
+    return brokers
+
+
+async def stopped(brokers: list[Any]) -> None:
+    for broker in brokers:
+        await broker.stop()
+
+
+def test_the_timer_looks_at_the_balance_again_and_again(
+    fake_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes of a look is in planner_preferred.txt."""
+    monkeypatch.setattr(election_requests, "FIRST_BALANCE_S", 0.02)
+    looked = recorded(monkeypatch, p.RebalanceDue)
+
+    async def story() -> None:
+        policy = ElectionPolicy(balance_every_s=0.02, imbalance_percentage=17)
+        brokers = await started(fake_broker, 1, defaults=lambda: Defaults(elections=policy))
+        await until(lambda: len(looked) >= 3)
+        assert {event.percentage for event in looked} == {17}
+        await stopped(brokers)
+        del looked[:]
+        never = ElectionPolicy(balance=False, balance_every_s=0.02)
+        brokers = await started(fake_broker, 2, defaults=lambda: Defaults(elections=never))
+        await asyncio.sleep(0.2)
+        assert not looked
+        await stopped(brokers)
+
+    asyncio.run(story())
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[Any]:
+    """The events of a kind that controllers take, in their order."""
+    taken: list[Any] = []
+    real = office_module.plan
+
+    def plan(state: Any, event: p.Event) -> Any:
+        if isinstance(event, kind):
+            taken.append(event)
+        return real(state, event)
+
+    monkeypatch.setattr(office_module, "plan", plan)
+    return taken
+
+
+def test_events_are_taken_one_after_the_other_in_the_order_they_came(
+    fake_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = recorded(monkeypatch, p.RebalanceDue)
+
+    async def story() -> None:
+        brokers = await started(fake_broker, 1)
+        for number in range(1001, 1051):
+            brokers[0].controller._office.post(p.RebalanceDue(number))
+        await until(lambda: len(taken) == 50)
+        assert [event.percentage for event in taken] == list(range(1001, 1051))
+        await stopped(brokers)
+
+    asyncio.run(story())
+
+
+def watched(broker: Any) -> set[str]:
+    """The paths that ZooKeeper would tell this broker about."""
+    client = broker.registry._client
+    armed = [*client._data_watchers.items(), *client._child_watchers.items()]
+    return {path.removeprefix(client.chroot) for path, watchers in armed if watchers}
+
+
+def test_only_the_controller_watches_the_cluster(fake_broker: Any) -> None:
+    """A hundred brokers that watch all would wake up together; these watch what concerns themselves."""
+
+    async def story() -> None:
+        brokers = await started(fake_broker, 1, 2, 3)
+        one = brokers[0]
+        wanted = [t.CreatableTopic(name=f"t{n}", num_partitions=2, replication_factor=2) for n in range(3)]
+        await one.controller.create_topics(t.CreateTopicsRequest(topics=wanted, timeout_ms=5000))
+        await until(lambda: all(d.CONTROLLER in watched(broker) for broker in brokers[1:]))
+        for other in brokers[1:]:
+            beside = {d.challenge_path(other.id), d.broker_path(one.id)}  # is it asked, does the ruler live
+            assert watched(other) - beside == {d.CONTROLLER}, "who does not rule waits for the seat"
+        expected = {d.BROKER_IDS, d.TOPICS, d.DELETE_TOPICS, d.ISR_CHANGES, d.LOG_DIR_EVENTS, d.CONTROLLER}
+        assert watched(one) >= expected
+        per_topic = {path for path in watched(one) if path.startswith(d.TOPICS + "/")}
+        assert len(per_topic) <= 3, "one for each topic, not for each partition"
+        await stopped(brokers)
+
+    asyncio.run(story())

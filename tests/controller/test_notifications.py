@@ -1,0 +1,96 @@
+"""A notification is handled before its node goes: whatever answer is lost, what it says is not."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+from memory_registry import MemoryRegistry
+
+from strandline.controller import documents as d
+from strandline.controller import plans as p
+from strandline.controller import znodes
+from strandline.controller.registry import Delete, RegistryError
+from strandline.controller.watching import IsrWatch, LogDirWatch
+from strandline.protocol.kinds import TopicPartition
+from strandline.simulation.zookeeper import SimZooKeeper
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+Tell = Callable[[Any], Awaitable[None]]
+KINDS: list[tuple[type[IsrWatch] | type[LogDirWatch], Tell, p.Event]] = [
+    (LogDirWatch, lambda r: znodes.notify_log_dir_event(r, 2), p.LogDirsChanged(frozenset({2}))),
+    (IsrWatch, lambda r: znodes.notify_isr_change(r, [T0]), p.IsrsChanged((T0,))),
+]
+
+
+async def begin(kind: Any) -> tuple[MemoryRegistry, Any]:
+    registry = MemoryRegistry(SimZooKeeper())
+    await znodes.ensure_paths(cast(Any, registry))
+    await znodes.create_if_absent(cast(Any, registry), d.CONTROLLER_EPOCH, b"1")
+    return registry, kind(registry, znodes.Reign(1, 0))
+
+
+async def look_until_gone(registry: MemoryRegistry, watch: Any, parent: str) -> list[p.Event]:
+    """As the controller does it: again after a failure, until there is nothing left to look at."""
+    heard: list[p.Event] = []
+    for _ in range(5):
+        try:
+            heard += await watch.look()
+            await watch.handled()
+        except RegistryError:
+            continue
+        if not registry.server.nodes[parent].children:
+            return heard
+    raise AssertionError("the notifications stay")
+
+
+@pytest.mark.parametrize(("kind", "tell", "event"), KINDS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_notification_whose_removal_was_not_answered_has_been_heard(
+    kind: Any, tell: Tell, event: p.Event
+) -> None:
+    async def story() -> None:
+        registry, watch = await begin(kind)
+        await tell(registry)
+        lost: list[object] = []
+        registry.loses = lambda ops: (
+            not lost and any(isinstance(op, Delete) for op in ops) and not lost.append(ops)
+        )
+        assert event in await look_until_gone(registry, watch, watch._parent)
+        assert lost
+
+    asyncio.run(story())
+
+
+def test_one_that_cannot_be_read_takes_no_other_with_it() -> None:
+    async def story() -> None:
+        registry, watch = await begin(IsrWatch)
+        for partition in (T0, T1):
+            await znodes.notify_isr_change(cast(Any, registry), [partition])
+        registry.unreadable = {f"{d.ISR_CHANGE_PREFIX}0000000001"}
+        heard = await look_until_gone(registry, watch, d.ISR_CHANGES)
+        assert {q for one in heard for q in one.partitions} == {T0, T1}  # type: ignore[union-attr]
+
+    asyncio.run(story())
+
+
+def test_one_that_somebody_else_has_removed_is_none() -> None:
+    async def story() -> None:
+        registry, watch = await begin(LogDirWatch)
+        await znodes.notify_log_dir_event(cast(Any, registry), 2)
+        assert await watch.look() == [p.LogDirsChanged(frozenset({2}))]
+        name = f"{d.LOG_DIR_EVENT_PREFIX}0000000000"
+        await registry.multi([Delete(name, 0)])
+        await watch.handled()
+        assert await watch.look() == []
+
+    asyncio.run(story())
+
+
+def test_what_cannot_be_understood_is_removed_unheard() -> None:
+    async def story() -> None:
+        registry, watch = await begin(LogDirWatch)
+        await znodes.notify_log_dir_event(cast(Any, registry), 2)
+        registry.server.nodes[f"{d.LOG_DIR_EVENT_PREFIX}0000000000"].data = b"{"
+        assert await look_until_gone(registry, watch, d.LOG_DIR_EVENTS) == []
+
+    asyncio.run(story())

@@ -1,0 +1,80 @@
+"""F43: the controller is cut off from its peers, while everybody reaches ZooKeeper.
+
+Nothing is wrong with anybody: no verdict follows, nobody is moved, and what others lead they go on to
+acknowledge. The seat goes to one who reaches the others as soon as the controller notices what it lacks.
+"""
+
+import json
+import os
+import time
+
+import pytest
+from drill import zookeeper
+from places import Field
+from support import create
+
+from strandline.cli.cluster import LocalCluster
+
+CUT_S = float(os.environ.get("FAULTS_CUT_S", "60"))
+GAP_S_MAX = 5.0  # a record waits for a follower that is not heard any more: replica.lag.time.max.ms is 2 s
+MIN_ISR = 2
+
+
+@pytest.fixture(scope="module")
+def cluster(start) -> LocalCluster:
+    return start(3)
+
+
+@pytest.mark.parametrize("resets", [True, False], ids=["refused", "silent"])
+def test_f43_the_controller_is_cut_from_its_peers(
+    cluster: LocalCluster, drill, links: Field, resets: bool
+) -> None:
+    controller = cluster.controller()
+    others = [b for b in sorted(cluster.brokers) if b != controller]
+    how = "refused" if resets else "silent"
+    own = create(cluster, f"own-{how}", [controller])
+    with drill("F43", f"controller cut from its peers for {CUT_S:g} s, {how}", others * 2) as it:
+        it.warm()
+        before = states(cluster, it.topic), states(cluster, own.topic)
+        _, reign = seat(cluster)
+        links.nodes[controller].cut(*(cluster.brokers[b].host for b in others), reset=resets)
+        until = time.monotonic() + CUT_S
+        smallest = len(cluster.brokers)
+        while time.monotonic() < until:
+            now = states(cluster, it.topic), states(cluster, own.topic)
+            smallest = min([smallest, *(len(isr) for _, _, isr in now[0])])
+            for was, is_now in zip(before, now, strict=True):
+                assert [state[:2] for state in was] == [state[:2] for state in is_now], "nobody was moved"
+            time.sleep(0.5)
+        it.resumed()
+        gap_s = it.gap_s()
+        successor, last = seat(cluster)
+        it.row.remark = f"{last - reign} new reigns, the last of {successor}; smallest ISR {smallest}"
+        assert gap_s < GAP_S_MAX, f"longest gap {gap_s:.2f} s"
+        assert smallest >= MIN_ISR
+        assert last - reign <= 2, "the seat does not go round"
+        if resets:
+            assert successor != controller, "whoever reaches nobody gives the seat up"
+    own.admin.close()
+
+
+def states(cluster: LocalCluster, topic: str) -> list[tuple[int, int, list[int]]]:
+    """Leader, epoch and ISR of each partition, as ZooKeeper has them."""
+    client = zookeeper(cluster)
+    try:
+        path = f"/brokers/topics/{topic}/partitions"
+        read = [json.loads(client.get(f"{path}/{n}/state")[0]) for n in sorted(client.get_children(path))]
+        return [(state["leader"], state["leader_epoch"], state["isr"]) for state in read]
+    finally:
+        client.stop()
+        client.close()
+
+
+def seat(cluster: LocalCluster) -> tuple[int, int]:
+    """The controller, and its epoch, as ZooKeeper has them."""
+    client = zookeeper(cluster)
+    try:
+        return json.loads(client.get("/controller")[0])["brokerid"], int(client.get("/controller_epoch")[0])
+    finally:
+        client.stop()
+        client.close()

@@ -1,0 +1,96 @@
+"""Stories that a seed once told, as worlds that tell them whatever the timing: what was wrong, and is not."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from strandline.broker.partition import Partition
+from strandline.protocol.kinds import TopicPartition
+from strandline.simulation.families import FAMILIES
+from strandline.simulation.registry import ADDRESS
+from strandline.simulation.world import BROKERS, World
+
+T0 = TopicPartition("numbers", 0)
+Story = Callable[[World], Awaitable[None]]
+
+
+def play(story: Story, family: str = "parted", seed: int = 5) -> World:
+    """Play it, heal, and judge."""
+    world = World(seed, FAMILIES[family])
+
+    async def scripted() -> None:
+        for id in BROKERS:
+            world.start(id)
+        await world.workload.begin()
+        world.checks.begin()
+        world.liveness.begin()
+        while not world.checks.is_whole():
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(2)
+        await story(world)
+        await world.faults.end()
+        await world.judging.wait_healed(60)
+        await world.workload.finish()
+        await world.judging.judge()
+
+    world.story = scripted  # type: ignore[method-assign]
+    outcome = world.run()
+    assert outcome.violation is None, outcome.violation
+    return world
+
+
+async def leader_without_zookeeper(world: World) -> None:
+    """A leader is cut from ZooKeeper and from nobody else, and others are elected."""
+    world.loop.network.cut(f"b{world.checks.leader(T0)}", ADDRESS)
+    await asyncio.sleep(15)
+
+
+def test_a_leader_that_others_have_replaced_sends_its_clients_away() -> None:
+    """It had answered, as long as the cut lasted, that requests took too long: nobody looked elsewhere."""
+    world = play(leader_without_zookeeper)
+    assert world.workload.history.longest_gap_s() < 8
+    assert world.liveness.judged > 0
+
+
+def test_without_that_rule_producers_stay_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "is_forsaken", False)
+    with pytest.raises(AssertionError, match="has acknowledged nothing"):
+        play(leader_without_zookeeper)
+
+
+def test_a_leader_that_was_killed_does_not_lead_on_as_if_nothing_had_happened() -> None:
+    """Killed and started again at once, with the controller: the next one finds it in its incarnation."""
+    epochs: list[tuple[int, int]] = []
+
+    async def bounce(world: World) -> None:
+        tp = next(tp for tp in world.workload.partitions if world.checks.leader(tp) != controller(world))
+        before, leader = world.checks.states.latest[tp]["leader_epoch"], world.checks.leader(tp)
+        world.crash(controller(world))
+        world.crash(leader)
+        world.start(leader)
+        await asyncio.sleep(8)
+        epochs.append((before, world.checks.states.latest[tp]["leader_epoch"]))
+
+    play(bounce, "plain")
+    assert all(before < after for before, after in epochs)
+
+
+@pytest.mark.parametrize("lost_after_s", [0.0, 0.2])
+def test_a_start_without_zookeeper_ends_in_a_sentence_and_is_tried_again(lost_after_s: float) -> None:
+    async def start(world: World) -> None:
+        world.crash(1)
+        await asyncio.sleep(0.5)
+        world.start(1)
+        await asyncio.sleep(lost_after_s)
+        world.loop.network.cut("b1", ADDRESS)
+        await asyncio.sleep(70)
+
+    world = play(start, "plain")
+    told = [line for line in world.trace if "b1 does not start: " in line]
+    assert told or any("b1 serves" in line for line in world.trace)
+    assert not any("Traceback" in line for line in world.trace)
+
+
+def controller(world: World) -> int:
+    return next(id for id, node in world.nodes.items() if node.broker.controller.active)
