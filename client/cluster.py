@@ -200,17 +200,14 @@ class Cluster:
     ) -> Any:
         """Ask one broker, once. Raises OSError or ApiError; an answer's own errors are the caller's to read.
 
-        `version` is given only where none was agreed upon.
-        No request waits longer than `request_timeout_ms`, save on the group channel, where a join may.
+        `version` is given only where none was agreed upon. No request waits longer than `request_timeout_ms`.
         """
         known = self.view.brokers.get(broker)
         if known is None:
             self.refresh_soon()
             raise NetworkException(f"broker {broker} is not alive")
         connection = await self.links.get(known.address, channel, deadline)
-        if channel != GROUP:
-            deadline = self._request_deadline(deadline)
-        return await connection.request(message, deadline=deadline, version=version)
+        return await connection.request(message, deadline=self._request_deadline(deadline), version=version)
 
     async def ask_any(self, message: Any, deadline: float) -> Any:
         """Ask whichever broker is least loaded."""

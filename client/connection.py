@@ -260,10 +260,7 @@ def agree(offered: ApiVersionsResponse, highest: Versions) -> dict[int, int]:
 
 
 def _probe_when_idle(sock: socket.socket) -> None:
-    """Notice within half a minute that a host has vanished, also while an answer may take long.
-
-    A member that joins a group waits for its answer up to `max_poll_interval_ms` and more.
-    """
+    """Notice within half a minute that a host has vanished, also where a request may take longer."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:  # not on every system

@@ -3,6 +3,10 @@
 One task lives through generations. Between two of them it tells its owner what is taken away (so that
 offsets can be committed while that is still allowed) and what is given. Eager strategies take all away
 before joining; the cooperative one only what really moves, and then joins once more.
+A join or a sync may wait for minutes, until the slowest member has come, and a coordinator whose machine is
+gone looks the same from here. So neither waits longer than `request_timeout_ms` on one connection: then it is
+asked again, of whoever coordinates by then, on a new one. A coordinator takes the same question of the same
+member for the first one: it answers the last place where it was asked, and its rebalance goes on as it was.
 Left to others: who gets what (assignors.py), positions and commits (consumer.py).
 """
 
@@ -27,6 +31,7 @@ from .assignors import ASSIGNORS, COOPERATIVE
 from .cluster import GROUP, Cluster
 from .commits import Seat, ask_coordinator, check
 from .config import ConsumerConfig
+from .connection import RequestExpired
 from .group_protocol import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from .log import get_logger
 from .tasks import Tasks
@@ -34,7 +39,7 @@ from .tasks import Tasks
 log = get_logger(__name__)
 
 PROTOCOL_TYPE = "consumer"
-JOIN_SLACK_SECONDS = 5.0
+JOIN_SLACK_SECONDS = 5.0  # beyond the time that the slowest member has, before the question is a new one
 LEAVE_SECONDS_MAX = 2.0
 
 Change = Callable[[set[TopicPartition]], Awaitable[None]]
@@ -154,7 +159,6 @@ class Membership:
     async def _join(self, topics: list[str]) -> JoinGroupResponse:
         config = self._config
         said = encode_subscription(topics, self.owned, self.seat.generation)
-        deadline = self._cluster.now() + config.max_poll_interval_ms / 1000 + JOIN_SLACK_SECONDS
         request = JoinGroupRequest(
             group_id=self._group,
             session_timeout_ms=config.session_timeout_ms,
@@ -167,7 +171,7 @@ class Membership:
                 for name in config.partition_assignment_strategy
             ],
         )
-        answer: JoinGroupResponse = await self._ask(request, deadline)
+        answer: JoinGroupResponse = await self._ask_until_answered(request)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.seat = self.seat._replace(member_id=answer.member_id)
         check(self._cluster, self._group, answer.error_code, self._group)
@@ -186,8 +190,7 @@ class Membership:
             protocol_name=joined.protocol_name,
             assignments=assignments,
         )
-        deadline = self._cluster.now() + self._config.max_poll_interval_ms / 1000 + JOIN_SLACK_SECONDS
-        answer: SyncGroupResponse = await self._ask(request, deadline)
+        answer: SyncGroupResponse = await self._ask_until_answered(request)
         check(self._cluster, self._group, answer.error_code, self._group)
         return set(decode_assignment(answer.assignment))
 
@@ -272,6 +275,21 @@ class Membership:
         except (OSError, ApiError) as trouble:
             log.info("leave_failed", group=self._group, reason=str(trouble))
 
+    async def _ask_until_answered(self, request: JoinGroupRequest | SyncGroupRequest) -> Any:
+        """Ask for what all members must come for, again whenever a connection has been silent too long.
+
+        A newcomer without an id is answered at once (JoinGroup 4 and later); before that, each time that it
+        is asked again leaves a member behind, until the session of that one ends.
+        """
+        until = self._cluster.now() + self._config.max_poll_interval_ms / 1000 + JOIN_SLACK_SECONDS
+        while True:
+            try:
+                return await self._ask(request, until)
+            except RequestExpired as silence:
+                if self._cluster.now() >= until:
+                    raise
+                log.info("group_asked_again", group=self._group, reason=str(silence))
+
     async def _ask(self, request: Any, deadline: float) -> Any:
-        """Ask the coordinator on the group's own channel, where a join may wait for minutes."""
+        """Ask the coordinator once, on a channel of the group: what waits there is in nobody's way."""
         return await ask_coordinator(self._cluster, self._group, request, deadline, GROUP)

@@ -2,6 +2,7 @@
 
 What a member is handed begins where the group has got to: not behind what was committed and acknowledged
 (that would be read twice for no reason), and not beyond what some member was handed (that would be skipped).
+In the end all is read, and each member has its share: nobody waits to be let in while others do its work.
 Left to others: what stands at an offset (`workload.py`), when members leave (`faults.py`).
 """
 
@@ -35,6 +36,7 @@ class _Member(RebalanceListener):
     def __init__(self, least: Callable[[TopicPartition], int]) -> None:
         """`least`: where a member that is assigned a partition now may begin."""
         self.leaves = False
+        self.consumer: Consumer | None = None
         self.fresh: dict[TopicPartition, int] = {}  # assigned, and nothing of it read since; `least` then
         self._least = least
 
@@ -67,17 +69,23 @@ class Readers:
             self._members[number].leaves = True
 
     async def finish(self) -> None:
-        """Wait until the group has read all, then let it go."""
+        """Wait until the group has read all and nobody is left out of it, then let it go."""
         try:
             async with asyncio.timeout(CAUGHT_UP_S):
-                while not self._has_read_all():
+                while not (self._has_read_all() and all(self.shares())):
                     await asyncio.sleep(0.1)
         except TimeoutError:
             ends = {str(tp): committed.end for tp, committed in self.world.checks.committed.items()}
-            raise Violation(f"liveness: the group has read up to {self.covered}, of {ends}") from None
+            read = f"the group has read up to {self.covered}, of {ends}"
+            raise Violation(f"liveness: {read}; its members have {self.shares()}") from None
         self._stop.set()
         async with asyncio.timeout(CAUGHT_UP_S):
             await asyncio.gather(*self._tasks)
+
+    def shares(self) -> list[list[TopicPartition]]:
+        """What each member reads now."""
+        consumers = [member.consumer for _, member in sorted(self._members.items())]
+        return [sorted(consumer.assignment()) if consumer else [] for consumer in consumers]
 
     def _has_read_all(self) -> bool:
         checks = self.world.checks
@@ -108,6 +116,7 @@ class Readers:
             default_api_timeout_ms=10_000,
             random=random.Random(draw.getrandbits(64)),
         ) as consumer:
+            member.consumer = consumer
             while not (self._stop.is_set() or member.leaves):
                 records = await consumer.poll(500)
                 if records:

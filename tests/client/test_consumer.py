@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from double import Double
+from double import SWALLOW, Broker, Double
 
 from strandline.client import (
     CommitFailed,
@@ -264,6 +264,54 @@ def test_who_was_expelled_cannot_take_its_group_back(run: Any) -> None:
                 alone.assign([T0])
                 await alone.commit({T0: 5})
                 assert group.offsets[T0][0] == 5, "who assigns itself needs no seat"
+
+    run(story())
+
+
+@pytest.mark.parametrize("api", [Api.JOIN_GROUP, Api.SYNC_GROUP], ids=["join", "sync"])
+def test_a_coordinator_that_vanishes_while_members_wait_is_left_for_its_successor(api: Api, run: Any) -> None:
+    """Nobody closes the connection, and metadata goes on to list the broker."""
+
+    async def story() -> None:
+        async with Double(2) as double:
+            log, _ = double.topic("t", 2)
+            log.leader = 2
+            fill(log, 10)
+
+            def vanish(broker: Broker, asked: int, request: Any) -> Any:
+                if broker.node != 1 or asked != api or not request.member_id:
+                    return None
+                broker.stopped = True
+                return SWALLOW
+
+            double.hook = vanish
+            async with Consumer(double.servers, topics=["t"], request_timeout_ms=300, **GROUP) as consumer:
+                assert len(await take(consumer, 10)) == 10
+                assert double.brokers[1].stopped
+
+    run(story())
+
+
+@pytest.mark.parametrize("api", [Api.JOIN_GROUP, Api.SYNC_GROUP], ids=["join", "sync"])
+def test_a_question_that_was_lost_with_its_connection_is_asked_again(api: Api, run: Any) -> None:
+    """The coordinator is as well as can be, on every connection but this one."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 10)
+            asked: list[Any] = []
+
+            def lose_the_first(broker: Broker, its_api: int, request: Any) -> Any:
+                if its_api != api or not request.member_id:
+                    return None
+                asked.append(request)
+                return SWALLOW if len(asked) == 1 else None
+
+            double.hook = lose_the_first
+            async with Consumer(double.servers, topics=["t"], request_timeout_ms=300, **GROUP) as consumer:
+                assert len(await take(consumer, 10)) == 10
+            assert asked[0] == asked[1], "the same question of the same member"
 
     run(story())
 

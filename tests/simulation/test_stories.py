@@ -25,6 +25,8 @@ def play(story: Story, family: str = "parted", seed: int = 5) -> World:
         await world.workload.begin()
         world.checks.begin()
         world.liveness.begin()
+        if world.readers is not None:
+            world.readers.begin()
         while not world.checks.is_whole():
             await asyncio.sleep(0.1)
         await asyncio.sleep(2)
@@ -32,6 +34,8 @@ def play(story: Story, family: str = "parted", seed: int = 5) -> World:
         await world.faults.end()
         await world.judging.wait_healed(60)
         await world.workload.finish()
+        if world.readers is not None:
+            await world.readers.finish()
         await world.judging.judge()
 
     world.story = scripted  # type: ignore[method-assign]
@@ -90,6 +94,31 @@ def test_a_start_without_zookeeper_ends_in_a_sentence_and_is_tried_again(lost_af
     told = [line for line in world.trace if "b1 does not start: " in line]
     assert told or any("b1 serves" in line for line in world.trace)
     assert not any("Traceback" in line for line in world.trace)
+
+
+async def coordinator_vanishes_under_a_join(world: World) -> None:
+    """Its machine is off while members wait in line, and back at once under its old name, all forgotten."""
+    readers = world.readers
+    assert readers is not None
+    while not all(readers.shares()):
+        await asyncio.sleep(0.01)
+    readers.churn()
+    while (coordinator := where_joins_wait(world)) is None:
+        await asyncio.sleep(0.001)
+    world.crash(coordinator, vanishes=True)
+    await asyncio.sleep(0.1)
+    world.start(coordinator)
+
+
+def where_joins_wait(world: World) -> int | None:
+    groups = [(id, node.broker.groups.all_groups()) for id, node in sorted(world.nodes.items())]
+    waits = (id for id, found in groups for group in found if any(each.joining for each in group.members))
+    return next(waits, None)
+
+
+def test_members_that_waited_for_a_machine_that_is_gone_are_let_in_again() -> None:
+    """They had waited as long as the slowest member may take, 305 s, for an answer of a process long dead."""
+    play(coordinator_vanishes_under_a_join, "groups")
 
 
 def controller(world: World) -> int:
