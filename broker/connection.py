@@ -18,7 +18,7 @@ from ..protocol.errors import ApiError
 from ..protocol.primitives import Buffer, Malformed
 from ..protocol.schema import decode
 from .arena import START_BYTES, Arena
-from .exchange import HELD_S_MAX, Exchange, Held, Listener
+from .exchange import HELD_S_MAX, NEVER, Exchange, Held, Listener
 from .handlers.api_versions import unknown_version
 from .routes import Route
 
@@ -41,8 +41,9 @@ class Connection(asyncio.BufferedProtocol):
     """One peer: its arena, and its exchanges in the order in which their answers must leave."""
 
     __slots__ = (
-        "arena", "claims", "closed", "dirty", "exchanges", "exchanges_max", "heard_at", "listener",
-        "partial_since", "reading", "routes", "server", "task_runs", "transport", "unsent_bytes", "writable",
+        "arena", "asked_at", "claims", "closed", "dirty", "exchanges", "exchanges_max", "heard_at",
+        "listener", "partial_since", "reading", "routes", "server", "task_runs", "transport", "unsent_bytes",
+        "writable",
     )  # fmt: skip
 
     def __init__(self, server: "Server", listener: Listener) -> None:
@@ -56,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         self.claims = False  # memory for the request that is arriving
         self.exchanges_max = server.config.queued_max_requests
         self.heard_at = server.now
+        self.asked_at = NEVER
         self.partial_since: float | None = None
         self.unsent_bytes = 0
         self.dirty = False

@@ -4,6 +4,8 @@ A client that is told of a dead leader, or of none, does not ask again at once: 
 some. So an answer that would be drawn from a doubtful part of the picture is held back until the controller
 has spoken. Each doubt begins with an event and ends `HOLD_S` later at the latest, however often clients ask:
 a partition that stays without a leader delays nobody. To doubt in vain costs no more than that wait.
+A process that dies closes its connections one by one: a client may ask before ours has broken. So who asks
+anew waits `GLANCE_S` although nothing is doubtful, if the answer names a leader whose end we would notice.
 Pure: times are the loop's.
 Left to others: the answers that wait (held_answers.py), the picture (metadata.py).
 """
@@ -15,6 +17,7 @@ from ..protocol.messages.control import UpdateMetadataPartitionState, UpdateMeta
 from .metadata import LEADER_IS_DELETED, Picture, PicturedTopic
 
 HOLD_S = 0.5
+GLANCE_S = 0.03  # from the first connection of a dying broker that breaks to ours, on a machine with much to do
 PAST = 0.0  # the answer "not at all" to "until when"
 NO_EPOCH = -1
 
@@ -26,6 +29,7 @@ class Doubts:
         """A broker that begins has no picture yet, and expects one."""
         self._begun_until = self._last = now + HOLD_S
         self._lost: dict[BrokerId, float] = {}
+        self._reached: set[BrokerId] = set()  # whose end we would notice
         self._creating: dict[str, float] = {}
         self._leaderless: dict[str, float] = {}
         self._told: dict[str, float] = {}
@@ -35,12 +39,25 @@ class Doubts:
 
     def lost(self, broker: BrokerId, now: float) -> None:
         """Our connection to this broker broke, or cannot be made. Counts once, until it is `back`."""
+        self._reached.discard(broker)
         if broker not in self._lost:
             self._lost[broker] = self._hold(now)
 
     def back(self, broker: BrokerId) -> bool:
         """We are connected to this broker. Whether that ends a doubt."""
+        self._reached.add(broker)
         return self._lost.pop(broker, None) is not None
+
+    def left(self, broker: BrokerId) -> None:
+        """We are connected to this broker no more, for we want nothing of it."""
+        self._reached.discard(broker)
+
+    def glance(self, now: float) -> "Doubts":
+        """As if whoever we are connected to might be lost: until when is that worth a wait?"""
+        glance = Doubts(now - HOLD_S)
+        glance._lost = dict.fromkeys(self._reached, now + GLANCE_S)
+        glance._last = now + GLANCE_S
+        return glance
 
     def told(self, partition: TopicPartition, epoch: int, now: float) -> None:
         """The controller has told us of this leader epoch. All others hear of it with the next picture."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 NO_RESPONSE: tuple[Buffer, ...] = ()
 HELD_S_MAX = 0.5
+NEVER = float("-inf")
 
 
 class Held(Exception):
@@ -50,6 +51,8 @@ class Listener:
 
 class Channel(Protocol):
     """The connection, as seen by an exchange."""
+
+    asked_at: float  # who leads, or coordinates; by the clock of the loop
 
     def answered(self, exchange: "Exchange") -> None:
         """The exchange has its answer; it leaves when all before it have left."""

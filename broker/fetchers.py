@@ -135,6 +135,7 @@ class LeaderFetcher:
                     await asyncio.sleep(FIRST_RETRY_SECONDS)  # thousands of partitions may come one by one
                     await _wait_for(self._hope, wait - FIRST_RETRY_SECONDS)
         finally:
+            self._host.left(self.leader)
             self._fetchers.ended(self)
             await self._end_session()
             await self._disconnect()

@@ -1,7 +1,9 @@
 """Answers that wait until the controller has spoken, because this broker knows better than its picture.
 
 Each waits in the wheel of deadlines, and is looked at again when the picture or a doubt changes: no task and
-no timer of its own. There are at most `HELD_MAX`; whoever comes then is told what the picture says.
+no timer of its own. There are at most `HELD_MAX`; whoever comes then is told what the picture says. A
+connection that has not asked for `ANEW_S` waits a moment even if nothing is doubtful (doubts.py, `glance`):
+clients ask so when they have lost a leader. Who asks more often will ask again soon.
 Left to others: what is doubtful and for how long (doubts.py), what is answered (handlers/metadata.py,
 handlers/coordinators.py).
 """
@@ -19,6 +21,7 @@ from .waiting import Waiting
 
 HELD_MAX = 1000
 LONGEST_S = 2 * HOLD_S  # of one answer: doubts about many topics may follow each other without end
+ANEW_S = 1.0
 
 Until = Callable[[Doubts, Picture, float], float]
 Respond = Callable[[], Any]
@@ -34,7 +37,7 @@ class HeldAnswers:
         self._deadlines = host.deadlines
         self._picture = picture
         self._held: dict[_Held, None] = {}
-        host.told, host.lost, host.back = self.told, self.lost, self.back
+        host.told, host.lost, host.back, host.left = self.told, self.lost, self.back, self.doubts.left
 
     def __len__(self) -> int:
         return len(self._held)
@@ -43,8 +46,11 @@ class HeldAnswers:
         """Keep this exchange waiting for as long as `until` finds it worth it; False if it does not, or if
         too many wait. Afterwards `respond` makes the answer.
         """
-        now = self._loop.time()
+        now, channel = self._loop.time(), exchange.channel
         deadline = until(self.doubts, self._picture(), now)
+        if deadline <= now and now - channel.asked_at >= ANEW_S:
+            deadline = until(self.doubts.glance(now), self._picture(), now)
+        channel.asked_at = now
         if deadline <= now or len(self._held) >= HELD_MAX:
             return False
         held = _Held(self, exchange, until, respond, now + LONGEST_S)

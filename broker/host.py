@@ -81,6 +81,7 @@ class Host:
     told: Callable[[TopicPartition, int], None] = lambda tp, epoch: None  # the controller knows this epoch
     lost: Callable[[BrokerId], None] = lambda leader: None  # we are not connected to it; told again and again
     back: Callable[[BrokerId], None] = lambda leader: None
+    left: Callable[[BrokerId], None] = lambda leader: None  # we do not want to be connected to it any more
     cuts: list["Cutting"] = field(default_factory=list)  # of the answer that is being taken
     sessionless: bool = False  # the session must be taken as ended: others may have been elected
     fenced: bool = False  # leader.fence.on.zk.loss, and the session must be taken as ended

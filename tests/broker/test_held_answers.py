@@ -5,7 +5,7 @@
 
   the controller says: orders-0 led by 1 in epoch 0, orders-1 led by none in epoch 3 [, brokers 1 2]
   ann asks about orders | about everything | about the cluster | for the coordinator of g
-  the connection to 1 breaks | is back         100 ms pass       2 is told to lead orders-0 in epoch 1
+  the connection to 1 breaks | is made | is back | 2 follows 1 no more      100 ms pass       2 is told to lead orders-0 in epoch 1
   bob creates new     new is refused           2000 clients ask about orders
 """
 
@@ -21,7 +21,7 @@ from uuid import UUID
 
 import pytest
 
-from strandline.broker.exchange import Exchange, Listener
+from strandline.broker.exchange import NEVER, Exchange, Listener
 from strandline.broker.handlers import coordinators, metadata
 from strandline.broker.held_answers import HeldAnswers
 from strandline.broker.host import Host
@@ -74,7 +74,7 @@ class Client:
     """Who has asked; what it hears is a line of the story."""
 
     def __init__(self, story: "Story", name: str) -> None:
-        self.story, self.name = story, name
+        self.story, self.name, self.asked_at = story, name, NEVER
 
     def answer(self, response: Any) -> None:
         self.story.hears(self.name, response)
@@ -85,7 +85,7 @@ class Story:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.created: list[str] = []
+        self.clients: dict[str, Client] = {}
         self.loop = StandingLoop()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
         host = cast(Host, SimpleNamespace(loop=loop, deadlines=Deadlines(loop)))
@@ -148,8 +148,11 @@ class Story:
         )
 
     def ask(self, name: str, api: Api, version: int, handle: Callable[..., Any], request: Any) -> None:
-        client = Client(self, name)
-        exchange = cast(Exchange, SimpleNamespace(listener=CLIENTS, version=version, answer=client.answer))
+        client = self.clients.setdefault(name, Client(self, name))
+        exchange = cast(
+            Exchange,
+            SimpleNamespace(listener=CLIENTS, version=version, channel=client, answer=client.answer),
+        )
         response = handle(self.broker, exchange, request)
         if response is not None:
             client.answer(response)
@@ -172,6 +175,9 @@ class Story:
     def is_back(self, broker: str) -> None:
         self.held.back(BrokerId(int(broker)))
 
+    def is_left(self, broker: str) -> None:
+        self.held.doubts.left(BrokerId(int(broker)))
+
     def is_told(self, topic: str, partition: str, epoch: str) -> None:
         self.held.told(TopicPartition(topic, int(partition)), int(epoch))
 
@@ -190,7 +196,8 @@ class Story:
         r"(\w+) asks for the coordinator of (\w+)": seeks,
         r"(\d+) clients ask (about .*)": many_ask,
         r"the connection to (\d) breaks": breaks,
-        r"the connection to (\d) is back": is_back,
+        r"the connection to (\d) is (?:back|made)": is_back,
+        r"2 follows (\d) no more": is_left,
         r"2 is told to (?:lead|follow) ([\w-]+)-(\d+) in epoch (\d+)": is_told,
         r"\w+ creates ([\w-]+)": creates,
         r"([\w-]+) is refused": refused,
