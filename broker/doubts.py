@@ -17,7 +17,7 @@ from ..protocol.messages.control import UpdateMetadataPartitionState, UpdateMeta
 from .metadata import LEADER_IS_DELETED, Picture, PicturedTopic
 
 HOLD_S = 0.5
-GLANCE_S = 0.03  # from the first connection of a dying broker that breaks to ours, on a machine with much to do
+GLANCE_S = 0.03  # from the first connection of a dying broker that breaks to ours, and some
 PAST = 0.0  # the answer "not at all" to "until when"
 NO_EPOCH = -1
 

@@ -5,8 +5,8 @@
 
   the controller says: orders-0 led by 1 in epoch 0, orders-1 led by none in epoch 3 [, brokers 1 2]
   ann asks about orders | about everything | about the cluster | for the coordinator of g
-  the connection to 1 breaks | is made | is back | 2 follows 1 no more      100 ms pass       2 is told to lead orders-0 in epoch 1
-  bob creates new     new is refused           2000 clients ask about orders
+  the connection to 1 breaks | is made | is back     2 follows 1 no more     100 ms pass
+  2 is told to lead orders-0 in epoch 1    bob creates new    new is refused     2000 clients ask about orders
 """
 
 import asyncio
