@@ -25,6 +25,9 @@ PIPE_WIDTH = 1000
 PATIENCE: dict[str, Any] = {"default_api_timeout_ms": 15_000, "request_timeout_ms": 10_000}
 """What a person waits at most for an answer."""
 
+BRIEFLY_MS = 3_000
+"""How long a picture waits for what one broker alone can tell: without it, the rest is shown."""
+
 
 def _console(stream: Any, stderr: bool) -> Console:
     return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else PIPE_WIDTH)

@@ -7,6 +7,7 @@ import typer
 from ..client.sync import Admin
 from ..protocol.kinds import TopicPartition
 from .console import (
+    BRIEFLY_MS,
     DEFAULT_BOOTSTRAP,
     PATIENCE,
     AsJson,
@@ -32,7 +33,7 @@ def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> 
 
 @app.command()
 def describe(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
-    """Show for each partition what the group committed, its lag, and who reads it."""
+    """Show for each partition what the group committed, its lag as far as it is known, and who reads it."""
     with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
         (described,) = admin.describe_groups([group])
         if described.state == "Dead":
@@ -40,17 +41,18 @@ def describe(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJs
         committed = admin.list_group_offsets(group)
         readers = {partition: one for one in described.members for partition in one.assignment}
         partitions = sorted({*committed, *readers})
-        ends = admin.list_offsets(dict.fromkeys(partitions, LATEST)) if partitions else {}
+        asked = dict.fromkeys(partitions, LATEST)
+        ends = admin.list_known_offsets(asked, timeout_ms=BRIEFLY_MS) if asked else {}
         rows: list[dict[str, object]] = []
         for partition in partitions:
-            end, mark, reader = ends[partition].offset, committed.get(partition), readers.get(partition)
+            end, mark, reader = ends.get(partition), committed.get(partition), readers.get(partition)
             rows.append(
                 {
                     "topic": partition.topic,
                     "partition": partition.partition,
                     "committed": mark.offset if mark else None,
-                    "end": end,
-                    "lag": end - mark.offset if mark else None,
+                    "end": end.offset if end else None,
+                    "lag": end.offset - mark.offset if end and mark else None,
                     "member": reader.member_id if reader else None,
                     "client": f"{reader.client_id} {reader.host}" if reader else None,
                 }

@@ -14,6 +14,7 @@ from ..client.sync import Admin
 from ..protocol.errors import ApiError
 from ..protocol.kinds import TopicPartition
 from .console import (
+    BRIEFLY_MS,
     DEFAULT_BOOTSTRAP,
     PATIENCE,
     AsJson,
@@ -42,11 +43,11 @@ def status(
         if as_json:
             print_json({**picture(admin, internal), "metrics": _metrics(admin)})
         elif not watch:
-            out.print(_drawn(picture(admin, internal)))
+            out.print(drawn(picture(admin, internal)))
         else:
-            with Live(_drawn(picture(admin, internal)), console=out, screen=True) as live:
+            with Live(drawn(picture(admin, internal)), console=out, screen=True) as live:
                 while not threading.Event().wait(1.0):
-                    live.update(_drawn(picture(admin, internal)))
+                    live.update(drawn(picture(admin, internal)))
 
 
 def health(bootstrap: Bootstrap = "localhost:9092", as_json: AsJson = False) -> None:
@@ -64,13 +65,14 @@ def health(bootstrap: Bootstrap = "localhost:9092", as_json: AsJson = False) -> 
 def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
     """The cluster as plain values: brokers, partitions, and which of them are in trouble.
 
+    What a single broker does not say is missing: a high watermark that its leader cannot tell is None.
     A replica that a move brings is not missed before it is there, as in Kafka's own count.
     """
     cluster = admin.describe_cluster()
     topics = [topic for topic in admin.describe_topics() if internal or not topic.is_internal]
     minimum = {topic.name: _min_isr(admin, topic.name) for topic in topics}
     led = [TopicPartition(t.name, p.partition) for t in topics for p in t.partitions if p.leader >= 0]
-    marks = admin.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
+    marks = admin.list_known_offsets(dict.fromkeys(led, LATEST), timeout_ms=BRIEFLY_MS) if led else {}
     lacking = any(len(one.isr) < len(one.replicas) for topic in topics for one in topic.partitions)
     moves = moving(admin) if lacking else {}
     partitions = []
@@ -110,18 +112,14 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
 def _metrics(admin: Admin) -> dict[str, Any]:
     """Replication and control in numbers, as each broker that answers counts them."""
     brokers = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
-    told, _ = ask_all(admin, brokers, "metrics")
+    told, _ = ask_all(admin, brokers, "metrics", timeout_ms=BRIEFLY_MS)
     return {str(broker): {**each, "broker": broker} for broker, each in told.items()}
 
 
 def _log_dirs(admin: Admin, brokers: list[int]) -> list[dict[str, Any]]:
     """Every log directory, with what its broker says of it; a broker that does not answer says nothing."""
     found: list[dict[str, Any]] = []
-    for broker in sorted(brokers):
-        try:
-            described = admin.describe_log_dirs([broker])[broker]
-        except (ApiError, OSError):
-            continue
+    for broker, described in admin.describe_known_log_dirs(brokers, timeout_ms=BRIEFLY_MS).items():
         for one in described:
             found.append(
                 {
@@ -145,7 +143,8 @@ def _min_isr(admin: Admin, topic: str) -> int:
     return next((int(e.value) for e in entries if e.name == "min.insync.replicas" and e.value), 1)
 
 
-def _drawn(seen: dict[str, Any]) -> RenderableType:
+def drawn(seen: dict[str, Any]) -> RenderableType:
+    """What `picture` has found, for people."""
     brokers = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("broker", "address", "leads", "follows"):
         brokers.add_column(name)

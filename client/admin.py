@@ -57,8 +57,8 @@ from .descriptions import (
 )
 from .elections import Election, elect_leaders
 from .inspection import inspect
-from .log_dirs import LogDirDescription, describe_log_dirs
-from .offsets import list_offsets
+from .log_dirs import LogDirDescription, describe_known_log_dirs, describe_log_dirs
+from .offsets import list_known_offsets, list_offsets
 from .reassignments import (
     PartitionReassignment,
     alter_partition_reassignments,
@@ -231,10 +231,18 @@ class Admin:
             await self._metadata([])
         return await describe_log_dirs(self._cluster, brokers, self._cluster.deadline())
 
-    async def inspect(self, broker: int, about: str, **of: Any) -> dict[str, Any]:
+    async def describe_known_log_dirs(
+        self, brokers: Iterable[int], *, timeout_ms: int | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """As `describe_log_dirs`, without those brokers that do not answer now: for what is shown."""
+        return await describe_known_log_dirs(self._cluster, brokers, self._cluster.deadline(timeout_ms))
+
+    async def inspect(
+        self, broker: int, about: str, *, timeout_ms: int | None = None, **of: Any
+    ) -> dict[str, Any]:
         """What a Strandline broker knows about itself: partition, metrics, removals or removed."""
         request = InspectRequest(about=about, **of)
-        return await inspect(self._cluster, broker, request, self._cluster.deadline())
+        return await inspect(self._cluster, broker, request, self._cluster.deadline(timeout_ms))
 
     async def list_offsets(
         self, times: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
@@ -242,6 +250,12 @@ class Admin:
         """The first offset at or after a time; -1 asks for the end, -2 for the beginning."""
         isolation = int(isolation_level == "read_committed")
         return await list_offsets(self._cluster, times, isolation, self._cluster.deadline())
+
+    async def list_known_offsets(
+        self, times: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """As `list_offsets`, without those partitions whose leaders cannot say it now: for what is shown."""
+        return await list_known_offsets(self._cluster, times, 0, self._cluster.deadline(timeout_ms))
 
     async def elect_leaders(
         self,

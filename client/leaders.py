@@ -1,18 +1,22 @@
 """One question about many partitions, each asked of its leader; those whose leader moved are asked again.
 
+Who needs the answers waits for them all (`ask_leaders`); who shows what is known does not (`ask_briefly`).
 Left to others: what is asked, and what an answer says (offsets.py, record_deletion.py).
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ..protocol.errors import ApiError, ErrorCode, LeaderNotAvailable, error_for
+from ..protocol.errors import ApiError, ErrorCode, LeaderNotAvailable, NetworkException, error_for
 from ..protocol.kinds import TopicPartition
 from .cluster import Cluster
 
 T = TypeVar("T")
+
+BRIEF_TRIES = 2  # a leader may just have moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,28 @@ async def ask_leaders(
             raise trouble or LeaderNotAvailable(", ".join(map(str, missing)))
         attempt += 1
         await asyncio.sleep(pause)
+
+
+async def ask_briefly(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], question: Question[T], deadline: float
+) -> dict[TopicPartition, T]:
+    """A result for each partition whose leader gives one now; those of which none is to be had are left out.
+
+    A new leader may have to wait for a session to end before it knows its high watermark
+    (decision 6), and a frozen one says nothing: neither hides what all others say.
+    """
+    if cluster.track({partition.topic: None for partition in wanted}):
+        with suppress(NetworkException):
+            await cluster.refreshed(deadline)
+    found: dict[TopicPartition, T] = {}
+    for attempt in range(BRIEF_TRIES):
+        missing = {partition: what for partition, what in wanted.items() if partition not in found}
+        await _ask_all(cluster, missing, question, deadline, found)
+        pause = cluster.pause(attempt)
+        if len(found) == len(wanted) or attempt + 1 == BRIEF_TRIES or cluster.now() + pause >= deadline:
+            break
+        await asyncio.sleep(pause)
+    return found
 
 
 async def _ask_all(

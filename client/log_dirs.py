@@ -5,9 +5,10 @@ Left to others: who is asked what else (admin.py).
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
-from ..protocol.errors import error_for
+from ..protocol.errors import ApiError, error_for
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.log_dirs import (
     DescribeLogDirsRequest,
@@ -39,20 +40,34 @@ class LogDirDescription(NamedTuple):
 async def describe_log_dirs(
     cluster: Cluster, brokers: Iterable[int] | None, deadline: float
 ) -> dict[int, list[LogDirDescription]]:
-    """Ask each of these brokers, or all that are known."""
-    request = DescribeLogDirsRequest(topics=None)
+    """Ask each of these brokers, or all that are known, until all have answered."""
 
     async def ask(node: int) -> list[LogDirDescription]:
-        async def attempt() -> list[LogDirDescription]:
-            told: DescribeLogDirsResponse = await cluster.request(node, request, deadline)
-            if told.error_code:
-                raise error_for(told.error_code)
-            return [_description(one) for one in told.results]
-
-        return await cluster.persist(attempt, deadline)
+        return await cluster.persist(lambda: _ask(cluster, node, deadline), deadline)
 
     nodes = sorted(cluster.view.brokers if brokers is None else brokers)
     return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
+
+
+async def describe_known_log_dirs(
+    cluster: Cluster, brokers: Iterable[int], deadline: float
+) -> dict[int, list[LogDirDescription]]:
+    """Ask each of these brokers once; those that do not answer are left out."""
+    found: dict[int, list[LogDirDescription]] = {}
+
+    async def ask(node: int) -> None:
+        with suppress(OSError, ApiError):
+            found[node] = await _ask(cluster, node, deadline)
+
+    await asyncio.gather(*map(ask, brokers))
+    return dict(sorted(found.items()))
+
+
+async def _ask(cluster: Cluster, node: int, deadline: float) -> list[LogDirDescription]:
+    told: DescribeLogDirsResponse = await cluster.request(node, DescribeLogDirsRequest(topics=None), deadline)
+    if told.error_code:
+        raise error_for(told.error_code)
+    return [_description(one) for one in told.results]
 
 
 def _description(one: DescribeLogDirsResult) -> LogDirDescription:

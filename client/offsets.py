@@ -13,7 +13,7 @@ from ..protocol.messages.offsets import (
     ListOffsetsTopic,
 )
 from .cluster import Cluster
-from .leaders import Question, ask_leaders
+from .leaders import Question, ask_briefly, ask_leaders
 from .shapes import OffsetAndTimestamp
 
 LATEST, EARLIEST = -1, -2
@@ -23,7 +23,17 @@ async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, deadline: float
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """The first offset at or after each partition's time (or LATEST, EARLIEST); -1 where there is none."""
+    return await ask_leaders(cluster, wanted, _question(cluster, isolation), deadline)
 
+
+async def list_known_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, deadline: float
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """The same, of those partitions whose leaders can say it now."""
+    return await ask_briefly(cluster, wanted, _question(cluster, isolation), deadline)
+
+
+def _question(cluster: Cluster, isolation: int) -> Question[OffsetAndTimestamp]:
     def request(wanted: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for partition, time in wanted.items():
@@ -38,7 +48,7 @@ async def list_offsets(
             topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
         )
 
-    return await ask_leaders(cluster, wanted, Question(request, _offsets), deadline)
+    return Question(request, _offsets)
 
 
 def _offsets(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, int, OffsetAndTimestamp]]:

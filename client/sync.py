@@ -285,6 +285,12 @@ class Admin(Face):
         """The log directories of these brokers, or of all."""
         return self._thread.run(lambda: self._inner.describe_log_dirs(brokers))
 
+    def describe_known_log_dirs(
+        self, brokers: Iterable[int], **options: Any
+    ) -> dict[int, list[LogDirDescription]]:
+        """The log directories of those brokers that answer now: for what is shown."""
+        return self._thread.run(lambda: self._inner.describe_known_log_dirs(brokers, **options))
+
     def inspect(self, broker: int, about: str, **of: Any) -> dict[str, Any]:
         """What a Strandline broker knows about itself: partition, metrics, removals or removed."""
         return self._thread.run(lambda: self._inner.inspect(broker, about, **of))
@@ -294,6 +300,12 @@ class Admin(Face):
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """The first offset at or after a time; -1 the end, -2 the beginning."""
         return self._thread.run(lambda: self._inner.list_offsets(times, **options))
+
+    def list_known_offsets(
+        self, times: Mapping[TopicPartition, int], **options: Any
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """As `list_offsets`, without those partitions whose leaders cannot say it now: for what is shown."""
+        return self._thread.run(lambda: self._inner.list_known_offsets(times, **options))
 
     def elect_leaders(
         self,

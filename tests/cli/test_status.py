@@ -1,11 +1,13 @@
 """What `status` counts, from what brokers and the controller say; no cluster is needed for that."""
 
+import re
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
-from strandline.cli.status import picture
+from strandline.cli.status import drawn, picture
 from strandline.client.descriptions import ClusterDescription, PartitionDescription, TopicDescription
 from strandline.client.reassignments import PartitionReassignment
 from strandline.client.sync import Admin
@@ -15,11 +17,15 @@ from strandline.protocol.primitives import NO_UUID
 
 
 class Told:
-    """An `Admin` with one partition t-0. `adding` is what the controller says; None: it does not answer."""
+    """An `Admin` with one partition t-0. `adding` is what the controller says; None: it does not answer.
 
-    def __init__(self, replicas: str, isr: str, adding: str | None) -> None:
+    Without a `mark` its leader cannot tell the high watermark.
+    """
+
+    def __init__(self, replicas: str, isr: str, adding: str | None, mark: int | None = 7) -> None:
         self.replicas, self.isr = ids(replicas), ids(isr)
         self.adding = None if adding is None else ids(adding)
+        self.mark = mark
         self.asked_for_moves = 0
 
     def describe_cluster(self) -> ClusterDescription:
@@ -32,8 +38,13 @@ class Told:
     def describe_configs(self, topic: str) -> list[Any]:
         return []
 
-    def list_offsets(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
-        return {place: SimpleNamespace(offset=7) for place in times}
+    def list_known_offsets(
+        self, times: dict[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, Any]:
+        return {place: SimpleNamespace(offset=self.mark) for place in times if self.mark is not None}
+
+    def describe_known_log_dirs(self, brokers: list[int], timeout_ms: int) -> dict[int, list[Any]]:
+        return {}
 
     def list_partition_reassignments(self, timeout_ms: int) -> dict[TopicPartition, PartitionReassignment]:
         self.asked_for_moves += 1
@@ -67,3 +78,13 @@ def test_a_replica_that_a_move_brings_is_not_missed(
     assert (seen["under_replicated"], seen["partitions"][0]["under_replicated"]) == (lacks, lacks)
     assert seen["partitions"][0]["osr"] == [one for one in told.replicas if one not in told.isr]
     assert told.asked_for_moves == (len(told.isr) < len(told.replicas)), "asked for only where it matters"
+
+
+def test_a_high_watermark_that_its_leader_cannot_tell_is_left_open() -> None:
+    """A new leader may have to wait for the end of a session; all else is known and shown."""
+    seen = picture(cast(Admin, Told("1 2 3", "1 2 3", "", mark=None)))
+    assert seen["partitions"][0]["high_watermark"] is None and seen["offline"] == 0
+    shown = Console(width=120)
+    with shown.capture() as captured:
+        shown.print(drawn(seen))
+    assert re.search(r"^t +0 +1 +3 +1,2,3 +1,2,3 +- *$", captured.get(), re.MULTILINE)
