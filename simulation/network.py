@@ -30,18 +30,21 @@ CUT_RETRY_S = 0.05
 class Server:
     """What `create_server` answers: something to close."""
 
-    def __init__(self, network: Network, key: tuple[str, int]) -> None:
-        self.network, self.key = network, key
+    def __init__(self, network: Network, key: tuple[str, int], host: Host) -> None:
+        self.network, self.key, self.host = network, key, host
         self.sockets: tuple[()] = ()
 
     def close(self) -> None:
-        self.network.listeners.pop(self.key, None)
+        """Of a process that is dead it may come late: another one of its name listens there by then."""
+        if self.is_serving():
+            del self.network.listeners[self.key]
 
     async def wait_closed(self) -> None:
         """Nothing lingers."""
 
     def is_serving(self) -> bool:
-        return self.key in self.network.listeners
+        found = self.network.listeners.get(self.key)
+        return found is not None and found[2] is self.host
 
 
 class Network:
@@ -63,7 +66,7 @@ class Network:
         if (address, port) in self.listeners:
             raise OSError(98, f"{address}:{port} is in use")
         self.listeners[address, port] = factory, contextvars.copy_context(), host
-        return Server(self, (address, port))
+        return Server(self, (address, port), host)
 
     async def dial(self, host: Host, address: str, port: int, factory: Any) -> Any:
         """Connect, after the link's delay. A cut link swallows the call until the caller gives up."""

@@ -157,3 +157,24 @@ def test_the_same_seed_tells_the_same_story() -> None:
         return seen
 
     assert story(7) == story(7) != story(8)
+
+
+def test_what_a_dead_process_closes_late_is_not_its_successors() -> None:
+    loop = SimLoop(4)
+
+    async def story() -> None:
+        async def serve() -> asyncio.AbstractServer:
+            return await loop.create_server(Recorder, "b", 1)
+
+        first, second = Host("b"), Host("b")
+        old = await loop.spawn(first, serve())
+        loop.crash(first)
+        new = await loop.spawn(second, serve())
+        old.close()
+        assert new.is_serving() and not old.is_serving()
+        await loop.spawn(Host("a"), loop.create_connection(Recorder, "b", 1))
+        new.close()
+        with pytest.raises(ConnectionRefusedError):
+            await loop.spawn(Host("a"), loop.create_connection(Recorder, "b", 1))
+
+    run(loop, story())
