@@ -67,7 +67,11 @@ class Progress:
         """A fetch from `offset` says: I hold everything before it. False for a voice from an earlier life."""
         if incarnation < self.incarnation:
             return False
-        self.incarnation = incarnation
+        if incarnation > self.incarnation:
+            self.incarnation, self.pulse = (
+                incarnation,
+                None,
+            )  # the session of an earlier life is not of this one
         if offset >= leader_end:
             self.last_caught_up = now
         elif offset >= self.leader_end_then and self.last_fetch > self.last_caught_up:

@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from strandline.broker.cutting import Cut, carry_out
-from strandline.protocol.batches import headers
+from strandline.protocol.batches import headers, read_header
 from strandline.protocol.kinds import Offset
 from strandline.protocol.records import iterate
 from strandline.replication.effects import Truncate
@@ -181,6 +181,26 @@ def test_a_copy_of_what_was_replaced_meanwhile_does_not_count(tmp_path: Path) ->
             for suffix in (".log", ".index", ".timeindex"):
                 (directory / f"{0:020d}{suffix}.cleaned").touch()
             partition.log.replace([0])
+            assert list(await carry_out([cut])) == [partition], "it is asked for again"
+            assert partition.log.end_offset == 4 and aside(tmp_path) == []
+
+    asyncio.run(story())
+
+
+def test_a_cut_is_made_of_the_log_that_was_looked_at(tmp_path: Path) -> None:
+    """It ends where it ended then, and in the same segment; yet what it ends with was never copied."""
+
+    async def story() -> None:
+        async with parted(tmp_path) as stage:
+            partition = stage.members[1].partition
+            stage.members[1].replicas.fetchers.stop()
+            await stage.elect(2, [2])
+            await until(lambda: partition.following is not None)
+            cut = Cut(partition, Truncate(Offset(1), settled=True))
+            partition.log.truncate_to(3)
+            other = bytearray(batch(b"another"))
+            partition.log.append(memoryview(other), read_header(other), 0, 1000)
+            assert partition.log.end_offset == 4
             assert list(await carry_out([cut])) == [partition], "it is asked for again"
             assert partition.log.end_offset == 4 and aside(tmp_path) == []
 

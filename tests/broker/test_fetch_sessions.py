@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
+
 from strandline.broker import fetch_round
 from strandline.broker.fetch_round import FetchRound, FetchSession, SessionLost
 from strandline.client.connection import Connection
@@ -138,6 +140,26 @@ def test_who_speaks_in_another_session_is_told_to_begin_anew(tmp_path: Path) -> 
         peer.epoch = -1
         assert (await peer.next()).session_id == 0
         assert len(stage.members[1].partition.parked) == 0, "the session has ended"
+
+    with_peer(tmp_path, story)
+
+
+@pytest.mark.parametrize("names_it", [True, False], ids=["named", "silent"])
+def test_a_session_speaks_for_the_life_that_opened_it(tmp_path: Path, names_it: bool) -> None:
+    """A fetch of the life before is still under way when the follower, started again, has fetched alone."""
+
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await peer.full(0)
+        follower = stage.members[1].partition.leading.progress_of(2)
+        assert follower.pulse is not None
+        again = fetch(0, current_leader_epoch=0, replica_state=ReplicaState(replica_id=2, replica_epoch=2))
+        again.session_epoch = -1
+        assert fetched(await ask(peer.connection, again)).error_code == 0
+        heard = follower.last_fetch
+        assert follower.incarnation == 2
+        assert (await peer.next(0 if names_it else None)).error_code == 0
+        follower.beat(Offset(0))
+        assert (follower.last_fetch, follower.pulse) == (heard, None), "it is no word of the life of now"
 
     with_peer(tmp_path, story)
 

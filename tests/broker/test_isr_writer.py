@@ -12,7 +12,20 @@ from strandline.controller.registry import Create, Delete, MultiFailed, SetData,
 from strandline.replication.isr import Growing, Settled
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC_ID, TP, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from replica_stage import (
+    TOPIC_ID,
+    TP,
+    Cluster,
+    DirectRegistry,
+    ask,
+    batch,
+    cluster,
+    fetch,
+    fetched,
+    outcome,
+    produce,
+    until,
+)
 
 
 def losing_answers(stage: Cluster, lands: bool) -> dict[str, int]:
@@ -97,6 +110,36 @@ def test_while_the_outcome_is_unknown_the_newcomer_counts(tmp_path: Path) -> Non
             await until(lambda: stage.state().isr == [1, 2])
             await until(lambda: isinstance(leader.isr, Settled))
             await client.close()
+
+    asyncio.run(story())
+
+
+def test_nothing_is_written_for_a_leadership_that_has_ended(tmp_path: Path) -> None:
+    """It ended while the state was read, but not in ZooKeeper: its version would let the write land."""
+
+    async def story() -> None:
+        async with cluster(tmp_path, 2) as stage:
+            replicas, real = stage.members[1].replicas, stage.registry.get
+            reads, writes = list[str](), list[Any]()
+
+            async def get(path: str, watch: Any = None) -> Any:
+                found = await real(path, watch)
+                if path == documents.state_path(TP) and (partition := replicas.find(TP)) is not None:
+                    reads.append(path)
+                    partition.resign()
+                return found
+
+            async def multi(ops: Any) -> Any:
+                writes.append(ops)
+                return await DirectRegistry.multi(stage.registry, ops)
+
+            stage.registry.get = get  # type: ignore[method-assign]
+            await stage.elect(1, [1])
+            stage.registry.multi = multi  # type: ignore[method-assign]
+            await until(lambda: reads)
+            running = replicas._tasks._running
+            await until(lambda: not any(".isr-" in task.get_name() for task in running))
+            assert writes == [] and stage.state().isr == [1]
 
     asyncio.run(story())
 

@@ -103,6 +103,25 @@ def test_a_note_outlives_a_kill_before_the_registration(tmp_path: Path) -> None:
     state.release()
 
 
+@pytest.mark.parametrize(("last_k", "intact"), [(2, False), (4, True), (5, True), (7, False)])
+def test_a_disk_from_another_time_proves_nothing(tmp_path: Path, last_k: int, intact: bool) -> None:
+    """An image of an earlier incarnation was put back, or ZooKeeper was: what happened since is not on it.
+
+    The last start may have been killed after it had noted its number and before it registered: then the disk
+    is one ahead, and has missed nothing.
+    """
+    state = load(tmp_path)
+    state.write(Verdict(last_k, 1), flush_mode=True)
+    state.mark_clean()
+    known = dir_ids(state)
+    state.release()
+    state = load(tmp_path)
+    verdict = state.verdict(4, known)
+    assert (verdict.k, verdict.intact) == (5, intact)
+    assert intact or verdict.reasons == ("the directories are not those of the last incarnation",)
+    state.release()
+
+
 def test_an_empty_directory_takes_the_proof_away(tmp_path: Path) -> None:
     state = load(tmp_path)
     state.write(Verdict(4, 2), flush_mode=False)

@@ -184,6 +184,17 @@ def test_a_cut_never_goes_below_the_start(place: Place) -> None:
     assert place.log.start_offset == 2
 
 
+def test_no_log_begins_behind_its_end(place: Place) -> None:
+    """Nor is it moved back: what lay before the start may be gone from the disk."""
+    for _ in range(4):
+        put(place.log, b"x")
+    assert not place.log.move_start(5)
+    assert place.log.start_offset == 0
+    assert place.log.move_start(4) and place.log.start_offset == place.log.end_offset
+    assert not place.log.move_start(3)
+    assert place.log.start_offset == 4
+
+
 def test_a_restart_begins_at_the_leaders_start(place: Place) -> None:
     for n in range(12):
         put(place.log, b"x" * 90, pid=9, seq=n)
