@@ -17,10 +17,10 @@ from strandline.protocol.schema import spec_of
 from strandline.storage.disk import RealDisk
 from strandline.storage.rings import read_rings
 
-LAG_S = 3.0
+LAG_S = 8.0  # a command asked meanwhile is a process that starts, on a machine that may be busy
 SETTINGS = {
     "replica.lag.time.max.ms": str(int(LAG_S * 1000)),
-    "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.session.timeout.ms": "18000",
     "default.replication.factor": "3",
     "offsets.topic.num.partitions": "1",
 }
