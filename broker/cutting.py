@@ -1,10 +1,10 @@
 """How a follower's log is cut: what goes is kept aside, on the medium before the first byte leaves the log.
 
-A fetcher collects the cuts of one answer. A thread copies what they will take away and lowers what
-checkpoints promise, all in one hop; then each is made, if its replica is still as it was when the leader
-spoke: the loop waits for no medium. A copy that was not needed is deleted again. A log that begins anew, for
-its leader has nothing so old, goes the same way, with nothing kept: a broker that was away for long does that
-with all of its logs.
+A fetcher collects the cuts of one answer. For each log directory a thread copies what they will take away
+and lowers what checkpoints promise, all in one hop; then each is made, if its replica is still as it was when
+the leader spoke: the loop waits for no medium. To keep a copy takes several syncs; many copies share one. A
+copy that was not needed is deleted again. A log that begins anew, for its leader has nothing so old, goes the
+same way, with nothing kept: a broker that was away for long does that with all of its logs.
 If nothing can be kept for now (no room) nothing is cut: the follower waits and asks again. Where there is no
 place at all (no right to write), waiting would be for ever: the cut is made and told as an error. Whoever
 would rather lose it in any case sets strandline.log.aside.bytes.max=0.
@@ -29,7 +29,8 @@ from ..storage.disk import Disk, DiskError, DiskFailed, LogDamaged
 from ..storage.leaving import Leaving
 from ..storage.log import AsOf, CorruptBatch
 from ..storage.promises import Bounds, Lowered
-from ..storage.together import settle_restarted
+from ..storage.together import MANY, settle_restarted
+from .side_by_side import by_directory, side_by_side
 
 if TYPE_CHECKING:
     from .host import Host
@@ -64,8 +65,17 @@ class Cutting(ABC):
     def bounds(self) -> Bounds:
         """What may be promised of the log once it is cut."""
 
-    def keep(self) -> None:  # noqa: B027
-        """Copy what will go, and see it on the medium. Blocking, for any thread; `error` says how it went."""
+    def keep(self, sync: bool = True) -> None:  # noqa: B027
+        """Copy what will go, and with `sync` see it on the medium. Blocking, for any thread; `error` says how
+        it went."""
+
+    def lose(self, error: OSError) -> None:  # noqa: B027
+        """What was kept is not on the medium. Blocking."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a copy."""
+        return False
 
     def discard(self) -> None:  # noqa: B027
         """Delete what was kept: it stays in the log after all. Blocking."""
@@ -73,6 +83,11 @@ class Cutting(ABC):
     @abstractmethod
     def make(self) -> None:
         """Cut. Raises DiskError."""
+
+    @property
+    def directory(self) -> str:
+        """The log directory."""
+        return posixpath.dirname(self._log.directory)
 
     @property
     def is_wanted(self) -> bool:
@@ -164,28 +179,34 @@ class Cut(Cutting):
         start = self._log.start_offset
         return Bounds(end if end >= start else 0, start)  # a log that begins within what goes is empty
 
-    def keep(self) -> None:
-        self._keep_aside()
+    @property
+    def is_kept(self) -> bool:
+        return self._shelf is not None
+
+    def keep(self, sync: bool = True) -> None:
+        self._keep_aside(sync)
         if self.error is None and self._leaving is not None:
             with suppress(OSError, CorruptBatch):  # it is tried once more, and told, when the log is cut
                 self._producers = self._log.producers_as_of(self._leaving.from_offset)
 
-    def _keep_aside(self) -> None:
+    def _keep_aside(self, sync: bool) -> None:
         if self._removal is None or self._leaving is None or not self.partition.host.keeps_aside:
             return
-        disk: Disk = self._log.disk
         try:
-            self._shelf = Aside(disk, posixpath.dirname(self._log.directory)).shelf(self._removal)
+            self._shelf = Aside(self._log.disk, self.directory).shelf(self._removal, sync)
             for path, position in self._leaving.files:
                 self._shelf.copy(path, position)
             self._shelf.close()
         except OSError as error:
-            self.error = error
-            self.discard()
-            there = all(
-                disk.exists(path) for path, _ in self._leaving.files
-            )  # else it is they that are missing
-            self.has_no_place = error.errno in NO_PLACE and there
+            self.lose(error)
+
+    def lose(self, error: OSError) -> None:
+        assert self._leaving is not None, "something goes"
+        self.error = error
+        self.discard()
+        disk: Disk = self._log.disk
+        there = all(disk.exists(path) for path, _ in self._leaving.files)  # else it is they that are missing
+        self.has_no_place = error.errno in NO_PLACE and there
 
     def discard(self) -> None:
         if self._shelf is not None:
@@ -221,27 +242,35 @@ class Cut(Cutting):
 
 async def carry_out(cuts: list[Cutting]) -> dict["Partition", str]:
     """Keep aside what all of them take away, then cut; names the partitions to be asked for again later."""
-    if not cuts:
-        return {}
     failed: dict[Partition, str] = {}
-    loop, host = asyncio.get_running_loop(), cuts[0].partition.host
-    lowered = await loop.run_in_executor(None, _prepare, cuts)
-    try:
-        void, begun = [], []
-        for place, cut in enumerate(cuts, 1):
-            if place % BREATH == 0:
-                await asyncio.sleep(0)
-            if not _may_be_made(cut, lowered, failed):
-                void += [] if cut.error is not None and not cut.has_no_place else [cut]
-            elif _is_made(cut, failed) and cut.begins_anew:
-                begun.append(cut.partition)
-        if void:
-            await loop.run_in_executor(None, _discard_all, void)
-        if begun:
-            await _settle(begun, failed)
-        return failed
-    finally:
-        host.lift(lowered)
+    if cuts:
+        host, there = cuts[0].partition.host, by_directory({cut: cut.directory for cut in cuts})
+        await side_by_side(_carry_out_in(host, each, some, failed) for each, some in there.items())
+    return failed
+
+
+async def _carry_out_in(
+    host: "Host", directory: str, cuts: Sequence[Cutting], failed: dict["Partition", str]
+) -> None:
+    """Those in one log directory."""
+    loop = asyncio.get_running_loop()
+    async with host.cutting_in[directory]:
+        lowered = await loop.run_in_executor(None, _prepare, cuts)
+        try:
+            void, begun = [], []
+            for place, cut in enumerate(cuts, 1):
+                if place % BREATH == 0:
+                    await asyncio.sleep(0)
+                if not _may_be_made(cut, lowered, failed):
+                    void += [] if cut.error is not None and not cut.has_no_place else [cut]
+                elif _is_made(cut, failed) and cut.begins_anew:
+                    begun.append(cut.partition)
+            if void:
+                await loop.run_in_executor(None, _discard_all, void)
+            if begun:
+                await _settle(begun, failed)
+        finally:
+            host.lift(lowered)
 
 
 async def cut_unasked(host: "Host", uncut: Sequence[Uncut], done: Callable[["Partition"], None]) -> None:
@@ -307,10 +336,26 @@ async def _settle(begun: Sequence["Partition"], failed: dict["Partition", str]) 
 
 
 def _prepare(cuts: Sequence[Cutting]) -> Lowered:
+    """Those in one log directory. Blocking."""
+    one_by_one = len(cuts) < MANY
     for cut in cuts:
-        cut.keep()
+        cut.keep(sync=one_by_one)
+    if not one_by_one:
+        _sync_copies([cut for cut in cuts if cut.is_kept])
     ready = {cut.partition.tp: cut.bounds for cut in cuts if cut.error is None or cut.has_no_place}
     return cuts[0].partition.host.lower(ready)
+
+
+def _sync_copies(kept: Sequence[Cutting]) -> None:
+    """All at once: of thousands each would wait for several syncs of its own."""
+    if not kept:
+        return
+    first = kept[0]
+    try:
+        Aside(first.partition.log.disk, first.directory).sync()
+    except OSError as error:
+        for cut in kept:
+            cut.lose(error)
 
 
 def _discard_all(cuts: Iterable[Cutting]) -> None:

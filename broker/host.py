@@ -18,6 +18,7 @@ from ..storage.promises import Bounds, Lowered
 from .cold_reads import ColdReads
 from .recoding import Recoding
 from .recorder import Recorder
+from .side_by_side import Turns
 from .waiting import Deadlines
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Host:
     lost: Callable[[BrokerId], None] = lambda leader: None  # we are not connected to it; told again and again
     back: Callable[[BrokerId], None] = lambda leader: None
     left: Callable[[BrokerId], None] = lambda leader: None  # we do not want to be connected to it any more
+    cutting_in: Turns = field(default_factory=Turns)
     cuts: list["Cutting"] = field(default_factory=list)  # of the answer that is being taken
     sessionless: bool = False  # the session must be taken as ended: others may have been elected
     fenced: bool = False  # leader.fence.on.zk.loss, and the session must be taken as ended

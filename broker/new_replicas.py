@@ -4,7 +4,7 @@ Left to others: the command (transitions.py), the files of a new log (storage/fr
 are no more (replicas.py, estranged.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -47,14 +47,11 @@ class NewReplicas:
         held = self._replicas.topic_id_of(tp)
         return held is not None and NO_UUID not in (held, topic.topic_id) and held != topic.topic_id
 
-    async def make(
+    def missing(
         self, request: LeaderAndIsrRequest, making: set[TopicPartition]
-    ) -> tuple[list[Log], Unmade]:
-        """The logs that are missing here, as far as they could be made; they are not on the medium yet.
-
-        `making` is told of all that are being made.
-        """
-        replicas, loop = self._replicas, self._replicas.host.loop
+    ) -> tuple[list[Fresh], Unmade]:
+        """The logs that are to be made here, and why others cannot be; `making` is told of the former."""
+        replicas = self._replicas
         wanted: list[Fresh] = []
         unmade: Unmade = {}
         for tp, topic, state in self._unhosted(request):
@@ -69,16 +66,21 @@ class NewReplicas:
                     making.add(tp)
                 except DiskError as error:
                     unmade[tp] = error
+        return wanted, unmade
+
+    async def make(self, wanted: Sequence[Fresh], unmade: Unmade) -> list[Log]:
+        """Those logs, as far as they could be made, else it is said why; they are not on the medium yet."""
+        logs, loop = self._replicas.logs, self._replicas.host.loop
         made: list[Log] = []
         for first in range(0, len(wanted), MADE_AT_ONCE):
             some = wanted[first : first + MADE_AT_ONCE]
-            await loop.run_in_executor(None, replicas.logs.make, some, False)
+            await loop.run_in_executor(None, logs.make, some, False)
             for fresh in some:
                 try:
-                    made.append(replicas.logs.begin(fresh))
+                    made.append(logs.begin(fresh))
                 except DiskError as error:
                     unmade[fresh.partition] = error
-        return made, unmade
+        return made
 
     def set_aside(self, tp: TopicPartition) -> None:
         """The log here under this name is served no more."""

@@ -1,17 +1,16 @@
 """Obeys LeaderAndIsr and StopReplica: which replica leads, follows, waits or goes.
 
-All partitions of a command pass these steps together: new logs are made in a thread; a pause, so that they
-answer 6; one hop to a thread in which new logs and the epochs of new leaders come to the medium; then the
-new roles, each after a look whether its replica is still as it was before the hop. One command at a time,
-so that nothing else begins a transition meanwhile.
+All partitions of a command in one log directory pass these steps together: new logs are made in a thread; a
+pause, so that they answer 6; one hop to a thread in which new logs and the epochs of new leaders come to the
+medium; then the new roles, each after a look whether its replica is still as it was before the hop. Each
+directory takes these steps by itself: where one hangs, the others lead and follow. One command at a time, so
+that nothing else begins a transition meanwhile.
 Left to others: which commands count (control_gate.py), the roles themselves (partition.py), fetching
 (fetchers.py).
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
@@ -38,8 +37,10 @@ from ..storage.log import Log
 from .control_gate import ControlGate
 from .cutting import Uncut, cut_unasked
 from .holding import Change
+from .lots import Lot, Removals, Transition, lots_of
 from .new_replicas import NewReplicas, Unmade
 from .partition import Partition
+from .side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from .replicas import Replicas
@@ -49,26 +50,6 @@ log = structlog.get_logger(__name__)
 FULL = 2  # a request that names all that this broker hosts
 BREATH = 20  # after so many partitions, others get a turn
 LINES_MAX = 100  # more roles than this at once are told of in one line; `why leader` knows each
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """A transition that has begun, and how the log was then."""
-
-    partition: Partition
-    state: LeaderAndIsrPartitionState
-    generation: int
-    end_offset: int
-
-    def holds(self) -> bool:
-        """Whether the replica is still as it was when the transition began."""
-        partition = self.partition
-        return (
-            partition.incomplete
-            and partition.offline is None
-            and partition.log.generation == self.generation
-            and partition.log.end_offset == self.end_offset
-        )
 
 
 class Transitions:
@@ -106,32 +87,46 @@ class Transitions:
             self._set_strays_aside(request)
         for topic in request.topic_states:
             self._replicas.settings.told(topic)
-        new, unmade = await self._new.make(request, change.making)
-        begun: list[Transition] = []
-        codes = [
-            [await self._begin(topic, state, begun, unmade) for state in topic.partition_states]
-            for topic in request.topic_states
-        ]
-        await self._settle_removals()
-        await self._save(new, [one for one in begun if self._leads(one.state)])
-        await self._finish_all(begun)
+        wanted, unmade = self._new.missing(request, change.making)
+        removals = self._begin_removals()
+        lots = lots_of(self._replicas.logs, request, wanted)
+        await side_by_side(self._obey_lot(lot, removals, unmade) for lot in lots)
+        for _, settled in removals:
+            await settled
+        codes = {tp: code for lot in lots for tp, code in lot.codes.items()}
         took_ms = round((self._replicas.host.loop.time() - began_s) * 1000, 1)
-        log.info("roles_told", partitions=len(begun), full=request.type == FULL, took_ms=took_ms)
+        begun = sum(len(lot.begun) for lot in lots)
+        log.info("roles_told", partitions=begun, full=request.type == FULL, took_ms=took_ms)
         return LeaderAndIsrResponse(
             topics=[
                 LeaderAndIsrTopicError(
                     topic_id=topic.topic_id,
-                    partition_errors=list(map(partial(self._result, topic), topic.partition_states, each)),
+                    partition_errors=[self._result(topic, state, codes) for state in topic.partition_states],
                 )
-                for topic, each in zip(request.topic_states, codes, strict=True)
+                for topic in request.topic_states
             ]
         )
 
+    async def _obey_lot(self, lot: Lot, removals: Removals, unmade: Unmade) -> None:
+        """The steps of one log directory."""
+        made = await self._new.make(lot.wanted, unmade)
+        for tp, topic, state in lot.named:
+            lot.codes[tp] = await self._begin(topic, state, lot.begun, unmade)
+        for names, settled in removals:
+            if not names.isdisjoint(each.partition for each in lot.wanted):
+                await settled  # else a crash might leave the old log and the new one, in two directories
+        await self._save(made, [one for one in lot.begun if self._leads(one.state)])
+        await self._finish_all(lot.begun)
+
     def _result(
-        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, code: ErrorCode
+        self,
+        topic: LeaderAndIsrTopicState,
+        state: LeaderAndIsrPartitionState,
+        codes: Mapping[TopicPartition, ErrorCode],
     ) -> LeaderAndIsrPartitionError:
         """As things are at the end: what failed meanwhile is said, too."""
-        partition = self._replicas.find(TopicPartition(topic.topic_name, state.partition_index))
+        tp = TopicPartition(topic.topic_name, state.partition_index)
+        code, partition = codes[tp], self._replicas.find(tp)
         if partition is not None and partition.offline is not None:
             code = ErrorCode.KAFKA_STORAGE_ERROR
         return LeaderAndIsrPartitionError(
@@ -157,7 +152,7 @@ class Transitions:
                 for topic in request.topic_states
                 for state in topic.partition_states
             ]
-            if not await self._settle_removals():
+            if not all([await settled for _, settled in self._begin_removals()]):
                 errors = [
                     StopReplicaPartitionError(
                         topic_name=error.topic_name,
@@ -168,13 +163,18 @@ class Transitions:
                 ]
             return StopReplicaResponse(partition_errors=errors)
 
-    async def _settle_removals(self) -> bool:
-        """Bring to the medium that logs were removed, all at once. Whether it went well."""
-        host, logs = self._replicas.host, self._replicas.logs
-        if not logs.removed:
-            return True
+    def _begin_removals(self) -> Removals:
+        """Bring to the medium that logs were removed: in each directory the names, and when that is done."""
+        return [
+            (frozenset(names), self._tasks.spawn(self._settle_removals(directory), "removals"))
+            for directory, names in self._replicas.logs.removed.items()
+        ]
+
+    async def _settle_removals(self, directory: str) -> bool:
+        """Bring that to the medium of one directory. Whether it went well."""
         try:
-            await host.loop.run_in_executor(None, logs.settle_removals)
+            settle = self._replicas.logs.settle_removals
+            await self._replicas.host.loop.run_in_executor(None, settle, directory)
         except DiskError as error:
             self._failed(error)
             return False

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import uvloop
@@ -67,12 +68,15 @@ def _load(path: Path | None, overrides: list[str]) -> Loaded:
 
 async def _run(loaded: Loaded, doors: Doors) -> None:
     from ..broker.node import serve
+    from ..broker.side_by_side import threads_for
 
     gc.freeze()  # modules and their classes stay: they are never looked through again
     gc.enable()
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, stop.set)
+    threads = threads_for(len(loaded.config.directories))
+    loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="disk"))
     session_s = loaded.config.zookeeper.session_timeout_ms / 1000
     with Watchdog(loop, limit_s=2 * session_s):
         await serve(loaded.config, stop, doors)

@@ -64,9 +64,10 @@ class Kept:
 class Shelf:
     """Where the files of one removal go."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, sync: bool = True) -> None:
         self.disk = disk
         self.path = path
+        self._sync = sync
 
     def move(self, path: str) -> None:
         """Take a file away from where it is; by copying it, if the shelf is on another file system."""
@@ -90,14 +91,16 @@ class Shelf:
             while data := source.pread(position, COPY_BYTES):
                 copy.append((data,))
                 position += len(data)
-            copy.sync()
+            if self._sync:
+                copy.sync()
         finally:
             copy.close()
             source.close()
 
     def close(self) -> None:
         """All of it is here; bring the names to the medium."""
-        self.disk.sync_dir(self.path)
+        if self._sync:
+            self.disk.sync_dir(self.path)
 
 
 class Aside:
@@ -107,23 +110,26 @@ class Aside:
         self.disk = disk
         self.path = f"{log_dir}{ASIDE}"
 
-    def shelf(self, removal: Removal) -> Shelf:
-        """A new place with the note in it, on the medium."""
+    def shelf(self, removal: Removal, sync: bool = True) -> Shelf:
+        """A new place with the note in it, on the medium; unless many wait for one `sync` of all."""
         self.disk.mkdir(self.path)
-        taken = set(self.disk.listdir(self.path))
         count = 0
-        while (name := _name(removal, count)) in taken:
+        while self.disk.exists(path := f"{self.path}/{_name(removal, count)}"):
             count += 1
-        path = f"{self.path}/{name}"
         self.disk.mkdir(path)
         try:
-            self.disk.replace(f"{path}/{NOTE}", removal.model_dump_json(indent=1).encode() + b"\n")
-            self.disk.sync_dir(self.path)
+            self.disk.replace(f"{path}/{NOTE}", removal.model_dump_json(indent=1).encode() + b"\n", sync)
+            if sync:
+                self.disk.sync_dir(self.path)
         except OSError:
             with suppress(OSError):  # whoever tries again every second would leave a folder each time
                 self.disk.rmtree(path)
             raise
-        return Shelf(self.disk, path)
+        return Shelf(self.disk, path, sync)
+
+    def sync(self) -> None:
+        """Bring all that lies here to the medium. Blocking."""
+        self.disk.sync_all(self.path)
 
     def all(self, partition: TopicPartition | None = None) -> list[Kept]:
         """What is kept, of one partition or of all, the oldest first."""

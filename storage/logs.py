@@ -5,7 +5,6 @@ own tasks. What says "blocking" may run in a thread: it works on copies and neve
 Left to others: when passes run (broker/node.py), who is told of a failed directory (broker/replicas.py).
 """
 
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
@@ -64,7 +63,7 @@ class Logs:
         self.recovered: list[Recovered] = []
         self.condemned = Condemned()
         self.starts_moved: set[str] = set()  # directories; since log start offsets were last written down
-        self.removed: deque[tuple[str, TopicPartition]] = deque()  # from where; they wait for a sync
+        self.removed: dict[str, list[TopicPartition]] = {}  # by directory; they wait for a sync
         self._dir_of: dict[TopicPartition, str] = {}
         self._promises = Promises(disk, self.places, self._dir_of)
         self.cleaned = CleanerOffsets(disk, self._dir_of.get, self._promises.is_bound)
@@ -279,7 +278,7 @@ class Logs:
             gone.abandon()  # the checkpoint files keep its entries until they are written again
         if suffix == DELETED:
             self.condemned.add([target], (gone or self).config.file_delete_delay_ms)
-        self.removed.append((directory, partition))
+        self.removed.setdefault(directory, []).append(partition)
         if sync:
             self.settle_removals()
         return target
@@ -290,25 +289,24 @@ class Logs:
         self.spoilt.pop(partition, None)
         self.closed.discard(partition)
 
-    def settle_removals(self) -> None:
-        """Bring the new names of removed logs to the medium. Blocking. Raises DiskError.
+    def settle_removals(self, only: str | None = None) -> None:
+        """Bring the new names of removed logs to the medium, in all directories or `only` in one. Blocking.
 
-        Checkpoints forget them then, for a log that they name and that is not there counts as lost.
+        Checkpoints forget them then, for a log that they name and that is not there counts as lost. What
+        fails is done by the next call. Raises DiskError.
         """
-        by_directory: dict[str, list[TopicPartition]] = {}
-        while self.removed:
-            directory, partition = self.removed.popleft()
-            if directory not in self.places.offline:
-                by_directory.setdefault(directory, []).append(partition)
-        try:
-            for directory in list(by_directory):
-                try:
+        failed: list[DiskError] = []
+        for directory in list(self.removed) if only is None else [only]:
+            removed = self.removed.pop(directory, [])
+            try:
+                if removed and directory not in self.places.offline:
                     self.disk.sync_dir(directory)
-                except OSError as error:
-                    raise disk_error(directory, error) from error
-                self._promises.forget_removed(directory, by_directory.pop(directory))
-        finally:  # what was kept from being done is done by the next call
-            self.removed += ((path, p) for path, partitions in by_directory.items() for p in partitions)
+                    self._promises.forget_removed(directory, removed)
+            except (OSError, DiskError) as error:
+                self.removed.setdefault(directory, []).extend(removed)
+                failed.append(error if isinstance(error, DiskError) else disk_error(directory, error))
+        if failed:
+            raise failed[0]
 
     # -- checkpoints
 

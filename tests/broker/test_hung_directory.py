@@ -158,3 +158,42 @@ def test_a_cut_while_it_is_written_down_how_far_a_log_is_clean(tmp_path: Path) -
     run(story)
     assert not disk.by_the_loop
     assert max(gaps) < GAP_S_MAX
+
+
+def test_a_command_that_names_a_hung_directory_is_obeyed_in_the_others(tmp_path: Path) -> None:
+    """New logs, leaders and followers; the cuts of one answer; logs that are removed."""
+    disk, gaps = HangingDisk(), list[float]()
+
+    async def story() -> None:
+        async with box(tmp_path, disk=disk) as b:
+            await b.lead(0, 1, 2, 3)
+            for number in range(4):
+                b.append(number, b"one", b"two")
+                b.append(number, b"three")
+            await b.lead(2, 3, leader=2, is_new=False)
+            beating = asyncio.ensure_future(beat(gaps))
+            disk.hang(b.dirs[0])
+            told = asyncio.ensure_future(b.lead(0, 1, 4, 5, is_new=True))
+            await until(lambda: is_led(b, 1) and is_led(b, 5))
+            assert not (is_led(b, 0) or is_led(b, 4) or told.done())
+            followers = [b.replicas.get(tp(number)) for number in (2, 3)]
+            cuts = [Cut(each, Truncate(Offset(2), settled=True)) for each in followers]
+            cutting = asyncio.ensure_future(carry_out([*cuts]))
+            await until(lambda: followers[1].log.end_offset == 2)
+            assert followers[0].log.end_offset == 3 and not cutting.done()
+            for number in (0, 1):
+                b.replicas.unhost(tp(number))
+            assert not disk.gate.is_set(), "before the directory was well again"
+            disk.gate.set()
+            assert [error.error_code for error in await told] == [0] * 4
+            assert not await cutting and followers[0].log.end_offset == 2
+            beating.cancel()
+
+    run(story)
+    assert not disk.by_the_loop
+    assert max(gaps) < GAP_S_MAX
+
+
+def is_led(b: Box, number: int) -> bool:
+    partition = b.replicas.find(tp(number))
+    return partition is not None and partition.leading is not None and partition.leader_epoch == b.epoch

@@ -79,8 +79,8 @@ class FaultyDisk:
         self.heal(self._filled.pop(directory))
 
     def asked(self, call: str, path: str = "*") -> int:
-        """How often such a call was made."""
-        return sum(each == call and fnmatch(name, path) for each, name in self.calls)
+        """How often such a call was made; `*` stands for any."""
+        return sum(fnmatch(each, call) and fnmatch(name, path) for each, name in self.calls)
 
     def check(self, call: str, path: str) -> None:
         """A call is made: raise if it is to fail."""

@@ -1,0 +1,65 @@
+"""A LeaderAndIsr, log directory by log directory: what it asks of each, and what has become of that.
+
+Left to others: obeying it (transitions.py).
+"""
+
+import asyncio
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..protocol.errors import ErrorCode
+from ..protocol.kinds import TopicPartition
+from ..protocol.messages.control import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from ..storage.fresh import Fresh
+from ..storage.logs import Logs
+from .new_replicas import Named
+from .partition import Partition
+
+NOWHERE = ""  # where a log lies that is not here, or could not be had
+Removals = list[tuple[frozenset[TopicPartition], asyncio.Task[bool]]]  # names of logs, and that they are gone
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A transition that has begun, and how the log was then."""
+
+    partition: Partition
+    state: LeaderAndIsrPartitionState
+    generation: int
+    end_offset: int
+
+    def holds(self) -> bool:
+        """Whether the replica is still as it was when the transition began."""
+        partition = self.partition
+        return (
+            partition.incomplete
+            and partition.offline is None
+            and partition.log.generation == self.generation
+            and partition.log.end_offset == self.end_offset
+        )
+
+
+@dataclass(slots=True)
+class Lot:
+    """What concerns one log directory."""
+
+    wanted: list[Fresh] = field(default_factory=list)
+    named: list[Named] = field(default_factory=list)
+    codes: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+    begun: list[Transition] = field(default_factory=list)
+
+
+def lots_of(logs: Logs, request: LeaderAndIsrRequest, wanted: Sequence[Fresh]) -> list[Lot]:
+    """The parts of a command; `wanted` are the logs that are to be made for it."""
+    directories = {fresh.partition: fresh.directory for fresh in wanted}
+    lots: dict[str, Lot] = {}
+    for fresh in wanted:
+        lots.setdefault(fresh.directory, Lot()).wanted.append(fresh)
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            tp = TopicPartition(topic.topic_name, state.partition_index)
+            held = logs.get(tp)
+            directory = directories.get(tp, NOWHERE) if held is None else posixpath.dirname(held.directory)
+            lots.setdefault(directory, Lot()).named.append((tp, topic, state))
+    return list(lots.values())
