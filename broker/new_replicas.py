@@ -6,6 +6,7 @@ are no more (replicas.py, estranged.py).
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import structlog
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+FULL = 2  # a request that names all that this broker hosts
 MADE_AT_ONCE = 200  # logs in one hop to a thread: each has open files that nobody bounds yet
 
 Unmade = dict[TopicPartition, DiskError]  # why logs could not be made
@@ -36,6 +38,7 @@ class NewReplicas:
 
     def __init__(self, replicas: "Replicas") -> None:
         self._replicas = replicas
+        self._never_made: set[tuple[TopicPartition, UUID]] = set()  # new ones: they lie in no directory
 
     def can_be(self, state: LeaderAndIsrPartitionState) -> bool:
         """Whether there can be such a replica here."""
@@ -50,8 +53,15 @@ class NewReplicas:
     def missing(
         self, request: LeaderAndIsrRequest, making: set[TopicPartition]
     ) -> tuple[list[Fresh], Unmade]:
-        """The logs that are to be made here, and why others cannot be; `making` is told of the former."""
+        """The logs that are to be made here, and why others cannot be; `making` is told of the former.
+
+        Only once are they said to be new. If that could not be obeyed, for want of descriptors as it may be,
+        they are when the controller tells everything again: they lie in no directory that is offline.
+        """
         replicas = self._replicas
+        if request.type == FULL:
+            told = {(tp, topic.topic_id) for tp, topic, _ in self._unhosted(request)}
+            self._never_made &= told  # of the others there is no topic any more
         wanted: list[Fresh] = []
         unmade: Unmade = {}
         for tp, topic, state in self._unhosted(request):
@@ -60,12 +70,15 @@ class NewReplicas:
             if replicas.logs.get(tp) is None:
                 config = replicas.settings.config_of(topic.topic_name)
                 topic_id = topic.topic_id if topic.topic_id.int else None
+                is_new = state.is_new or (tp, topic.topic_id) in self._never_made
                 try:
                     replicas.estranged.check(tp, state)
-                    wanted.append(replicas.logs.fresh(tp, topic_id, config, state.is_new))
+                    wanted.append(replicas.logs.fresh(tp, topic_id, config, is_new))
                     making.add(tp)
                 except DiskError as error:
                     unmade[tp] = error
+                if is_new:
+                    self._never_made.add((tp, topic.topic_id))
         return wanted, unmade
 
     async def make(self, wanted: Sequence[Fresh], unmade: Unmade) -> list[Log]:
@@ -78,6 +91,7 @@ class NewReplicas:
             for fresh in some:
                 try:
                     made.append(logs.begin(fresh))
+                    self._never_made.discard((fresh.partition, fresh.topic_id or NO_UUID))
                 except DiskError as error:
                     unmade[fresh.partition] = error
         return made

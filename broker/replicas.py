@@ -167,9 +167,10 @@ class Replicas:
         return None if held is None else held.topic_id
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Of every log here; one that no controller has spoken of yet keeps what was written down."""
+        """Of every log here; one that no controller has spoken of yet keeps what was written down. Threads
+        may ask, too."""
         known = dict(self.logs.high_watermarks)
-        known.update((tp, partition.high_watermark) for tp, partition in self.partitions.items())
+        known.update((tp, partition.high_watermark) for tp, partition in dict(self.partitions).items())
         return known
 
     def counts(self) -> dict[str, int]:
@@ -380,9 +381,9 @@ class Replicas:
 
     async def checkpoint_watermarks(self, only: str | None = None) -> None:
         """Write the watermarks down, in all directories or one. Nothing is cut to them: they save a round."""
-        write, watermarks = self.logs.checkpoint_high_watermarks, self.high_watermarks()
+        write = self.logs.checkpoint_high_watermarks
         try:
-            await self.host.loop.run_in_executor(None, write, watermarks, only)
+            await self.host.loop.run_in_executor(None, write, self.high_watermarks, only)
         except DiskError as error:
             self.host.on_disk_failed(None, error)
 

@@ -7,12 +7,14 @@ controller does (controller/), the order of what is stopped afterwards (node.py)
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import structlog
 
 from ..client.connection import Connection
 from ..protocol.errors import ApiError, ErrorCode
+from ..protocol.kinds import TopicPartition
 from ..protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
 from ..protocol.schema import spec_of
 
@@ -29,9 +31,10 @@ LOOK_EVERY_S = 0.1
 async def hand_over(broker: "Broker") -> bool:
     """Ask until nothing is led here that another could lead; False if it stayed so after all attempts."""
     config, asked = broker.config, broker.controller.controller_id
+    left: list[TopicPartition] | None = None
     for attempt in range(config.controlled_shutdown_max_retries + 1):
         if attempt:
-            await _pause(broker, config.controlled_shutdown_retry_backoff_ms / 1000, asked)
+            await _pause(broker, config.controlled_shutdown_retry_backoff_ms / 1000, asked, left or [])
         asked = broker.controller.controller_id
         left = await _ask(broker)
         if left is not None and not left:
@@ -41,23 +44,34 @@ async def hand_over(broker: "Broker") -> bool:
             return True
         if left is None and not broker.controller.is_informed:
             break
-        log.warning("leadership_not_handed_over", attempt=attempt + 1, partitions=left)
+        names = None if left is None else [str(partition) for partition in left]
+        log.warning("leadership_not_handed_over", attempt=attempt + 1, partitions=names)
     log.warning("stopped_as_leader", zookeeper=broker.controller.is_informed)
     return False
 
 
-async def _pause(broker: "Broker", pause_s: float, asked: int | None) -> None:
-    """Wait before the next attempt, unless another controller can be asked, or it would be in vain."""
+async def _pause(broker: "Broker", pause_s: float, asked: int | None, left: Sequence[TopicPartition]) -> None:
+    """Wait before the next attempt, unless another controller can be asked, or it would be in vain.
+
+    What could not be taken over for want of a replica in sync need not wait any more once all of it can be: a
+    follower that has just come back joins within a second.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + pause_s
     controller = broker.controller
+    lacked = not _are_in_sync_elsewhere(broker, left)
     while loop.time() < until and _is_replicated(broker) and controller.controller_id in (None, asked):
-        if not controller.is_informed:
+        if not controller.is_informed or (lacked and _are_in_sync_elsewhere(broker, left)):
             return
         await asyncio.sleep(min(LOOK_EVERY_S, pause_s))
 
 
-async def _ask(broker: "Broker") -> list[str] | None:
+def _are_in_sync_elsewhere(broker: "Broker", partitions: Sequence[TopicPartition]) -> bool:
+    """Whether each of them, as far as the controller has told, has a live member of its ISR beside us."""
+    return all(broker.metadata.is_in_sync_elsewhere(broker.id, partition) for partition in partitions)
+
+
+async def _ask(broker: "Broker") -> list[TopicPartition] | None:
     """What would still have to be handed over; None if the controller could not be asked."""
     request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.incarnation)
     try:
@@ -71,7 +85,7 @@ async def _ask(broker: "Broker") -> list[str] | None:
     if response is None or response.error_code != ErrorCode.NONE:
         return None
     return [
-        f"{left.topic_name}-{left.partition_index}"
+        TopicPartition(left.topic_name, left.partition_index)
         for left in response.remaining_partitions
         if _could_be_led_elsewhere(broker, left.topic_name, left.partition_index)
     ]

@@ -38,7 +38,7 @@ from .control_gate import ControlGate
 from .cutting import Uncut, cut_unasked
 from .holding import Change
 from .lots import Lot, Removals, Transition, lots_of
-from .new_replicas import NewReplicas, Unmade
+from .new_replicas import FULL, NewReplicas, Unmade
 from .partition import Partition
 from .side_by_side import side_by_side
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-FULL = 2  # a request that names all that this broker hosts
 BREATH = 20  # after so many partitions, others get a turn
 LINES_MAX = 100  # more roles than this at once are told of in one line; `why leader` knows each
 

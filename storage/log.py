@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+import structlog
+
 from ..protocol.batches import LENGTH_END, BatchHeader, stamp, stamp_append_time
 from ..protocol.errors import ErrorCode, error_for
 from ..protocol.primitives import Buffer, Slices
 from . import snapshots
 from .apart import ReadApart
 from .beginning import NewBeginning
-from .disk import DiskError, DiskFailed, DiskFull
+from .disk import DiskError, DiskFailed, DiskFull, NoDescriptor
 from .epochs import EpochHistory
 from .index import RELATIVE_MAX
 from .leaving import Leaving
@@ -27,6 +29,8 @@ from .rolling import stretch_end
 from .runs import NotNext, Placed, checked_run
 from .segment import CorruptBatch, Segment
 from .walk import ANY_EPOCH, Rules
+
+log = structlog.get_logger(__name__)
 
 __all__ = ["CorruptBatch", "DiskError", "DiskFailed", "DiskFull", "Log", "NotNext"]
 
@@ -239,9 +243,23 @@ class Log(LogState):
             self._chain.generation += 1
         if self.epochs.truncate_from_end(offset):  # also when no record goes (KAFKA-10706)
             self.save_epochs_if_room(sync=False)  # what it says too much is cut when the log is opened
-        if self.gaps_allowed and not self._chain.tells_end(self.end_offset):
-            self._roll(self.end_offset, 0)  # the name of an empty segment tells it
+        if self.gaps_allowed:
+            self._tell_end()
         return self.end_offset
+
+    def _tell_end(self) -> None:
+        """The name of an empty segment tells it, where the batch before it was compacted away.
+
+        For want of room or of a descriptor the cut stands all the same, for it has been made: then less is
+        promised, so that a start before the next append, which tells the end, takes nothing for lost.
+        """
+        try:
+            if not self._chain.tells_end(self.end_offset):
+                self._roll(self.end_offset, 0)
+        except (DiskFull, NoDescriptor) as error:
+            log.warning("log_end_not_told", partition=str(self.partition), reason=str(error))
+            with suppress(DiskFull, NoDescriptor):  # then a start is cautious
+                self.before_cut(self._chain.active.base_offset, self.start_offset)
 
     def _cut(self, end: int, known: AsOf | None) -> None:
         """First all that may fail and can be tried again, then what must not stop halfway."""

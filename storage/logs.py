@@ -5,7 +5,7 @@ own tasks. What says "blocking" may run in a thread: it works on copies and neve
 Left to others: when passes run (broker/node.py), who is told of a failed directory (broker/replicas.py).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
 import structlog
@@ -316,10 +316,12 @@ class Logs:
         return self._promises.high_watermarks
 
     def checkpoint_high_watermarks(
-        self, high_watermarks: Mapping[TopicPartition, int], only: str | None = None
+        self, high_watermarks: Callable[[], Mapping[TopicPartition, int]], only: str | None = None
     ) -> None:
         """Write down the watermarks, in all directories or `only` in one. Blocking. Raises DiskError."""
-        self._promises.give_watermarks({p: at for p, at in high_watermarks.items() if p in self.logs}, only)
+        self._promises.give_watermarks(
+            lambda: {p: at for p, at in high_watermarks().items() if p in self.logs}, only
+        )
 
     def checkpoint_recovery_points(self, only: str | None = None) -> None:
         """Write down up to where each log is on the medium, and where it starts. Blocking."""

@@ -119,8 +119,8 @@ class Promises:
         with a crash in the middle.
         """
         bounds = {partition: Bounds(end, start)}
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
-            self._cut[name][partition] = end  # before the look: who has written looks there last
+        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # before the look: who has written looks there last
+            self._cut[name][partition] = min(end, self._cut[name].get(partition, end))
         for name in ALL:
             if self._says_more(name, bounds):
                 self._lower_one(name, partition, bounds[partition].of(name))
@@ -166,13 +166,17 @@ class Promises:
 
     # Given by threads, from time to time; of one directory, or of all.
 
-    def give_watermarks(self, high_watermarks: Offsets, only: str | None = None) -> None:
-        """Those that are not given keep theirs (KAFKA-1647). Blocking. Raises DiskError."""
+    def give_watermarks(self, high_watermarks: Callable[[], Offsets], only: str | None = None) -> None:
+        """Those that are not given keep theirs (KAFKA-1647). Blocking. Raises DiskError.
+
+        Asked for when it is this writer's turn: while he waited a log may have been cut more than once, or
+        another one made under its name.
+        """
         said = self._said[HIGH_WATERMARKS]
-        self._give(HIGH_WATERMARKS, lambda: {**said, **high_watermarks}, only)
+        self._give(HIGH_WATERMARKS, lambda: {**said, **high_watermarks()}, only)
 
     def give_recovery_points(self, points: Callable[[], Offsets], only: str | None = None) -> None:
-        """All of them; asked for when it is this writer's turn. Blocking. Raises DiskError."""
+        """All of them, asked for likewise. Blocking. Raises DiskError."""
         self._give(RECOVERY_POINTS, points, only)
 
     def give_recovery_point(self, partition: TopicPartition, point: Callable[[], int]) -> None:
@@ -208,8 +212,8 @@ class Promises:
     def _put(self, directory: str, name: str, offsets: Offsets) -> None:
         """Write what is promised of the logs there, but nothing beyond a bound. Raises DiskError.
 
-        A log may be cut while the file is being written: then it is written once more. A watermark that was
-        asked for before a cut and comes after it is bounded by that, once.
+        A log may be cut while the file is being written, more than once: then it is written once more, and
+        bounded by the deepest cut.
         """
         path, cut = f"{directory}/{name}", self._cut[name]
         mine = self._mine(directory, offsets)

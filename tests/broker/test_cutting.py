@@ -313,7 +313,7 @@ def test_the_loop_waits_for_no_disk_when_logs_are_cut_or_begin_anew(
             away, partition = stage.members[1], stage.members[1].partition
             await away.replicas.flushing.until_flushed(list(away.logs.logs.values()))
             away.logs.checkpoint_recovery_points()
-            away.logs.checkpoint_high_watermarks({TP: 4})
+            away.logs.checkpoint_high_watermarks(lambda: {TP: 4})
             if begins_anew:
                 other = stage.members[2].partition.log
                 other.restart_at(1000)

@@ -126,6 +126,27 @@ def test_a_replica_without_descriptors_to_begin_is_asked_for_until_it_is_made(
     run(story)
 
 
+def test_a_new_replica_that_could_not_be_made_is_none_of_a_directory_that_is_offline(tmp_path: Path) -> None:
+    """It is told once that it is new. Told again it would be looked for where nobody can look."""
+
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0)
+            b.disk.fail("append", f"{b.dirs[0]}/*")
+            with pytest.raises(KafkaStorageError):
+                b.append(0, b"its directory fails")
+            assert b.dirs[0] in b.logs.places.offline
+            short = b.disk.fail("open create", "*/t-2/*", errno.EMFILE)
+            (answer,) = await b.lead(2)
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            b.disk.heal(short)
+            codes = [answer.error_code for answer in await b.lead(2, 4, is_new=False)]
+            assert codes == [0, ErrorCode.KAFKA_STORAGE_ERROR], "the other one may lie there"
+            assert b.logs.directory_of(tp(2)) == b.dirs[1]
+
+    run(story)
+
+
 def test_a_replica_that_cannot_forget_its_predecessor_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +157,7 @@ def test_a_replica_that_cannot_forget_its_predecessor_is_asked_for_again(
         async with box(tmp_path, "x") as b:
             await b.lead(0)
             b.append(0, b"x")
-            b.logs.checkpoint_high_watermarks({tp(0): 1})
+            b.logs.checkpoint_high_watermarks(lambda: {tp(0): 1})
             short = b.disk.fail("replace", "*-checkpoint", errno.ENOSPC)
             await b.replicas.stop_replicas(delete(0))
             (answer,) = await b.lead(0)

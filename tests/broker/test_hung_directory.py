@@ -10,7 +10,7 @@ from typing import Any
 from strandline.broker.cutting import Cut, carry_out
 from strandline.protocol.kinds import Offset, TopicPartition
 from strandline.replication.effects import Truncate
-from strandline.storage.checkpoints import read_offsets
+from strandline.storage.checkpoints import HIGH_WATERMARKS, read_offsets
 from strandline.storage.cleaning.checkpoint import CLEANER_OFFSETS
 from strandline.storage.promises import Bounds, Lowered
 
@@ -192,6 +192,29 @@ def test_a_command_that_names_a_hung_directory_is_obeyed_in_the_others(tmp_path:
     run(story)
     assert not disk.by_the_loop
     assert max(gaps) < GAP_S_MAX
+
+
+def test_a_watermark_of_a_log_that_was_made_anew_while_its_writer_waited(tmp_path: Path) -> None:
+    """What the old log of that name had committed is no promise of the new one."""
+    disk = HangingDisk()
+
+    async def story() -> None:
+        async with box(tmp_path, disk=disk) as b:
+            await b.lead(0, 1, 2, 3)
+            b.append(1, b"one", b"two")
+            disk.hang(f"{b.dirs[0]}/{HIGH_WATERMARKS}")
+            writing = asyncio.ensure_future(b.replicas.checkpoint_watermarks())
+            await until(lambda: disk.waiting)
+            b.replicas.unhost(tp(1))
+            await b.lead(1)
+            assert b.logs.directory_of(tp(1)) == b.dirs[1]
+            assert not disk.gate.is_set(), "before the first directory was well again"
+            disk.gate.set()
+            await writing
+            said = read_offsets(b.logs.disk, f"{b.dirs[1]}/{HIGH_WATERMARKS}")
+            assert said.get(tp(1), 0) == b.replicas.get(tp(1)).log.end_offset == 0
+
+    run(story)
 
 
 def is_led(b: Box, number: int) -> bool:

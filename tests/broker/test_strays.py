@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from errno import ENOSPC
 from pathlib import Path
 from uuid import UUID
 
@@ -10,6 +11,9 @@ from strandline.protocol.kinds import BrokerId, Epoch, Offset
 from strandline.protocol.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
     UpdateMetadataRequest,
 )
 from strandline.protocol.messages.fetch import ReplicaState
@@ -18,6 +22,8 @@ from strandline.replication.follower import AskRecords, Follower
 from strandline.storage.epochs import EpochHistory
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
+from faulty_disk import FaultyDisk
 from replica_stage import TOPIC, TOPIC_ID, TP, ask, batch, cluster, fetch, fetched, outcome, produce
 
 FULL = 2
@@ -68,6 +74,39 @@ def test_a_full_command_sets_aside_what_has_moved_to_others(tmp_path: Path) -> N
             command = {"topic_states": [other], "live_leaders": []}
             await ask(member.control, whole(LeaderAndIsrRequest, 1, **command))
             assert member.replicas.find(TP) is None
+            assert [path.name for path in (tmp_path / "1").iterdir() if path.name.endswith("-stray")]
+
+    asyncio.run(story())
+
+
+def test_a_replica_that_has_moved_and_could_not_be_deleted_is_set_aside_when_all_is_told_again(
+    tmp_path: Path,
+) -> None:
+    """Only of a topic that is being deleted the controller waits for every replica to be gone."""
+    disk = FaultyDisk()
+
+    async def story() -> None:
+        async with cluster(tmp_path, 1, lambda: disk) as stage:
+            await stage.elect(1, [1])
+            member = stage.members[1]
+            picture = stage.picture(2, [2], 1)
+            (topic,) = picture.topic_states
+            topic.partition_states[0].replicas = [2, 3]
+            await ask(member.control, picture)
+            short = disk.fail("rename", error=ENOSPC)
+            state = StopReplicaPartitionState(partition_index=0, leader_epoch=1, delete_partition=True)
+            stop = StopReplicaTopicState(topic_name=TOPIC, partition_states=[state])
+            answer = await ask(
+                member.control,
+                StopReplicaRequest(controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[stop]),
+            )
+            assert answer.partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert member.logs.get(TP) is not None and member.replicas.find(TP) is None
+            disk.heal(short)
+            other = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=[])
+            command = {"topic_states": [other], "live_leaders": []}
+            await ask(member.control, whole(LeaderAndIsrRequest, 1, **command))
+            assert member.logs.get(TP) is None
             assert [path.name for path in (tmp_path / "1").iterdir() if path.name.endswith("-stray")]
 
     asyncio.run(story())

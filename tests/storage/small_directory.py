@@ -100,7 +100,7 @@ def build(stop: Stop) -> Files:
     log.move_start(START)
     logs.cleaned.note(TopicPartition("u", 0), 3, 0)
     disk.replace(f"{ROOT}/cleaner-offset-checkpoint", b"0\n1\nu 0 3\n")
-    logs.checkpoint_high_watermarks({T0: 20})
+    logs.checkpoint_high_watermarks(lambda: {T0: 20})
     logs.checkpoint_start_offsets()
     if stop is Stop.CRASH_FLUSHED:
         log.flush()

@@ -294,7 +294,7 @@ def test_a_directory_given_up_is_not_touched_again(tmp_path: Path) -> None:
     assert dirs.logs.give_up(dirs.paths[0], "EIO") == [TopicPartition("t", 0), TopicPartition("t", 2)]
     asked = len([path for _, path in dirs.disk.calls if path.startswith(dirs.paths[0])])
     dirs.logs.checkpoint_recovery_points()
-    dirs.logs.checkpoint_high_watermarks({TopicPartition("t", n): 1 for n in range(4)})
+    dirs.logs.checkpoint_high_watermarks(lambda: {TopicPartition("t", n): 1 for n in range(4)})
     assert dirs.logs.close()
     assert len([path for _, path in dirs.disk.calls if path.startswith(dirs.paths[0])]) == asked
 
@@ -305,7 +305,7 @@ def test_one_bad_checkpoint_does_not_keep_the_others_from_being_written(tmp_path
         put(dirs.create(number), b"x")
     dirs.disk.fail("replace", f"{dirs.paths[0]}/{checkpoints.HIGH_WATERMARKS}")
     with pytest.raises(DiskFailed) as failed:
-        dirs.logs.checkpoint_high_watermarks({TopicPartition("t", n): 1 for n in range(2)})
+        dirs.logs.checkpoint_high_watermarks(lambda: {TopicPartition("t", n): 1 for n in range(2)})
     assert dirs.logs.places.holding(failed.value.path) == dirs.paths[0]
     written = checkpoints.read_offsets(dirs.disk, f"{dirs.paths[1]}/{checkpoints.HIGH_WATERMARKS}")
     assert written == {TopicPartition("t", 1): 1}

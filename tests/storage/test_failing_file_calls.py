@@ -100,7 +100,7 @@ def filled(policy: str) -> dict[str, bytes]:
         put(log, value(number), pid=7 if number % 3 == 0 else -1, seq=number // 3 if number % 3 == 0 else -1)
     log.flush()
     story.logs.checkpoint_recovery_points()
-    story.logs.checkpoint_high_watermarks({T0: COUNT - 2})
+    story.logs.checkpoint_high_watermarks(lambda: {T0: COUNT - 2})
     story.logs.close(clean=False)
     return story.files()
 

@@ -81,7 +81,7 @@ def filled(policy: str, clean: bool) -> SimDisk:
     if policy == "compact":
         compact(logs)
     logs.checkpoint_recovery_points()
-    logs.checkpoint_high_watermarks({T0: COUNT, OTHER: COUNT})
+    logs.checkpoint_high_watermarks(lambda: {T0: COUNT, OTHER: COUNT})
     logs.close(clean)
     return disk
 

@@ -63,7 +63,7 @@ def filled(policy: str) -> SimDisk:
     log.flush()
     log.move_start(START)
     logs.checkpoint_recovery_points()
-    logs.checkpoint_high_watermarks({T0: COMMITTED})
+    logs.checkpoint_high_watermarks(lambda: {T0: COMMITTED})
     logs.close(clean=False)
     return disk
 

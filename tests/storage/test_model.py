@@ -229,7 +229,7 @@ class LogMachine(LogRig):
     @rule(at=offsets)
     def checkpoint(self, at: float) -> None:
         self.logs.checkpoint_recovery_points()
-        self.logs.checkpoint_high_watermarks({T0: self.offset(at)})
+        self.logs.checkpoint_high_watermarks(lambda: {T0: self.offset(at)})
 
     @rule()
     def a_sync_fails(self) -> None:
@@ -294,7 +294,7 @@ class LogMachine(LogRig):
         assert watermark <= self.log.end_offset or self.doubts, (
             "committed records are gone, and nobody says so"
         )
-        self.logs.checkpoint_high_watermarks({})
+        self.logs.checkpoint_high_watermarks(dict)
 
     @rule()
     def indexes_tell_of_batches(self) -> None:

@@ -176,7 +176,7 @@ def killed_after(dirs: Sequence[Path], count: int, topic: str = "t") -> Logs:
     logs = opened(dirs)
     for n in range(count):
         put(logs.create(TopicPartition(topic, n), None, TopicConfig.of(CONFIG)), b"x")
-    logs.checkpoint_high_watermarks(dict.fromkeys(logs.logs, 1))
+    logs.checkpoint_high_watermarks(lambda: dict.fromkeys(logs.logs, 1))
     return logs
 
 

@@ -83,7 +83,7 @@ def test_a_prepared_cut_writes_nothing_and_waits_for_nobody(tmp_path: Path) -> N
 
 
 def watermarks(logs: Logs, offset: int) -> None:
-    logs.checkpoint_high_watermarks({T0: offset, T1: offset})
+    logs.checkpoint_high_watermarks(lambda: {T0: offset, T1: offset})
 
 
 @pytest.mark.parametrize("name", [RECOVERY_POINTS, HIGH_WATERMARKS])
@@ -111,7 +111,7 @@ def test_a_watermark_from_before_the_cut_that_is_written_after_it(tmp_path: Path
     assert said(dirs, HIGH_WATERMARKS) == {T0: 4}
     for _ in range(8):
         put(log, b"y")
-    dirs.logs.checkpoint_high_watermarks({T0: 12})
+    dirs.logs.checkpoint_high_watermarks(lambda: {T0: 12})
     assert said(dirs, HIGH_WATERMARKS) == {T0: 12}, "what is asked for later counts"
     assert dirs.reopen().end_offset == 12
     assert not dirs.doubts
@@ -130,6 +130,22 @@ def test_a_cut_that_nobody_prepared_while_a_checkpoint_is_written(tmp_path: Path
     disk.gate.set()
     thread.join()
     assert said(dirs, name) == {T0: 8}
+
+
+def test_a_log_that_is_cut_twice_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+    """Between the cuts it grew: what is to be written is from before both, and the deeper one bounds it."""
+    dirs, disk = stage(tmp_path, said_first=False)
+    log = dirs.logs.logs[T0]
+    thread = written_meanwhile(disk, f"a/{HIGH_WATERMARKS}", lambda: watermarks(dirs.logs, 10))
+    log.truncate_to(4)
+    for _ in range(8):
+        put(log, b"y")
+    log.truncate_to(9)
+    disk.gate.set()
+    thread.join()
+    assert said(dirs, HIGH_WATERMARKS) == {T0: 4}
+    watermarks(dirs.logs, 9)
+    assert said(dirs, HIGH_WATERMARKS) == {T0: 9}, "what is asked for later counts"
 
 
 def test_two_preparations_of_one_cut(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def offsets(records: Any) -> list[int]:
 def test_a_log_of_ours_between_its_checkpoints(tmp_path: Path) -> None:
     opened = written(tmp_path, 200)
     opened.logs[T0].move_start(35)
-    opened.checkpoint_high_watermarks({T0: 170})
+    opened.checkpoint_high_watermarks(lambda: {T0: 170})
     opened.checkpoint_recovery_points()
     logs = Reader(tmp_path)
     assert logs.partitions() == [T0]
@@ -259,7 +259,7 @@ def test_what_kafka_wrote() -> None:
 
 def test_the_documented_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened = written(tmp_path, 300)
-    opened.checkpoint_high_watermarks({T0: 250})
+    opened.checkpoint_high_watermarks(lambda: {T0: 250})
     opened.close()
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reading.md").read_text(), re.DOTALL)
     code = code.replace("/var/lib/strandline/logs", str(tmp_path)).replace("orders", "t")

@@ -145,7 +145,7 @@ def test_the_note_comes_before_the_first_cut(place: Place) -> None:
 
 def test_a_log_shorter_than_its_checkpoints_is_doubtful(place: Place) -> None:
     fill(place, 3)
-    place.logs.checkpoint_high_watermarks({T0: 3})
+    place.logs.checkpoint_high_watermarks(lambda: {T0: 3})
     place.die()
     file = last_file(place)
     file.write_bytes(file.read_bytes()[:-5])
@@ -159,7 +159,7 @@ def test_a_truncation_is_no_loss_at_the_next_start(place: Place) -> None:
     fill(place)
     place.log.flush()
     place.logs.checkpoint_recovery_points()
-    place.logs.checkpoint_high_watermarks({T0: 12})
+    place.logs.checkpoint_high_watermarks(lambda: {T0: 12})
     place.log.truncate_to(7)
     put(place.log, b"new", epoch=3)
     place.die()

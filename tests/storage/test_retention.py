@@ -307,7 +307,7 @@ def test_a_topic_made_again_under_its_name_does_not_inherit_checkpoints(filled: 
     filled.log.move_start(8)
     filled.log.flush()
     filled.logs.checkpoint_recovery_points()
-    filled.logs.checkpoint_high_watermarks({T0: 12})
+    filled.logs.checkpoint_high_watermarks(lambda: {T0: 12})
     filled.logs.remove(T0, UUID(int=7))
     filled.log = filled.logs.create(T0, None, TopicConfig.of(filled.config))
     put(filled.log, b"new")

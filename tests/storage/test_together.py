@@ -58,7 +58,7 @@ def lived(tmp_path: Path, count: int) -> Dirs:
         log.flush()
         log.move_start(1)
         dirs.logs.cleaned.note(log.partition, 2, 0)
-    dirs.logs.checkpoint_high_watermarks(dict.fromkeys(dirs.logs.logs, 3))
+    dirs.logs.checkpoint_high_watermarks(lambda: dict.fromkeys(dirs.logs.logs, 3))
     dirs.logs.checkpoint_recovery_points()
     return dirs
 

@@ -18,7 +18,7 @@ from .log_dirs import Dirs
 def test_a_full_disk_lets_logs_go(tmp_path: Path) -> None:
     dirs = Dirs(tmp_path)
     put(dirs.create(), b"a")
-    dirs.logs.checkpoint_high_watermarks({T0: 1})
+    dirs.logs.checkpoint_high_watermarks(lambda: {T0: 1})
     dirs.disk.fail("replace", "*-checkpoint", errno.ENOSPC)
     dirs.logs.remove(T0, UUID(int=1))
     dirs.logs.close(clean=False)
@@ -123,7 +123,7 @@ def test_a_log_waits_for_room_to_be_mended_in_and_is_opened_then(tmp_path: Path)
             put(each, value)
     torn.move_start(1)
     dirs.logs.checkpoint_start_offsets()
-    dirs.logs.checkpoint_high_watermarks({torn.partition: 3, whole.partition: 3})
+    dirs.logs.checkpoint_high_watermarks(lambda: {torn.partition: 3, whole.partition: 3})
     (file,) = Path(torn.directory).glob("*.log")
     dirs.logs.close(clean=False)
     file.write_bytes(file.read_bytes() + b"\xff" * 100)
@@ -133,7 +133,7 @@ def test_a_log_waits_for_room_to_be_mended_in_and_is_opened_then(tmp_path: Path)
     with pytest.raises(ReplicaElsewhere):
         dirs.logs.create(torn.partition, None, TopicConfig.of(dirs.config))
     dirs.logs.checkpoint_recovery_points()
-    dirs.logs.checkpoint_high_watermarks({})
+    dirs.logs.checkpoint_high_watermarks(dict)
     dirs.logs.take_again(dirs.logs.open_again(dirs.paths[0]))
     assert dirs.logs.closed == {torn.partition}, "there is still no room"
     assert not dirs.logs.close(), "a clean stop would have the next start believe what is torn"
