@@ -2,14 +2,17 @@
 
 A topic waits in the queue while one of its brokers is away, for a replica that is not deleted now
 would come back as a stray. A broker that dies or fails midway puts its topics back into the queue.
+For a replica that has moved away nothing waits; what could not be deleted then is told to go once more when
+its broker asks to be told again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from .announcements import farewell
-from .plans import Command, RemoveTopic, ReplicasDeleted
+from .plans import Command, RemoveTopic, ReplicasDeleted, StopReplicas
 from .state import ClusterState, Deletion, Queued, Removing, Stopping
 
 Plan = tuple[ClusterState, list[Command]]
@@ -33,6 +36,7 @@ def resume(state: ClusterState) -> Plan:
 
 def answered(state: ClusterState, event: ReplicasDeleted) -> Plan:
     """A broker has deleted its replicas, or could not."""
+    state = _noted(state, event)
     commands: list[Command] = []
     for name in sorted({q.topic for q in event.deleted | event.failed}):
         deletion = state.deletions.get(name)
@@ -46,6 +50,31 @@ def answered(state: ClusterState, event: ReplicasDeleted) -> Plan:
         if not waiting:
             commands.append(RemoveTopic(name))
     return state, commands
+
+
+def _noted(state: ClusterState, event: ReplicasDeleted) -> ClusterState:
+    broker = state.brokers.get(event.broker)
+    if broker is None:
+        return state
+    start = (event.broker, broker.incarnation)
+    before = state.undeleted.get(start, frozenset())
+    moved = {q for q in event.failed if q.topic not in state.deletions}
+    left = (before | moved) - event.deleted
+    return state if left == before else replace(state, undeleted={**state.undeleted, start: left})
+
+
+def again(state: ClusterState, brokers: Iterable[int]) -> list[Command]:
+    """These brokers shall delete what they could not, if it still has no place there."""
+    commands: list[Command] = []
+    for broker in brokers:
+        left = state.undeleted.get((broker, state.brokers[broker].incarnation), frozenset())
+        deletes = {
+            q: state.partitions[q].leader_epoch
+            for q in sorted(left)
+            if q in state.partitions and broker not in state.replicas(q) and not state.is_ending(q.topic)
+        }
+        commands += [StopReplicas(broker, deletes, delete=True)] if deletes else []
+    return commands
 
 
 def brokers_lost(state: ClusterState, brokers: frozenset[int]) -> ClusterState:

@@ -73,6 +73,7 @@ def _brokers_read(state: ClusterState, event: p.BrokersRead) -> Plan:
         offline={start: those for start, those in state.offline.items() if start in starts},
         full={start: those for start, those in state.full.items() if start in starts},
         unheard={start: those for start, those in state.unheard.items() if start in starts},
+        undeleted={start: those for start, those in state.undeleted.items() if start in starts},
     )
     state = _unheard(state, came)
     if not came and not went and not moved:
@@ -247,7 +248,7 @@ def _log_dirs_changed(state: ClusterState, event: p.LogDirsChanged) -> Plan:
     brokers = sorted(broker for broker in event.brokers if state.is_live(broker))
     retold = [replace(each.instruct, full=False) for each in hosts(state, brokers)]
     state, resumed = deletions.resume(state)  # what could not be deleted may be now
-    return state, [*retold, *resumed]
+    return state, [*retold, *deletions.again(state, brokers), *resumed]
 
 
 def _answered(state: ClusterState, event: p.ReplicasAnswered) -> Plan:

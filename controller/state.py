@@ -186,7 +186,8 @@ class ClusterState:
 
     `suspected`, `unreached` and `leaving` name a start of a broker (id, incarnation), so a restart clears
     them; so do `offline` and `full`: replicas in a log directory that has failed there, or that has no room;
-    and `unheard`: replicas of a broker with failed directories that has not said yet whether they lie in one.
+    and `unheard`: replicas of a broker with failed directories that has not said yet whether they lie in one;
+    and `undeleted`: replicas that have moved away from there, and could not be deleted.
     `partitions` holds what ZooKeeper is known to hold; `in_flight` what has been asked of it since.
     """
 
@@ -202,6 +203,7 @@ class ClusterState:
     offline: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     full: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     unheard: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
+    undeleted: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     departures: Mapping[TopicPartition, Departure] = field(default_factory=dict)
     unannounced: frozenset[TopicPartition] = frozenset()  # their leaders do not know their replicas yet
     min_isr: int = 1  # the default of topics that do not say how many must hold a record
