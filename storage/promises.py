@@ -119,11 +119,20 @@ class Promises:
         with a crash in the middle.
         """
         bounds = {partition: Bounds(end, start)}
-        for name in (RECOVERY_POINTS, HIGH_WATERMARKS):  # before the look: who has written looks there last
-            self._cut[name][partition] = min(end, self._cut[name].get(partition, end))
-        for name in ALL:
-            if self._says_more(name, bounds):
-                self._lower_one(name, partition, bounds[partition].of(name))
+        before = {name: self._cut[name].get(partition) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)}
+        for name, known in before.items():  # before the look: who has written looks there last
+            self._cut[name][partition] = end if known is None else min(end, known)
+        try:
+            for name in ALL:
+                if self._says_more(name, bounds):
+                    self._lower_one(name, partition, bounds[partition].of(name))
+        except DiskError:
+            for name, known in before.items():  # it is not cut
+                if known is None:
+                    self._cut[name].pop(partition, None)
+                else:
+                    self._cut[name][partition] = known
+            raise
 
     def _lower_one(self, name: str, partition: TopicPartition, least: int) -> None:
         directory = self._directory_of[partition]
