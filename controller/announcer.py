@@ -1,9 +1,10 @@
 """Tells brokers what was decided: for each one connection and one queue, in order, nothing skipped.
 
-The head of a queue is sent again, with a new sequence number, until the broker has answered it, or has
-gone. The same connections tell who is alive: see `lifeline.py`. A broker that counts as dead loses its
-queue, because it hears everything anew when it answers again. A channel that fails in a way that nobody
-foresaw is told of, and begins again: no other broker hears of that.
+The head of a queue is sent again, with a new sequence number, until the broker has answered it, or has gone.
+One that takes long to answer counts as out of reach until it has. The same connections tell who is alive: see
+`lifeline.py`. A broker that counts as dead loses its queue, because it hears everything anew when it answers
+again. A channel that fails in a way that nobody foresaw is told of, and begins again: no other broker hears
+of that.
 Left to others: what is told (`planner.py`), how it looks on the wire (`orders.py`), whether one who reaches
 so few should rule (`doubt.py`).
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -35,6 +36,7 @@ from .state import Broker, ClusterState, LogEnd
 log = structlog.get_logger(__name__)
 
 QUEUE_MAX = 10_000
+PARTITION_S = 0.01  # so much more patience for each partition of an order
 ASKED_AT_ONCE = 1_000  # logs; a broker of KIP-966 answers for no more
 
 Post = Callable[[p.Event], None]
@@ -118,7 +120,7 @@ class Announcer:
             channel.died()
         elif channel.lifeline.standing is Standing.CUT:
             channel.answered()
-        elif channel.lifeline.standing is Standing.REACHED:
+        elif channel.lifeline.standing is Standing.REACHED and not channel.hangs:
             channel.reach(True)
         self._count()
 
@@ -188,6 +190,7 @@ class _Channel:
         self._reports = reports
         self._finished = False
         self._is_cut = False  # as was said last
+        self.hangs = False  # it has taken an order, and has not answered it for long
 
     def serves(self, broker: Broker | None) -> bool:
         """Whether this is still the same start of the broker, at the same place."""
@@ -258,12 +261,30 @@ class _Channel:
                 await self._news.wait()
                 continue
             order = self._orders[0]
-            answer = await self._ask(connection, order)
+            answer = await self._ask_in_time(connection, order)
             if self._orders and self._orders[0] is order:
                 self._orders.popleft()
                 self._answered += 1
                 self._progress.set()
             self._judge(order, answer)
+
+    async def _ask_in_time(self, connection: Connection, order: Order) -> Any:
+        """The answer, however late; meanwhile others are preferred to one that does not hear."""
+        patience_s = self._patience.hear_within_s + PARTITION_S * order.partitions
+        timer = asyncio.get_running_loop().call_later(patience_s, self._hangs)
+        try:
+            answer = await self._ask(connection, order)
+        finally:
+            timer.cancel()
+        if self.hangs:
+            self.hangs = False
+            self.reach(True)
+        return answer
+
+    def _hangs(self) -> None:
+        log.warning("broker_hangs", broker=self.broker.id)
+        self.hangs = True
+        self.reach(False)
 
     async def _ask(self, connection: Connection, order: Order) -> Any:
         deadline = asyncio.get_running_loop().time() + self._patience.answer_within_s
@@ -283,7 +304,7 @@ class _Channel:
             done = order.deletes - failed
             self._reports.post(p.ReplicasDeleted(self.broker.id, done, failed))
         elif order.topics and code == ErrorCode.NONE:
-            self._reports.post(_answered(self.broker, order.topics, answer))
+            self._reports.post(_answered(self.broker, order, answer))
 
     def died(self) -> None:
         """It cannot be reached, and ZooKeeper does not hear of it either."""
@@ -317,12 +338,12 @@ class _Channel:
             self._reports.post(p.EndsAnswered(self.broker.id, self.broker.incarnation, asked))
 
 
-def _answered(broker: Broker, topics: Sequence[str], answer: LeaderAndIsrResponse) -> p.ReplicasAnswered:
+def _answered(broker: Broker, order: Order, answer: LeaderAndIsrResponse) -> p.ReplicasAnswered:
     """Which replicas are offline or full; an answer of any other kind says nothing about that."""
     telling = (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
     told = [
         (TopicPartition(name, one.partition_index), one)
-        for name, topic in zip(topics, answer.topics, strict=False)
+        for name, topic in zip(order.topics, answer.topics, strict=False)
         for one in topic.partition_errors
         if one.error_code in telling
     ]
@@ -332,6 +353,7 @@ def _answered(broker: Broker, topics: Sequence[str], answer: LeaderAndIsrRespons
         answered=frozenset(q for q, _ in told),
         offline=frozenset(q for q, one in told if one.error_code != ErrorCode.NONE),
         full=frozenset(q for q, one in told if one.is_full),
+        led=order.leads,
     )
 
 

@@ -4,8 +4,8 @@ A replica may lead if it is registered, in the ISR, the proof of its data reache
 ISR, and its log directory works. Nothing else is remembered, so a controller elected a moment ago decides
 the same, once the brokers have answered it: a broker that is known to have failed directories is waited for,
 neither elected nor struck off before it has said what lies there. A full disk takes no right away, nor does
-a broken path to the controller: they only make others preferred. A leader that is never told leaves its
-partition without any for as long as the path is broken.
+a broken path to the controller: they only make others preferred. A leader out of reach leads on, unless it
+was elected just now and has not heard of it: then one that can be told takes its place.
 An ISR without such a member is never touched: whoever was in it last holds what was acknowledged. Suspicion
 alone, which may be wrong, takes a replica out of an ISR only down to the smallest one that acks=all needs.
 Left to others: who leads when no member of the ISR can prove what it holds (`recovery.py`).
@@ -148,10 +148,11 @@ def _best(
     electable: list[int],
     bounced: frozenset[int],
 ) -> int:
-    """One that leads or can be told, for it must know; then one with room for records, if any has; then one
-    that did not start again; then the one that leads.
+    """One that leads and knows it, or can be told; then one with room for records, if any has; then one that
+    did not start again; then the one that leads.
     """
-    near = [r for r in electable if state.is_reached(r) or r == known.leader] or electable
+    leads = NO_LEADER if state.is_untold(partition, known) else known.leader
+    near = [r for r in electable if state.is_reached(r) or r == leads] or electable
     roomy = [r for r in near if not state.is_full(r, partition)] or near
     steady = [r for r in roomy if r not in bounced]
     return known.leader if known.leader in steady else (steady or roomy)[0]

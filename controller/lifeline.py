@@ -41,6 +41,7 @@ class Patience:
     retry_every_s: float = 0.1
     retry_every_s_max: float = 1.0  # once something is known of it
     answer_within_s: float = 30.0
+    hear_within_s: float = 10.0  # of an order; who has not answered by then is out of reach until it does
 
 
 class Standing(Enum):

@@ -5,8 +5,8 @@ An order is built again for every attempt, because each carries a control sequen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -48,6 +48,8 @@ class Order:
     deletes: frozenset[TopicPartition] = frozenset()
     asks: tuple[TopicPartition, ...] = ()  # of a question, in its order
     topics: tuple[str, ...] = ()  # of a LeaderAndIsr, in its order: the answer names ids only
+    leads: Mapping[TopicPartition, int] = field(default_factory=dict)  # what it makes the broker lead: epochs
+    partitions: int = 0  # that the broker has to look at, each of which may take it a moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,12 @@ class Sender:
                 control_sequence=sequence,
             ),
             topics=tuple(topic.topic_name for topic in topics),
+            leads={
+                role.partition: role.state.leader_epoch
+                for role in command.roles
+                if role.state.leader == command.broker
+            },
+            partitions=len(command.roles),
         )
 
     def _assignment(self, role: Role) -> LeaderAndIsrPartitionState:
@@ -182,6 +190,7 @@ class Sender:
                 control_sequence=sequence,
             ),
             deletes=frozenset(command.partitions) if command.delete else frozenset(),
+            partitions=len(command.partitions),
         )
 
     def log_info(self, state: ClusterState, command: AskEnds) -> Order:
@@ -191,7 +200,9 @@ class Sender:
             LogInfoTopic(topic_id=state.topics[name].id, partitions=[q.partition for q in group], topic=name)
             for name, group in groupby(asks, key=lambda q: q.topic)
         ]
-        return Order(lambda _: GetReplicaLogInfoRequest(topic_partitions=topics), asks=asks)
+        return Order(
+            lambda _: GetReplicaLogInfoRequest(topic_partitions=topics), asks=asks, partitions=len(asks)
+        )
 
 
 def _by_topic(roles: Iterable[Role]) -> list[tuple[str, list[Role]]]:

@@ -9,12 +9,12 @@ Left to others: topic deletion (`deletions.py`), carrying the commands out (`ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from ..protocol.kinds import TopicPartition
-from . import deletions, preferred, reassignment, recovery
+from . import deletions, hearing, preferred, reassignment, recovery
 from . import plans as p
 from .announcements import existing, hosts, inform, inform_of_all, instruct, introduce, stop_followers, tell
 from .elections import first_state
@@ -42,7 +42,7 @@ def _elected(state: ClusterState, event: p.Elected) -> Plan:
         suspected=event.suspected,
     )
     state = replace(state, deletions={name: Queued() for name in sorted(event.deleting)})
-    state = reassignment.resumed(_unheard(state, event.brokers))
+    state = reassignment.resumed(hearing.unheard(state, event.brokers))
     news = inform_of_all(state, state.live)
     state, repairs = _judge(state, state.all_partitions())
     state, removals = deletions.resume(state)
@@ -75,7 +75,7 @@ def _brokers_read(state: ClusterState, event: p.BrokersRead) -> Plan:
         unheard={start: those for start, those in state.unheard.items() if start in starts},
         undeleted={start: those for start, those in state.undeleted.items() if start in starts},
     )
-    state = _unheard(state, came)
+    state = hearing.unheard(state, came)
     if not came and not went and not moved:
         return state, []
     state = deletions.brokers_lost(state, frozenset(went) | bounced)
@@ -122,11 +122,15 @@ def _cleared(state: ClusterState, event: p.BrokerCleared) -> Plan:
 
 
 def _reach_changed(state: ClusterState, event: p.ReachChanged) -> Plan:
-    """It counts when a leader is chosen; whoever leads already leads on."""
+    """It counts when a leader is chosen. Whoever leads already leads on; who has yet to hear of it does not,
+    if somebody else can be told.
+    """
     start = (event.broker, event.incarnation)
     if event.is_reached or start != state.start_of(event.broker):
-        return replace(state, unreached=state.unreached - {start}), []
-    return replace(state, unreached=state.unreached | {start}), []
+        state = replace(state, unreached=state.unreached - {start})
+    else:
+        state = replace(state, unreached=state.unreached | {start})
+    return _judge(state, [q for q in sorted(state.untold) if hearing.waits_in_vain(state, q)])
 
 
 def _overflowed(state: ClusterState, event: p.QueueOverflowed) -> Plan:
@@ -169,6 +173,7 @@ def _topics_read(state: ClusterState, event: p.TopicsRead) -> Plan:
         partitions=known,
         in_flight=waiting,
         deletions=pending,
+        untold={q: epoch for q, epoch in state.untold.items() if q.topic not in lost},
         broken=frozenset(q for q in state.broken if q.topic not in lost and q.topic not in event.topics),
     )
     state = reassignment.reassigned(before, event.topics, state)
@@ -228,6 +233,7 @@ def _states_written(state: ClusterState, event: p.StatesWritten) -> Plan:
     state = replace(
         state.with_partitions({q: s for q, s in event.written.items() if state.replicas(q)}),
         in_flight={q: s for q, s in state.in_flight.items() if q not in done},
+        untold=hearing.begun(state, event.written),
     )
     written = sorted(q for q in event.written if state.replicas(q) and not state.is_ending(q.topic))
     state, departed = reassignment.landed(state, event)
@@ -257,6 +263,8 @@ def _answered(state: ClusterState, event: p.ReplicasAnswered) -> Plan:
     if known is None or known.incarnation != event.incarnation:
         return state, []
     start = (event.broker, event.incarnation)
+    if state.untold and event.led:
+        state = hearing.told(state, event.led)
     before, full_before = state.offline.get(start, frozenset()), state.full.get(start, frozenset())
     offline = (before - event.answered) | event.offline
     full = (full_before - event.answered) | event.full
@@ -267,9 +275,9 @@ def _answered(state: ClusterState, event: p.ReplicasAnswered) -> Plan:
         return state, []
     state = replace(
         state,
-        offline=_with(state.offline, start, offline),
-        full=_with(state.full, start, full),
-        unheard=_with(state.unheard, start, waited - heard) if heard else state.unheard,
+        offline=hearing.with_start(state.offline, start, offline),
+        full=hearing.with_start(state.full, start, full),
+        unheard=hearing.with_start(state.unheard, start, waited - heard) if heard else state.unheard,
     )
     state, repairs = _judge(state, sorted((before ^ offline) | (full_before ^ full) | heard))
     told = [q for q in moved if q in state.partitions and q not in state.in_flight]
@@ -277,26 +285,6 @@ def _answered(state: ClusterState, event: p.ReplicasAnswered) -> Plan:
     news = [inform(state, state.live, told)] if told else []
     state, resumed = deletions.resume(state)
     return state, [*repairs, *news, *resumed]
-
-
-def _unheard(state: ClusterState, brokers: Iterable[int]) -> ClusterState:
-    """Of those that have failed directories it is not known what lies there: they are told, and answer."""
-    failed = [broker for broker in sorted(brokers) if state.brokers[broker].has_failed_dirs]
-    if not failed:
-        return state
-    more = {state.start_of(broker): frozenset(state.hosted_by(broker)) for broker in failed}
-    return replace(state, unheard={**state.unheard, **more})
-
-
-def _with(
-    those: Mapping[tuple[int, int], frozenset[TopicPartition]],
-    start: tuple[int, int],
-    mine: frozenset[TopicPartition],
-) -> dict[tuple[int, int], frozenset[TopicPartition]]:
-    changed = {**those, start: mine}
-    if not mine:
-        del changed[start]
-    return changed
 
 
 def _shutdown_wanted(state: ClusterState, event: p.ShutdownWanted) -> Plan:

@@ -121,13 +121,16 @@ class LogDirsChanged:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasAnswered:
-    """A start of a broker answered a LeaderAndIsr: of `answered`, some are offline there, some are full."""
+    """A start of a broker answered a LeaderAndIsr: of `answered`, some are offline there, some are full. It
+    knows that it leads `led`, in these leader epochs.
+    """
 
     broker: int
     incarnation: int
     answered: frozenset[TopicPartition]
     offline: frozenset[TopicPartition] = frozenset()
     full: frozenset[TopicPartition] = frozenset()
+    led: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,7 @@ class ClusterState:
     them; so do `offline` and `full`: replicas in a log directory that has failed there, or that has no room;
     and `unheard`: replicas of a broker with failed directories that has not said yet whether they lie in one;
     and `undeleted`: replicas that have moved away from there, and could not be deleted.
+    `untold`: leader epochs that this controller has begun, and whose leader has not answered that it knows.
     `partitions` holds what ZooKeeper is known to hold; `in_flight` what has been asked of it since.
     """
 
@@ -204,6 +205,7 @@ class ClusterState:
     full: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     unheard: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
     undeleted: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
+    untold: Mapping[TopicPartition, int] = field(default_factory=dict)
     departures: Mapping[TopicPartition, Departure] = field(default_factory=dict)
     unannounced: frozenset[TopicPartition] = frozenset()  # their leaders do not know their replicas yet
     min_isr: int = 1  # the default of topics that do not say how many must hold a record
@@ -238,6 +240,10 @@ class ClusterState:
     def is_reached(self, broker: int) -> bool:
         """Whether it would hear at once that it leads, as far as is known."""
         return not self.unreached or self.start_of(broker) not in self.unreached
+
+    def is_untold(self, partition: TopicPartition, known: PartitionState) -> bool:
+        """Whether its leader may not know that it leads."""
+        return bool(self.untold) and self.untold.get(partition) == known.leader_epoch
 
     def is_leaving(self, broker: int) -> bool:
         """It has asked to be shut down, or says in its registration that it will be."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
 
@@ -96,14 +97,20 @@ class Stage:
         self.announcer.stop_replicas(self.state, p.StopReplicas(2, {T0: epoch}, delete=True))
 
 
-def play(silent_for: int, cuts: bool, story: Callable[[Stage, Peer], Awaitable[None]]) -> None:
+def play(
+    silent_for: int,
+    cuts: bool,
+    story: Callable[[Stage, Peer], Awaitable[None]],
+    patience: Patience = PATIENCE,
+    post: Callable[[p.Event], None] = lambda event: None,
+) -> None:
     troubles: list[BaseException] = []
 
     async def scene() -> None:
         peer = Peer(silent_for, cuts)
         port = await peer.listen()
-        reports = Reports(lambda event: None, lambda reason: None, lambda why: None, troubles.append)
-        announcer = Announcer(Sender(1, 5, "INTERNAL"), PATIENCE, reports, cast(Challenger, Alive()))
+        reports = Reports(post, lambda reason: None, lambda why: None, troubles.append)
+        announcer = Announcer(Sender(1, 5, "INTERNAL"), patience, reports, cast(Challenger, Alive()))
         try:
             await story(Stage(announcer, port), peer)
         finally:
@@ -214,3 +221,20 @@ def test_sequence_numbers_only_rise_also_over_a_new_start_of_the_broker() -> Non
         assert refused == ErrorCode.STALE_BROKER_EPOCH
 
     play(0, False, story)
+
+
+def test_one_that_takes_an_order_and_does_not_answer_is_out_of_reach_until_it_does() -> None:
+    """Also while it takes connections: each new one would make it pass for one that hears."""
+    told: list[p.Event] = []
+
+    async def story(stage: Stage, peer: Peer) -> None:
+        stage.instruct(4)
+        async with asyncio.timeout(10):
+            await stage.announcer.heard([2])
+            while not any(isinstance(event, p.ReplicasAnswered) for event in told):
+                await asyncio.sleep(0.005)
+
+    play(3, False, story, replace(PATIENCE, hear_within_s=0.05), told.append)
+    assert [event.is_reached for event in told if isinstance(event, p.ReachChanged)] == [False, True]
+    (answered,) = [event for event in told if isinstance(event, p.ReplicasAnswered)]
+    assert answered.led == {T0: 4}, "it knows that it leads, and in which epoch"

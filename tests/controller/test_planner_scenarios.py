@@ -172,10 +172,12 @@ def landed(state: ClusterState, found: re.Match[str]) -> p.Event:
 def answered(state: ClusterState, found: re.Match[str]) -> p.Event:
     b = int(found[1])
     k = int(found[2]) if found[2] else state.brokers[b].incarnation
+    known = {q: state.partitions[q] for q in partitions(found[3]) if q in state.partitions}
     return p.ReplicasAnswered(
         b,
         k,
         partitions(found[3]),
+        led={q: one.leader_epoch for q, one in known.items() if one.leader == b},
         offline=partitions(found[4]) if found[5] == "offline" else frozenset(),
         full=partitions(found[4]) if found[5] == "full" else frozenset(),
     )
@@ -217,6 +219,9 @@ EVENTS: dict[str, object] = {
         int(f[1]), s.brokers[int(f[1])].incarnation
     ),
     r"broker (\d+) answers again": lambda s, f: p.BrokerCleared(int(f[1]), s.brokers[int(f[1])].incarnation),
+    r"broker (\d+) is (out of reach|reached again)": lambda s, f: p.ReachChanged(
+        *s.start_of(int(f[1])), is_reached=f[2] == "reached again"
+    ),
     r"the writes land()": landed,
     r"the writes? of (.+) lands?": landed,
     r"the writes? of (.+) finds? another version": lambda s, f: p.StatesWritten({}, partitions(f[1])),

@@ -121,5 +121,43 @@ def test_members_that_waited_for_a_machine_that_is_gone_are_let_in_again() -> No
     play(coordinator_vanishes_under_a_join, "groups")
 
 
+TOLD_WITHIN_S = 25.0
+"""An order that is not answered for ten seconds is given up, and somebody else is elected and followed."""
+
+
+async def elected_and_never_told(world: World) -> None:
+    """A leader dies while nothing passes between the controller and its heir, which all others reach."""
+    me = controller(world)
+    tp, heir = next(
+        (tp, heir)
+        for tp in world.workload.partitions
+        if (leader := world.checks.leader(tp)) != me
+        and (heir := next(id for id in replicas(world, tp) if id != leader)) != me
+    )
+    leader = world.checks.leader(tp)
+    world.loop.network.cut(f"b{me}", f"b{heir}")
+    world.crash(leader)
+    while world.checks.leader(tp) == leader:
+        await asyncio.sleep(0.01)
+    assert world.checks.leader(tp) == heir, "it is elected, and is not told"
+    world.start(leader)
+    since = world.loop.now
+    before = sum(place == tp for place, _ in world.workload.acknowledged)
+    while sum(place == tp for place, _ in world.workload.acknowledged) == before:
+        assert world.loop.now - since < TOLD_WITHIN_S, "nobody leads"
+        await asyncio.sleep(0.1)
+
+
+def replicas(world: World, tp: TopicPartition) -> tuple[int, ...]:
+    view = world.nodes[controller(world)].broker.controller.view
+    assert view is not None
+    return view.replicas(tp)
+
+
+def test_a_leader_that_cannot_be_told_of_its_election_makes_room() -> None:
+    """Its partition had no leader for as long as the path from the controller to it was broken."""
+    play(elected_and_never_told)
+
+
 def controller(world: World) -> int:
     return next(id for id, node in world.nodes.items() if node.broker.controller.active)
