@@ -219,7 +219,7 @@ class Reading:
         try:
             return partition.read(item.asked.fetch_offset, room, end, at_least_one=self.nbytes == 0)
         except Cold as cold:
-            if item.cold_tries >= COLD_TRIES:
+            if cold.is_blind or item.cold_tries >= COLD_TRIES:
                 return self._read_apart(item, partition, room, end)
             item.cold_tries += 1
             self.is_cold = True

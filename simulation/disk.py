@@ -188,6 +188,10 @@ class SimDisk:
             raise FileNotFoundError(2, "no such file", path)
         return self.files[path].modified_ms
 
+    def set_modified_ms(self, path: str, wall_ms: int) -> None:
+        self._reached(path)
+        self.files[path].modified_ms = wall_ms
+
     def free_bytes(self, path: str) -> int:
         if self.is_full:
             return 0

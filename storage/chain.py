@@ -268,8 +268,6 @@ class Chain:
         old = self.segments[place : place + len(bases)]
         assert [segment.base_offset for segment in old] == list(bases), "nobody has changed them meanwhile"
         assert old[-1] is not self.active, "the active segment stays as it is"
-        with self.guarded():
-            written_ms = old[-1].written_ms()  # cleaning makes no record younger
         for segment in old:
             segment.close()
         with self.all_or_closed():  # halfway, the next start finishes it
@@ -280,7 +278,6 @@ class Chain:
                 fresh.close_file()
                 paths += map(fresh.path, RETIRED)
             gone += filter(None, map(self._condemn, paths))
-        fresh.modified_ms = written_ms
         kept = [fresh] if fresh.size or not place else []
         for segment in kept:
             segment.belongs_to(self._opened)

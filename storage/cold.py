@@ -23,8 +23,12 @@ PIECE_BYTES = 1 << 20
 class Cold(Exception):
     """Bytes of `segment` from `position`, or about `offset`, are on the medium only."""
 
-    def __init__(self, segment: "Segment", size: int, *, position: int = -1, offset: int = -1) -> None:
+    def __init__(
+        self, segment: "Segment", size: int, *, position: int = -1, offset: int = -1, is_blind: bool = False
+    ) -> None:
+        """`is_blind`: whether they are in memory can never be said, so to bring them there is in vain."""
         super().__init__(segment.directory, segment.base_offset)
+        self.is_blind = is_blind
         self._segment = segment
         self._position = position
         self._offset = offset

@@ -19,6 +19,7 @@ from typing import Protocol
 from ..protocol.primitives import Buffer
 from .directory_lock import DirectoryLocked as DirectoryLocked
 from .directory_lock import RealLock
+from .file_systems import lies_in_memory
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 IOV_MAX = 1024  # the kernel takes no more buffers in one call
@@ -57,12 +58,15 @@ class LogDamaged(DiskError):
 
 
 class NotResident(Exception):
-    """Bytes of a file are not in memory: reading them now would wait for the medium."""
+    """Bytes of a file are not in memory: reading them now would wait for the medium. Or, if `is_blind`,
+    they may be, and their file system cannot say.
+    """
 
-    def __init__(self, position: int, size: int) -> None:
+    def __init__(self, position: int, size: int, is_blind: bool = False) -> None:
         super().__init__(f"{size} bytes at {position}")
         self.position = position
         self.size = size
+        self.is_blind = is_blind
 
 
 def disk_error(path: str, error: OSError) -> DiskError:
@@ -157,6 +161,10 @@ class Disk(Protocol):
         """When the file was written to last, in wall time. FileNotFoundError when there is none."""
         ...
 
+    def set_modified_ms(self, path: str, wall_ms: int) -> None:
+        """Have the file pass for one that was written to last at `wall_ms`."""
+        ...
+
     def free_bytes(self, path: str) -> int: ...
 
     def open_files_max(self) -> int:
@@ -227,7 +235,9 @@ class RealFile:
         except OSError as error:
             if error.errno not in NOWAIT_UNKNOWN:
                 raise
-            return self.pread(position, size)
+            if lies_in_memory(self._fd):
+                return self.pread(position, size)
+            raise NotResident(position, size, is_blind=True) from None
         if have < len(data):
             raise NotResident(position + have, size - have)
         return data
@@ -367,6 +377,9 @@ class RealDisk:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, wall_ms: int) -> None:
+        os.utime(path, ns=(wall_ms * 1_000_000, wall_ms * 1_000_000))
 
     def free_bytes(self, path: str) -> int:
         return shutil.disk_usage(path).free

@@ -351,7 +351,7 @@ class Segment:
         try:
             return self._read(offset, bytes_max, end, after, at_least_one, rules, pread, wait)
         except NotResident as missing:
-            raise Cold(self, missing.size, position=missing.position) from None
+            raise Cold(self, missing.size, position=missing.position, is_blind=missing.is_blind) from None
 
     def _read(
         self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool, rules: Rules,

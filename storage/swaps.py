@@ -22,7 +22,8 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
 LOG_LAST = (INDEX, TIME_INDEX, LOG)
-MARKABLE = (*LOG_LAST, TRANSACTION_INDEX, ".snapshot")
+REPLACED = (TRANSACTION_INDEX, *LOG_LAST)  # Kafka's index tells of aborted records: cleaning leaves none
+MARKABLE = (*REPLACED, ".snapshot")
 BLOCK_BYTES = 1 << 16
 
 
@@ -36,7 +37,7 @@ def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
         disk.rename(f"{directory}/{name}{CLEANED}", f"{directory}/{name}{SWAP}")
     gone = []
     for base in bases:
-        for suffix in LOG_LAST:
+        for suffix in REPLACED:
             path = f"{directory}/{file_name(base, suffix)}"
             if disk.exists(path):
                 disk.rename(path, f"{path}{DELETED}")
@@ -51,7 +52,7 @@ def make_room(disk: Disk, directory: str, bases: Sequence[int]) -> None:
 
     Else its renames would delete it, and a large file takes its time.
     """
-    _unlink(disk, directory, (f"{file_name(base, suffix)}{DELETED}" for base in bases for suffix in LOG_LAST))
+    _unlink(disk, directory, (f"{file_name(base, suffix)}{DELETED}" for base in bases for suffix in REPLACED))
 
 
 def discard(disk: Disk, directory: str) -> None:
@@ -90,8 +91,9 @@ def _complete(disk: Disk, directory: str, base: int, names: Iterable[str]) -> No
     replaced = [
         name
         for name in names
-        if any(is_segment_file(name, suffix) for suffix in LOG_LAST) and base < int(name[:20]) < end
+        if any(is_segment_file(name, suffix) for suffix in REPLACED) and base < int(name[:20]) < end
     ]
+    replaced.append(file_name(base, TRANSACTION_INDEX))
     _unlink(disk, directory, replaced)
     for suffix in LOG_LAST:
         path = f"{directory}/{file_name(base, suffix)}"

@@ -1,9 +1,9 @@
 """Fetch 4-17: batches from an offset on, for consumers and for followers.
 
 A follower's fetch is also its acknowledgement of all before that offset; it is taken only where brokers
-speak to each other. v5 log start offset · v7 sessions, kept for followers only · v9 leader epoch · v11
-rack, not looked at v12 flexible, epoch of the last record, diverging epoch, current leader · v13 topic
-ids · v15 the follower's incarnation · v16 addresses of leaders.
+speak to each other. v5 log start offset · v7 sessions, kept for followers only · v9 leader epoch · v10
+zstd · v11 rack, not looked at · v12 flexible, epoch of the last record, diverging epoch, current leader ·
+v13 topic ids · v15 the follower's incarnation · v16 addresses of leaders.
 Left to others: reading (partition.py, storage/log.py), long waits (waiting.py, parked_fetch.py).
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...protocol.apis import Api
 from ...protocol.errors import (
     ApiError,
+    ErrorCode,
     FetchSessionIdNotFound,
     InvalidFetchSessionEpoch,
     TopicAuthorizationFailed,
@@ -36,6 +37,7 @@ from .leader_hints import LeaderHints
 if TYPE_CHECKING:
     from ..context import Broker
 
+ZSTD_FROM = 10
 FINAL_EPOCH = -1  # a session epoch: no session is wanted
 TOPIC_IDS_FROM = 13
 COLD_WAIT_MS = 5_000  # for a medium, also when the caller would not wait for news
@@ -139,8 +141,22 @@ def _wanted(broker: "Broker", exchange: Exchange, request: FetchRequest) -> list
         for asked in topic.partitions:
             item = Wanted(name or "", topic.topic_id, asked)
             item.look_up(name, broker.replicas.get)
+            if exchange.version < ZSTD_FROM and _is_of_zstd(item):
+                item.error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             wanted.append(item)
     return wanted
+
+
+def _is_of_zstd(item: Wanted) -> bool:
+    """Whether all that is written here is of a codec that older clients do not know (KafkaApis). Of batches
+    that came so by a producer's choice nothing is said: they are not looked into.
+    """
+    replica = item.partition
+    return (
+        replica is not None
+        and replica.leading is not None
+        and replica.topic_config.compression_type == "zstd"
+    )
 
 
 def _response(

@@ -204,7 +204,7 @@ class Cleaning:
                 finally:
                     file.close()
             if len(group) > 1 or out.copied_bytes < group[0].size:
-                out.finish()
+                out.finish(self._disk.modified_ms(self._log(group[-1].base_offset)))
                 written = True
         finally:
             if not written:
@@ -213,4 +213,7 @@ class Cleaning:
         return Cleaned([source.base_offset for source in group], out.size) if written else None
 
     def _open(self, base: int) -> File:
-        return self._disk.open(f"{self._job.directory}/{file_name(base, LOG)}")
+        return self._disk.open(self._log(base))
+
+    def _log(self, base: int) -> str:
+        return f"{self._job.directory}/{file_name(base, LOG)}"

@@ -95,10 +95,15 @@ class CleanedSegment:
             self._throttle(self._waiting)
             self._parts, self._waiting = [], 0
 
-    def finish(self) -> None:
-        """Write the rest and the indexes, and bring all of it to the medium."""
+    def finish(self, written_ms: int) -> None:
+        """Write the rest and the indexes, and bring all of it to the medium.
+
+        Cleaning makes no record younger: the file passes for one that was written at `written_ms`, when the
+        last of those in it was. Where records carry no timestamps retention goes by that.
+        """
         self._end_run()
         self._write()
+        self._disk.set_modified_ms(self._path(LOG), written_ms)  # before the sync, which takes it along
         self._file.sync()
         self._file.close()
         newest, offset = self._newest

@@ -19,6 +19,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import FetchResponse
 from strandline.storage import cold
 from strandline.storage.apart import ReadApart
+from strandline.storage.cold import Cold
 from strandline.storage.disk import Disk, NotResident, RealDisk, RealFile
 from strandline.storage.tail import Tail
 
@@ -173,7 +174,8 @@ def test_few_read_at_once_and_a_bounded_number_waits() -> None:
 class Forgetful(RealDisk):
     """A file system that always says it would have to wait. Who reads logs all the same is noted."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_blind: bool = False) -> None:
+        self.is_blind = is_blind  # it says so because it cannot tell
         self.by_threads = 0
         self.by_the_loop: list[str] = []
 
@@ -200,7 +202,7 @@ class ForgetfulFile(RealFile):
         return super().pread(position, size)
 
     def pread_now(self, position: int, size: int) -> bytes:
-        raise NotResident(position, size)
+        raise NotResident(position, size, self._disk.is_blind)
 
 
 @pytest.fixture
@@ -221,9 +223,21 @@ async def filled(stage: Cluster, count: int) -> Connection:
 
 
 @pytest.mark.usefixtures("no_tail")
-def test_where_nothing_stays_in_memory_threads_read_and_never_the_loop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_blind", [False, True])
+def test_where_nothing_stays_in_memory_threads_read_and_never_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_blind: bool
+) -> None:
+    brought: list[Cold] = []
+    warm = Cold.warm
+
+    def noted(cold: Cold) -> None:
+        warm(cold)
+        brought.append(cold)
+
+    monkeypatch.setattr(Cold, "warm", noted)
+
     async def story() -> None:
-        async with cluster(tmp_path, 2, disk=Forgetful) as stage:
+        async with cluster(tmp_path, 2, disk=lambda: Forgetful(is_blind)) as stage:
             await stage.elect(1, (1,))
             count = 12
             client = await filled(stage, count)
@@ -238,6 +252,7 @@ def test_where_nothing_stays_in_memory_threads_read_and_never_the_loop(tmp_path:
             disk = stage.members[1].disk
             assert isinstance(disk, Forgetful)
             assert disk.by_threads > 0 and not disk.by_the_loop
+            assert not any(cold.is_blind for cold in brought), "that would be in vain"
 
     asyncio.run(story())
 

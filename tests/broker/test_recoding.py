@@ -132,6 +132,21 @@ def test_what_follows_on_a_connection_waits_and_others_do_not(
     play(tmp_path, story, compression_type="zstd")
 
 
+@pytest.mark.parametrize("kind", ["zstd", "gzip", "producer"])
+def test_who_fetches_as_before_zstd_is_told_that_the_topic_is_of_it(tmp_path: Path, kind: str) -> None:
+    """KafkaApis: UNSUPPORTED_COMPRESSION_TYPE before Fetch 10, instead of batches that cannot be opened."""
+
+    async def story(stage: Any, client: Connection) -> None:
+        assert outcome(await ask(client, produce(batch(Codec.NONE, b"x")))) == (0, 0)
+        for version in (9, 10, 16):
+            found = fetched(await ask(client, fetch(0), version))
+            refused = kind == "zstd" and version == 9
+            assert found.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if refused else 0)
+            assert bool(found.records) is not refused
+
+    play(tmp_path, story, compression_type=kind)
+
+
 def test_what_was_sent_before_is_not_worked_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow(monkeypatch)
     slow.may_end.set()

@@ -59,6 +59,12 @@ class MemoryDisk:
             self.change()
             del self.files[path]
 
+    def modified_ms(self, path: str) -> int:
+        return 0
+
+    def set_modified_ms(self, path: str, wall_ms: int) -> None:
+        self.change()
+
     def sync_dir(self, path: str) -> None:
         pass
 

@@ -8,6 +8,7 @@ from strandline.protocol.records import Record
 from strandline.storage.cleaning.clean import clean
 from strandline.storage.cleaning.job import Cleaned, Job
 from strandline.storage.disk import Disk
+from strandline.storage.names import TRANSACTION_INDEX
 from strandline.storage.swaps import (
     CLEANED,
     INDEX,
@@ -53,7 +54,16 @@ def old_log() -> MemoryDisk:
         disk.files[stem + LOG] = bytearray(b"".join(map(encode, batches)))
         disk.files[stem + INDEX] = bytearray()
         disk.files[stem + TIME_INDEX] = bytearray(12)
+        disk.files[stem + TRANSACTION_INDEX] = bytearray(b"of aborted records")
     return disk
+
+
+def old_transaction_indexes(disk: MemoryDisk) -> set[str]:
+    """Kafka's indexes of aborted records that lie beside a segment that has none, for it was cleaned."""
+    before = old_log().files
+    logs = {name.removesuffix(LOG) for name, data in before.items() if disk.files.get(name) == data}
+    found = {name.removesuffix(TRANSACTION_INDEX) for name in disk.files if name.endswith(TRANSACTION_INDEX)}
+    return found - logs
 
 
 def job(disk: MemoryDisk) -> Job:
@@ -117,7 +127,9 @@ def test_without_a_crash_the_last_of_each_key_is_left() -> None:
     finish_swaps(cast(Disk, disk), DIRECTORY)
     offsets = [record.offset for batch in batches_of(disk) for record in batch.records]
     assert offsets == [3, 7, 12, 13, 14, 15]
-    assert {name[20:] for name in disk.listdir(DIRECTORY)} == {LOG, INDEX, TIME_INDEX}
+    names = {name[20:] for name in disk.listdir(DIRECTORY)}
+    assert names == {LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX}
+    assert not old_transaction_indexes(disk)
 
 
 @pytest.mark.parametrize("step", range(changes_of_everything()))
@@ -141,7 +153,9 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(step: int) -> None:
         assert newest(found) == whole
         known = {batch.base_offset: batch for batches in SEGMENTS for batch in batches}
         assert all(batch == known[batch.base_offset] or not batch.records for batch in found)
-        assert {name[20:] for name in disk.listdir(DIRECTORY)} <= {LOG, INDEX, TIME_INDEX}
+        names = {name[20:] for name in disk.listdir(DIRECTORY)}
+        assert names <= {LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX}
+        assert not old_transaction_indexes(disk)
         if again < 0:
             return
 

@@ -1,6 +1,9 @@
 """Reads that would wait for the medium are refused, brought into memory by a thread, and asked again."""
 
+import errno
+import os
 from pathlib import Path
+from subprocess import run
 
 import pytest
 
@@ -8,6 +11,7 @@ from strandline.protocol.batches import headers
 from strandline.storage.apart import ReadApart
 from strandline.storage.cold import Cold
 from strandline.storage.disk import File, LogDamaged, NotResident, RealDisk, RealFile
+from strandline.storage.file_systems import RAMFS, TMPFS, lies_in_memory
 
 from .bare_log import BareLog
 
@@ -122,6 +126,35 @@ def test_the_page_cache_is_asked_and_not_the_medium(tmp_path: Path) -> None:
     assert bytes(file.pread_now(9_000, 5_000)) == b"x" * 1_000
     assert bytes(file.pread_now(20_000, 5)) == b""
     file.close()
+
+
+@pytest.mark.parametrize("in_memory", [True, False], ids=["tmpfs", "another"])
+def test_a_file_system_that_cannot_say_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+) -> None:
+    def unknown(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "RWF_NOWAIT is unknown")
+
+    monkeypatch.setattr("os.preadv", unknown)
+    monkeypatch.setattr("strandline.storage.disk.lies_in_memory", lambda fd: in_memory)
+    file = RealFile(str(tmp_path / "file"), create=True)
+    file.append((b"x" * 100,))
+    if in_memory:
+        assert file.pread_now(90, 50) == b"x" * 10
+    else:
+        with pytest.raises(NotResident) as told:
+            file.pread_now(90, 50)
+        assert told.value.is_blind
+    file.close()
+
+
+def test_tmpfs_is_known_by_its_type(tmp_path: Path) -> None:
+    fd = os.memfd_create("in memory")
+    assert lies_in_memory(fd)
+    os.close(fd)
+    with (tmp_path / "file").open("w") as file:
+        told = run(["stat", "-f", "-c", "%t", file.name], capture_output=True, text=True, check=True).stdout
+        assert lies_in_memory(file.fileno()) is (int(told, 16) in (TMPFS, RAMFS))
 
 
 def apart(bare: BareLog, offset: int, bytes_max: int = 1 << 20) -> ReadApart:
