@@ -2,12 +2,17 @@
 
 If this broker's controller is active it is asked directly, else the controller's broker over the
 inter-broker listener. While the controller's seat is empty or moving, the request is tried again until its
-own deadline. A repeated CreateTopics may find its own topic; that is told as what it is: the topic exists.
+own deadline. What was asked before may have been done, and only the answer lost: a client that asked once is
+not told that its own topic exists, for the topic has its id from here; nor that one is unknown which it has
+deleted.
 Left to others: what is done with the request (controller/), which names are legal (handlers/topics.py).
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard, get_args
+from uuid import UUID
 
 import structlog
 
@@ -26,6 +31,7 @@ from ..protocol.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
+    DeleteTopicsResponse,
 )
 from ..protocol.schema import spec_of
 
@@ -54,9 +60,10 @@ AdminRequest = (
 class Forwarder:
     """The way to the controller. One connection, opened when needed and kept while the controller stays."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, random_bytes: Callable[[int], bytes]) -> None:
         self.broker: Broker
         self._tasks = tasks
+        self._random_bytes = random_bytes
         self._connection: Connection | None = None
         self._connected_to: int | None = None
         self._creating: set[str] = set()
@@ -75,13 +82,28 @@ class Forwarder:
     async def _submit(self, request: AdminRequest, timeout_ms: int) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(timeout_ms, 1) / 1000
+        if _creates(request):
+            request = self._with_ids(request)
+        there = self._there(request) if isinstance(request, DeleteTopicsRequest) else None
+        first = True
         while True:
             response = await self._try(request, deadline)
             if response is not None:
-                return response
+                return response if first or there is None else _deleted_before(response, there)
+            first = False
             if loop.time() + RETRY_S >= deadline:
                 raise RequestTimedOut("no controller could be reached in time")
             await asyncio.sleep(RETRY_S)
+
+    def _with_ids(self, request: CreateTopicsRequest) -> CreateTopicsRequest:
+        topics = [replace(topic, topic_id=UUID(bytes=self._random_bytes(16))) for topic in request.topics]
+        return replace(request, topics=topics)
+
+    def _there(self, request: DeleteTopicsRequest) -> set[str | UUID]:
+        """What there is of the topics that are to be deleted, by name or id."""
+        picture = self.broker.metadata
+        wanted = [*request.topic_names, *(topic.name or topic.topic_id for topic in request.topics)]
+        return {one for one in wanted if one in picture.topics or one in picture.names}
 
     def create_soon(self, name: str) -> None:
         """Have a topic created with the defaults, without waiting; asking again meanwhile does nothing."""
@@ -161,6 +183,18 @@ class Forwarder:
 
 
 FIXED: dict[int, int] = {spec_of(kind).key: spec_of(kind).versions[-1] for kind in get_args(AdminRequest)}
+
+
+def _deleted_before(response: DeleteTopicsResponse, there: set[str | UUID]) -> DeleteTopicsResponse:
+    """Asked once more for what was there, and is gone: that was the wish."""
+    gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    told = [
+        replace(row, error_code=ErrorCode.NONE, error_message=None)
+        if row.error_code in gone and (row.name or row.topic_id) in there
+        else row
+        for row in response.responses
+    ]
+    return replace(response, responses=told)
 
 
 def _creates(request: AdminRequest) -> TypeGuard[CreateTopicsRequest]:

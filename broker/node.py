@@ -201,7 +201,7 @@ class Node:
         tasks = Tasks("node", self.fail)
         recorder = await self._recorder(logs)
         replicas = self._replicas(registry, logs, recorder)
-        forwarder = Forwarder(Tasks("forwarder", self.fail))
+        forwarder = Forwarder(Tasks("forwarder", self.fail), self._random.randbytes)
         topic = OffsetsTopic(config.groups, lambda: self.broker.metadata, forwarder.submit)
         groups = GroupCoordinator(
             config.groups, replicas.append_local, self._clock, self._random, topic, self.fail

@@ -30,6 +30,7 @@ from ..protocol.errors import (
 )
 from ..protocol.messages import control as c
 from ..protocol.messages import topics as t
+from ..protocol.primitives import NO_UUID
 from . import documents as d
 from . import plans as p
 from .assignment import Replicas, check_assignment, check_topic_name
@@ -103,7 +104,7 @@ class Admin:
         try:
             if repeated:
                 raise InvalidRequest(f"topic {wanted.name!r} stands more than once in the request")
-            topic = self._design(wanted)
+            topic = self._begun(wanted) or self._design(wanted)
             if not validate_only:
                 await self._finish(
                     deadline, self._create(topic), self._announced(topic.name, topic.replicas.keys())
@@ -121,6 +122,14 @@ class Admin:
             replication_factor=len(topic.replicas[0]),
         )
 
+    def _begun(self, wanted: t.CreatableTopic) -> Topic | None:
+        """The topic that was made for this request before, when its answer was lost."""
+        known = self._state.topics.get(wanted.name)
+        is_ours = (
+            known is not None and known.id == wanted.topic_id and known.name not in self._state.deletions
+        )
+        return known if is_ours else None
+
     def _design(self, wanted: t.CreatableTopic) -> Topic:
         """The topic as it will be. Raises what the client must hear."""
         names = self._state.topics.keys() | self._state.deletions.keys()
@@ -131,7 +140,8 @@ class Admin:
         if len(configs) != len(wanted.configs):
             raise InvalidConfig("a setting has no value, or is given twice")
         self._check_configs(configs)
-        return Topic(wanted.name, UUID(bytes=self._random_bytes(16)), self._replicas(wanted), configs)
+        id = wanted.topic_id if wanted.topic_id != NO_UUID else UUID(bytes=self._random_bytes(16))
+        return Topic(wanted.name, id, self._replicas(wanted), configs)
 
     def _replicas(self, wanted: t.CreatableTopic) -> Replicas:
         if not wanted.assignments:

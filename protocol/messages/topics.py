@@ -35,6 +35,7 @@ class CreatableTopic:
     replication_factor: Int16 = -1
     assignments: list[CreatableReplicaAssignment] = since(0, default=[])
     configs: list[CreatableTopicConfig] = since(0, default=[])
+    topic_id: Uuid = tagged(10000, since=5, default=NO_UUID)  # between brokers: told apart by it
 
 
 @message(key=19, versions=(2, 7), flexible=5)

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,7 @@ from strandline.client.tasks import Tasks
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import (
     ApiError,
+    ErrorCode,
     InvalidRequest,
     NotController,
     RequestTimedOut,
@@ -39,6 +41,7 @@ from strandline.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.schema import decode, encode
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -205,7 +208,7 @@ def test_operations_are_told_when_asked_for() -> None:
 
 
 def forwarding(made: Any) -> Forwarder:
-    forwarder = Forwarder(Tasks("test"))
+    forwarder = Forwarder(Tasks("test"), Random(1).randbytes)
     made.forwarder = forwarder
     forwarder.broker = made
     return forwarder
@@ -240,6 +243,35 @@ def test_a_moving_controller_is_waited_for() -> None:
             made, exchange(Api.CREATE_TOPICS, 2), CreateTopicsRequest(topics=[CreatableTopic(name="x")])
         )
         assert [t.error_code for t in created.topics] == [0]
+
+    asyncio.run(story())
+
+
+def test_who_asked_once_is_not_told_of_what_its_first_try_has_done() -> None:
+    """The answer was lost with the controller that gave it."""
+
+    async def story() -> None:
+        made = broker()
+        forwarding(made)
+        made.controller.moves = 1
+        wanted = [CreatableTopic(name="x"), CreatableTopic(name="y", topic_id=ONE)]
+        await topics.create(made, exchange(Api.CREATE_TOPICS, 5), CreateTopicsRequest(topics=wanted))
+        first, second = ([t.topic_id for t in r.topics] for r in made.controller.asked)
+        assert first == second, "the controller knows its own topic by its id"
+        assert len({*first, ONE, NO_UUID}) == 4, "which no client chooses"
+
+        async def gone(request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if made.controller.moves else ErrorCode.NOT_CONTROLLER
+            made.controller.moves = 1
+            rows = [DeletableTopicResult(name=t.name, error_code=code) for t in request.topics]
+            return DeleteTopicsResponse(responses=rows)
+
+        made.controller.delete_topics = gone
+        for moves, of_t in ((0, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+            made.controller.moves = moves
+            request = DeleteTopicsRequest(topic_names=["t", "none"], timeout_ms=5000)
+            response = await topics.delete(made, exchange(Api.DELETE_TOPICS, 4), request)
+            assert [r.error_code for r in response.responses] == [of_t, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
     asyncio.run(story())
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from fake_cluster import cluster, create, until
@@ -46,6 +47,11 @@ def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
                     isinstance(o, control.UpdateMetadataRequest) and o.topic_states for o in broker.orders
                 )
             assert (await create(one, "t", 2, 2)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            again = await create(one, "t", 2, 2, topic_id=made.topic_id)
+            assert again == made, "asked for again by whoever asked first, and was not answered"
+            assert (await create(one, "t", 2, 2, topic_id=UUID(int=1))).error_code == (
+                ErrorCode.TOPIC_ALREADY_EXISTS
+            )
             assert (await create(one, "u", 2, 3)).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
             assert (await create(one, "u", 0, 1)).error_code == ErrorCode.INVALID_PARTITIONS
             chosen = [t.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
