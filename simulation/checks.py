@@ -50,6 +50,8 @@ class Checks:
         self.starts: dict[TopicPartition, int] = {}  # how far retention has let logs begin
         self.unproven: set[TopicPartition] = set()  # partitions that ever had a leader without proof
         self.looks = 0
+        self._ids: dict[bytes, UUID | None] = {}  # of a topic, by its document
+        self._tails: dict[TopicPartition, object] = {}  # as they were when they were last compared
         world.zookeeper.on_write = self._written
 
     def begin(self) -> None:
@@ -89,7 +91,7 @@ class Checks:
                 committed.look_at(id, partition)
             self._candidates(tp, replicas)
             if self.looks % TAILS_EVERY == 0 and len(replicas) > 1:
-                same_tails(tp, replicas)
+                self._compare_tails(tp, replicas)
         if self.world.workload.contradictions:
             raise Violation(f"I14, I16: {self.world.workload.contradictions[0]}")
 
@@ -103,6 +105,15 @@ class Checks:
                 if self._is_readable(id, partition):
                     found[id] = partition
         return found
+
+    def _compare_tails(self, tp: TopicPartition, replicas: dict[int, Partition]) -> None:
+        """Once for each state of the logs."""
+        logs = [
+            (id, p.log, p.log.generation, p.log.end_offset, p.high_watermark) for id, p in replicas.items()
+        ]
+        if self._tails.get(tp) != logs:
+            same_tails(tp, replicas)
+            self._tails[tp] = logs
 
     def last_words(self, id: int) -> None:
         """A broker is about to die: what its watermarks cover is committed all the same."""
@@ -207,7 +218,11 @@ class Checks:
 
     def _topic_id(self, name: str) -> UUID | None:
         node = self.zookeeper.get(f"/brokers/topics/{name}")
-        return None if node is None else TopicDocument.model_validate(json.loads(node.data)).uuid
+        if node is None:
+            return None
+        if node.data not in self._ids:
+            self._ids[node.data] = TopicDocument.model_validate(json.loads(node.data)).uuid
+        return self._ids[node.data]
 
     def _take_unproven(self, committed: Committed, replicas: dict[int, Partition]) -> None:
         """A leader was elected without proof: what it has not got is gone, and none of it was promised."""

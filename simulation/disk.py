@@ -14,14 +14,13 @@ Left to others: threads and the time they take (`threads.py`, `loop.py`), bits t
 from __future__ import annotations
 
 import errno
-import posixpath
 from collections.abc import Callable, Sequence
 from random import Random
 
 from ..protocol.primitives import Buffer
 from ..storage.disk import DirectoryLocked, NotResident
 from .loop import CrashedHost, Host, current_host
-from .medium import Change, Content, Names, damage
+from .medium import Change, Content, Names, damage, folder_of
 from .threads import breathe
 
 SCARCITY = 0.3
@@ -119,7 +118,7 @@ class SimDisk:
         self._reached(path)
         self._put(path, Content(data, len(data) if sync else 0))
         if sync:
-            self.sync_dir(posixpath.dirname(path))
+            self.sync_dir(folder_of(path))
 
     def listdir(self, path: str) -> list[str]:
         self._reached(path)
@@ -128,10 +127,7 @@ class SimDisk:
             raise NotADirectoryError(20, "not a directory", path)
         if path not in self.folders:
             raise FileNotFoundError(2, "no such directory", path)
-        inside = [
-            name for name in (*self.files, *self.folders) if posixpath.dirname(name) == path and name != "/"
-        ]
-        return sorted(posixpath.basename(name) for name in inside)
+        return self._names.inside(path)
 
     def exists(self, path: str) -> bool:
         return path in self.files or path in self.folders
@@ -143,7 +139,7 @@ class SimDisk:
         self._reached(path)
         while path not in self.folders:
             self._make(path)
-            path = posixpath.dirname(path)
+            path = folder_of(path)
 
     def rename(self, source: str, target: str) -> None:
         self._reached(source)
@@ -239,7 +235,7 @@ class SimDisk:
         self._change(lambda names: names.make(folder), folder)
 
     def _put(self, path: str, content: Content) -> None:
-        if posixpath.dirname(path) not in self.folders:
+        if folder_of(path) not in self.folders:
             raise FileNotFoundError(2, "no such directory", path)
         self.grow(path)
         content.modified_ms = self.wall_ms()
@@ -248,7 +244,7 @@ class SimDisk:
     def _change(self, do: Callable[[Names], object], *paths: str) -> None:
         """Names change at `paths`: now, and at some time on the medium."""
         do(self._names)
-        self._journal.append(Change(tuple(posixpath.dirname(path) for path in paths), do))
+        self._journal.append(Change(tuple(folder_of(path) for path in paths), do))
 
     def _reached(self, path: str = "/") -> None:
         breathe()

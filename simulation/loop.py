@@ -14,12 +14,14 @@ import contextvars
 import functools
 import heapq
 import itertools
-import math
 import posixpath
 import random
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from heapq import heappop, heappush
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from ..broker.trouble import StartFailed
@@ -46,8 +48,9 @@ CANCELLED_MAX = 500
 
 
 def _not_before(when: float) -> float:
-    ticks = math.ceil(when / GRID_S)
-    return ticks * GRID_S if ticks * GRID_S >= when else (ticks + 1) * GRID_S
+    ticks = ceil(when / GRID_S)
+    found = ticks * GRID_S
+    return found if found >= when else (ticks + 1) * GRID_S
 
 
 def _is_of_the_dead(error: BaseException | None) -> bool:
@@ -127,7 +130,7 @@ class SimTask(asyncio.Task[Any]):
 
     def __init__(self, coro: Any, *, loop: SimLoop, **more: Any) -> None:
         self.birth = next(loop.births)
-        context = more.get("context") or contextvars.copy_context()
+        context = more.get("context") or copy_context()
         self.host: Host = context.get(HOST, OUTSIDE)
         super().__init__(coro, loop=loop, **more)
         loop.keep(self)
@@ -180,16 +183,16 @@ class SimLoop(asyncio.BaseEventLoop):
         Real time moves while a program looks at the clock; here it would look at the same instant for ever.
         """
         when = _not_before(when)
-        context = contextvars.copy_context() if context is None else context  # an empty one is false
+        context = copy_context() if context is None else context  # an empty one is false
         timer = SimTimer(when, callback, args, self, context, context.get(HOST, OUTSIDE))
-        heapq.heappush(self._timers, (when, next(self._numbers), timer))
+        heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.Handle:
         """As ever; there is no debug mode to look at."""
-        context = contextvars.copy_context() if context is None else context
+        context = copy_context() if context is None else context
         handle = SimHandle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
@@ -220,7 +223,9 @@ class SimLoop(asyncio.BaseEventLoop):
                 self._jump()
             now = self.now
             while timers and timers[0][0] <= now:
-                self._fire(heapq.heappop(timers)[2], ready)
+                timer = heappop(timers)[2]
+                if not timer._cancelled:
+                    self._fire(timer, ready)
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if not handle._cancelled:
@@ -229,9 +234,8 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
 
     def _fire(self, timer: SimTimer, ready: deque[Any]) -> None:
-        timer._scheduled = False
         host = timer.host
-        if timer._cancelled or not (host.alive or self.draining):
+        if not (host.alive or self.draining):
             return
         if host.stopped and not self.draining:
             host.held.append(timer)
@@ -241,7 +245,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         timers = self._timers
         while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)
+            heappop(timers)
             self._cancelled -= 1
         if not timers:
             raise Stuck(f"nothing can happen any more at t={self.now:.6f}")
@@ -317,7 +321,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def spawn(self, host: Host, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a program as the process `host`: whatever it starts, dials or serves is that host's."""
-        context = contextvars.copy_context()
+        context = copy_context()
         context.run(HOST.set, host)
         return self.create_task(coro, context=context)
 

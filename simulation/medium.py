@@ -5,11 +5,14 @@ Left to others: when they get there, and what is lost with the power (`disk.py`)
 
 from __future__ import annotations
 
+import functools
 import posixpath
 from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+folder_of = functools.lru_cache(1 << 14)(posixpath.dirname)
+"""The same few names are asked for all the time."""
 PAGE_BYTES = 64  # what is written back as one; small, so that small files can have holes
 
 
@@ -52,14 +55,24 @@ class Names:
             self.folders.discard(name)
 
     def under(self, path: str) -> list[str]:
-        return [n for n in (*self.files, *self.folders) if n == path or n.startswith(path + "/")]
+        if path not in self.folders:
+            return [path] if path in self.files else []
+        below = path + "/"
+        return [n for n in (*self.files, *self.folders) if n == path or n.startswith(below)]
+
+    def inside(self, folder: str) -> list[str]:
+        """The names right below a folder, without the way to it, in their order."""
+        below = "/" if folder == "/" else folder + "/"
+        start = len(below)
+        found = [n[start:] for n in (*self.files, *self.folders) if n.startswith(below)]
+        return sorted(name for name in found if name and "/" not in name)
 
     def drop_orphans(self) -> None:
         """A folder that never reached the medium takes along what was in it."""
-        while lost := [f for f in self.folders if f != "/" and posixpath.dirname(f) not in self.folders]:
+        while lost := [f for f in self.folders if f != "/" and folder_of(f) not in self.folders]:
             self.folders.difference_update(lost)
         self.files = {
-            name: content for name, content in self.files.items() if posixpath.dirname(name) in self.folders
+            name: content for name, content in self.files.items() if folder_of(name) in self.folders
         }
 
 
