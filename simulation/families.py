@@ -26,6 +26,8 @@ SLOW_DISK_S = (0.001, 0.06)
 """With a sync before each acknowledgement: slow enough that faults happen while one is under way."""
 DARK = ("unclean.recovery.timeout.ms=600000", "strict.min.isr=true")
 """Nobody is left out for being away long, and nothing is read that stands on one machine alone."""
+UNFLUSHED = ("log.flush.offset.checkpoint.interval.ms=600000",)
+"""What a checkpoint flushes each second, the last of an ISR cannot lose: it is alone for longer than that."""
 TWO_DIRS = ("log.dirs=/data,/more", "strandline.log.dir.room.reserve.bytes=0")
 TOPICS = ("make_topic", "make_topic", "grow_topic", "delete_topic", "elect", "elect_uncleanly", "move")
 POWER = ("power_loss", "torn_tail", "torn_tail", "torn_tail", "behead", "crash", "stop")
@@ -38,6 +40,7 @@ class Family:
     name: str
     kinds: tuple[str, ...]
     settings: tuple[str, ...] = ()
+    sometimes: tuple[str, ...] = ()  # settings of half of its worlds
     thread_s: tuple[float, float] = EXECUTOR_DELAY_S
     swarms: bool = False
     always: tuple[str, ...] = ()  # drawn by every seed, several times as likely
@@ -55,8 +58,10 @@ FAMILIES = {
         Family("second", SECOND_KINDS),
         Family("failover", FAILOVER_KINDS),
         Family("plain", KINDS, swarms=True),
-        Family("flushed", KINDS, FLUSHED, SLOW_DISK_S, swarms=True, always=("blackout",) * 3),
-        Family("dark", KINDS, DARK, swarms=True, always=("blackout", *("last_power_loss",) * 2)),
+        Family("flushed", KINDS, FLUSHED, thread_s=SLOW_DISK_S, swarms=True, always=("blackout",) * 3),
+        Family(
+            "dark", KINDS, DARK, UNFLUSHED, swarms=True, always=("blackout", *("last_power_loss",) * 2)
+        ),
         Family("moving", KINDS, swarms=True, always=("move",) * 4),
         Family("topics", KINDS, swarms=True, always=TOPICS),
         Family("groups", (*KINDS, "churn"), swarms=True, always=("churn", "churn", "stop"), groups=1.0),

@@ -165,6 +165,8 @@ class World:
                 self.topic_settings["retention.bytes"] = str(KEPT_SEGMENTS * size)
         if self.random.random() < 0.5:
             drawn += TWO_DIRS
+        if self.family.sometimes and self.random.random() < 0.5:
+            drawn += self.family.sometimes
         return drawn
 
     # ------------------------------------------------------------ what can happen to a broker
@@ -235,10 +237,11 @@ class World:
     def lives(self, id: int) -> bool:
         return id in self.hosts
 
-    def lose_power(self, id: int, *, cruel: bool) -> None:
-        """The machine of a dead broker forgets what was not synced, and comes up anew."""
+    def lose_power(self, id: int, *, cruel: bool, keep: float | None = None) -> None:
+        """The machine of a dead broker forgets what was not synced, or all but a share, and comes up anew."""
         self.boots[id] += 1
-        self.disks[id].lose_power(self.random.random(), self.random if cruel else None)
+        share = self.random.random() if keep is None else keep
+        self.disks[id].lose_power(share, self.random if cruel else None)
         if self.is_proof_lost:
             self.checks.lost_data(id)
         self.forget_session(id)
