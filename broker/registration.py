@@ -286,8 +286,9 @@ class Registration:
                 return
 
     async def _announce(self, verdict: Verdict, keep_notes: bool) -> None:
-        self._save_session()
-        self._incarnations.write(verdict, self._config.storage.flush_before_ack, keep_notes)
+        """On the disks first, in a thread: whoever registers again serves meanwhile, and a disk may hang."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._remember, verdict, keep_notes)
         registration = documents.Registration.of(
             [documents.Endpoint(e.listener, e.host, e.port) for e in self._endpoints],
             self._clock.wall_ms(),
@@ -302,6 +303,10 @@ class Registration:
         checks = [self._agreement.unchanged]
         me = self._config.broker_id
         await znodes.register_broker(self._registry, me, registration, dirs, checks, self._begin)
+
+    def _remember(self, verdict: Verdict, keep_notes: bool) -> None:
+        self._save_session()
+        self._incarnations.write(verdict, self._config.storage.flush_before_ack, keep_notes)
 
     async def _agree(self) -> None:
         """Wait until nobody is registered under another profile, as long as a session of the dead lasts."""

@@ -22,7 +22,6 @@ from ..storage.incarnation import Incarnations
 from ..storage.log import Log
 from ..storage.logs import Logs
 from .patches import Patches
-from .threads import lock_in_turn
 
 Amount = Callable[..., int]
 
@@ -63,17 +62,12 @@ class Deeds:
 
     def begin(self) -> None:
         """Count from now on."""
-        lock_in_turn(self._patches, self._waits)
         for name, (owner, attribute, amount) in DEEDS.items():
             self._patches.put(owner, attribute, self._counted(name, getattr(owner, attribute), amount))
 
     def end(self) -> None:
         """Count no more."""
         self._patches.undo()
-
-    def _waits(self) -> None:
-        """The loop waits for a lock that a thread holds, which may be about to sync."""
-        self.counts["waits of the loop"] += 1
 
     def _counted(self, name: str, deed: Callable[..., Any], amount: Amount) -> Callable[..., Any]:
         @functools.wraps(deed)

@@ -43,6 +43,7 @@ class SimDisk:
         self.scarce: Random | None = None  # descriptors: a share of what needs one fails
         self.cold: Random | None = None  # a share of what is read is not in memory
         self.wall_ms: Callable[[], int] = lambda: 0
+        self.on_sync: Callable[[str], None] = lambda path: None
         self._journal: list[Change] = []
 
     @property
@@ -158,12 +159,14 @@ class SimDisk:
 
     def sync_dir(self, path: str) -> None:
         self._reached(path)
+        self.on_sync(path)
         if path not in self.folders:
             raise FileNotFoundError(2, "no such directory", path)
         self.settle(path)
 
     def sync_all(self, path: str) -> None:
         self._reached(path)
+        self.on_sync(path)
         for content in self.files.values():
             content.synced = len(content.data)
         self._settle(self._journal)
@@ -327,6 +330,7 @@ class SimFile:
 
     def sync(self) -> None:
         self._content.synced = len(self._mine())
+        self._disk.on_sync(self._path)
         self._disk.settle(self._content)
 
     def size(self) -> int:

@@ -6,6 +6,7 @@ Left to others: what that does to bytes and names (`disk.py`).
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 
 from .fault_kinds import BROKERS, SESSION_S, TROUBLE_S, FaultKinds
 
@@ -16,12 +17,12 @@ DRAINED_S = 0.5
 SLOW_THREAD_S = (0.02, 0.4)
 
 
-class DiskFaults(FaultKinds):
+class DiskFaults(FaultKinds, ABC):
     """Faults of disks and power."""
 
+    @abstractmethod
     async def end(self) -> None:
         """Nothing is wrong any more."""
-        raise NotImplementedError
 
     async def slow_disk(self) -> None:
         """What one broker's threads do takes long for a while."""

@@ -59,9 +59,7 @@ FAMILIES = {
         Family("failover", FAILOVER_KINDS),
         Family("plain", KINDS, swarms=True),
         Family("flushed", KINDS, FLUSHED, thread_s=SLOW_DISK_S, swarms=True, always=("blackout",) * 3),
-        Family(
-            "dark", KINDS, DARK, UNFLUSHED, swarms=True, always=("blackout", *("last_power_loss",) * 2)
-        ),
+        Family("dark", KINDS, DARK, UNFLUSHED, swarms=True, always=("blackout", *("last_power_loss",) * 2)),
         Family("moving", KINDS, swarms=True, always=("move",) * 4),
         Family("topics", KINDS, swarms=True, always=TOPICS),
         Family("groups", (*KINDS, "churn"), swarms=True, always=("churn", "churn", "stop"), groups=1.0),

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker.trouble import StartFailed
 from ..storage.disk import DiskError
-from .threads import Worker
+from .threads import Worker, stand_in
 
 if TYPE_CHECKING:
     from .network import Network
@@ -167,10 +167,15 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if error is not None and not _is_of_the_dead(error):
+        if error is not None:
+            self.failed(str(context.get("message")), error)
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """Code of a living process raised what nobody expected: the run fails."""
+        if not _is_of_the_dead(error):
             frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
             way = " > ".join(f"{posixpath.basename(f.filename)}:{f.lineno}" for f in frames)
-            self.failures.append(f"{context.get('message')}: {error!r} ({way})")
+            self.failures.append(f"{what}: {error!r} ({way})")
 
     def time(self) -> float:
         return self.now
@@ -278,7 +283,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if self.interleaves:
                 self._work_on(Worker(work, self._paused), HOST.get(), done, outcome)
             else:
-                work()
+                stand_in(work)
                 outcome[0]()
 
         takes_s = self.slow.get(HOST.get().name, self.executor_delay_s)
@@ -305,19 +310,24 @@ class SimLoop(asyncio.BaseEventLoop):
             self.call_later(self.random.uniform(*FILE_CALL_S), self._work_on, worker, host, done, outcome)
 
     def _end_workers(self, host: Host | None) -> None:
-        """Their process is dead: they run on to their ends, all doors shut."""
-        for worker, (owner, _, _) in list(self._workers.items()):
+        """Their process is dead: they run on to their ends, all doors shut, and nobody hears of them."""
+        for worker, (owner, done, _) in list(self._workers.items()):
             if host is None or owner is host:
                 while not worker.ended:
                     worker.step()
                 self._workers.pop(worker, None)
+                done.cancel()
 
     def keep(self, task: SimTask) -> None:
         """Hold a task until it is done: collected half-way, it would end itself in another one's context."""
         self._kept.append(task)
         if len(self._kept) > self._kept_max:
-            self._kept = [task for task in self._kept if not task.done()]
-            self._kept_max = 2 * len(self._kept) + 1000
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Hold what is done no longer: if it failed and nobody has asked why, asyncio says so now."""
+        self._kept = [task for task in self._kept if not task.done()]
+        self._kept_max = 2 * len(self._kept) + 1000
 
     def spawn(self, host: Host, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a program as the process `host`: whatever it starts, dials or serves is that host's."""

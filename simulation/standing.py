@@ -134,8 +134,12 @@ class Standing:
             self._fail(Violation(f"I21: {log.partition} on {current_host().name} begins anew at {offset}"))
 
     def _retires(self, log: Log, count: int, *_: object) -> None:
-        """Retention by size leaves at least that size."""
-        if not count:
+        """Retention by size leaves at least that size; what lies before the log's start goes anyway.
+
+        So a follower that its leader has told to begin later may be left with less: its end is not there yet.
+        """
+        ends = [each.base_offset for each in log.segments[1:]] + [log.end_offset]
+        if not count or ends[count - 1] <= log.start_offset:
             return
         left, limit = sum(each.size for each in log.segments[count:]), log.config.retention_bytes
         if limit < 0 or left < limit:

@@ -24,9 +24,10 @@ LOCK_USERS = "strandline.storage."
 
 
 class _Baton(threading.local):
-    """The worker whose thread this is; none in the loop's own."""
+    """The worker whose thread this is; none in the loop's own, which may do a thread's work itself."""
 
     worker: Worker | None = None
+    stands_in = False
 
 
 class Worker:
@@ -76,6 +77,20 @@ def breathe() -> None:
     """A file is about to be called: in a thread, others may run first."""
     if _here.worker is not None:
         _here.worker.pause()
+
+
+def stand_in(work: Callable[[], object]) -> None:
+    """The loop does what a thread would do, in one breath."""
+    _here.stands_in = True
+    try:
+        work()
+    finally:
+        _here.stands_in = False
+
+
+def is_loop() -> bool:
+    """Whether whatever takes long here keeps everybody else of the process waiting."""
+    return _here.worker is None and not _here.stands_in
 
 
 class TurnLock:

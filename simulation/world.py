@@ -41,6 +41,7 @@ from .readers import Readers
 from .registry import SimRegistry
 from .standing import Standing
 from .talk import Talk
+from .waits import Waits
 from .workload import Workload
 from .zookeeper import SimZooKeeper
 
@@ -150,6 +151,7 @@ class World:
         self.liveness = Liveness(self)
         self.readers = Readers(self) if self.random.random() < family.groups else None
         self.standing = Standing(self.checks)
+        self.waits = Waits(self)
         self.deeds = Deeds()
         self.talk = Talk(self.note) if talks else None
         self.loop.network.hear = self.talk.hear if self.talk else None
@@ -283,11 +285,13 @@ class World:
         structlog.configure([self._to_trace], wrapper_class=everything, cache_logger_on_first_use=False)
         violation: str | None = None
         self.standing.begin()
+        self.waits.begin()
         self.deeds.begin()
         try:
             self._play()
+            self.loop.let_go()
             if self.loop.failures:
-                violation = f"a callback raised: {self.loop.failures[0]}"
+                violation = f"unexpected: {self.loop.failures[0]}"
         except FAILURES as error:
             violation = f"{type(error).__name__}: {error}"
         finally:
@@ -299,6 +303,7 @@ class World:
             self.loop.close()
             asyncio.set_event_loop(None)
             self.deeds.end()
+            self.waits.end()
             self.standing.end()
             structlog.reset_defaults()
         print_of = hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
@@ -327,6 +332,8 @@ class World:
         from .loop import current_host
 
         name = event.pop("event", "")
+        if isinstance(error := event.get("exc_info"), BaseException) and current_host().alive:
+            self.loop.failed(name, error)
         facts = " ".join(f"{key}={value}" for key, value in sorted(event.items()) if key != "exc_info")
         self.note(f"{current_host().name}: {name} {facts}".rstrip())
         raise structlog.DropEvent

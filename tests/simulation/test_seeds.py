@@ -13,7 +13,7 @@ from strandline.simulation.world import Outcome, run_seed
 
 EVERY_RUN = {
     "plain": 40, "failover": 18, "flushed": 18, "disks": 20, "dark": 16, "moving": 16, "topics": 18,
-    "groups": 16, "threads": 18, "unordered": 20,
+    "groups": 16, "threads": 18, "unordered": 20, "parted": 8,
 }  # fmt: skip
 PROCESSES = 2
 ACKNOWLEDGED_MIN = 20
