@@ -1,6 +1,6 @@
 """The options of compaction: those that a topic may override, and those of the cleaners themselves.
 
-Left to others: the other options of logs (config.py), what they decide (cleaner_plan.py, broker/cleaning.py).
+Left to others: the other options of logs (config.py), what they decide (cleaning/plan.py).
 """
 
 from pydantic import BaseModel

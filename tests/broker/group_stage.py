@@ -1,7 +1,7 @@
 """A stage for the group coordinator: a log in memory, acknowledgements by hand, a clock that is set."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -18,6 +18,7 @@ from strandline.protocol.primitives import Slices
 from strandline.storage.disk import DiskError
 
 TP = TopicPartition("__consumer_offsets", 0)
+SIMPLE = ("", None, -1)  # who commits without being a member
 
 
 class Clock:
@@ -145,3 +146,18 @@ class Stage:
         )
         self.groups.sync("g", SyncAsked(member_id, None, generation, None, None, assignments), told.append)
         return told
+
+
+def plays(story: Callable[[Stage], Awaitable[None]]) -> Callable[[], None]:
+    """Run a story on a stage of its own."""
+
+    async def play() -> None:
+        stage = await Stage().lead()
+        await story(stage)
+        await stage.groups.stop()
+
+    def test() -> None:
+        asyncio.run(play())
+
+    test.__name__, test.__doc__ = story.__name__, story.__doc__  # type: ignore[attr-defined]
+    return test

@@ -35,6 +35,14 @@ from strandline.protocol.messages.control import (
     UpdateMetadataTopicState,
 )
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from strandline.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.records import BatchBuilder
 from strandline.simulation.zookeeper import SimZooKeeper
@@ -297,6 +305,17 @@ def fetch(offset: int, max_wait_ms: int = 0, min_bytes: int = 1, **options: Any)
         max_wait_ms=max_wait_ms, min_bytes=min_bytes,
         topics=[FetchTopic(topic=TOPIC, topic_id=TOPIC_ID, partitions=[asked])], **options,
     )  # fmt: skip
+
+
+def list_offsets(timestamp: int, **options: Any) -> ListOffsetsRequest:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])], **options)
+
+
+def end_of_epoch(epoch: int, current: int = -1, **options: Any) -> OffsetForLeaderEpochRequest:
+    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    topics = [OffsetForLeaderTopic(topic=TOPIC, partitions=[asked])]
+    return OffsetForLeaderEpochRequest(topics=topics, **options)
 
 
 def fetched(response: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,25 +16,9 @@ from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
 
 sys.path.insert(0, str(Path(__file__).parent))
-from group_stage import TP, Partition, Stage
+from group_stage import SIMPLE, TP, Partition, Stage, plays
 
 T0 = TopicPartition("t", 0)
-SIMPLE = ("", None, -1)
-
-
-def plays(story: Callable[[Stage], Awaitable[None]]) -> Callable[[], None]:
-    """Run a story on a stage of its own."""
-
-    async def play() -> None:
-        stage = await Stage().lead()
-        await story(stage)
-        await stage.groups.stop()
-
-    def test() -> None:
-        asyncio.run(play())
-
-    test.__name__, test.__doc__ = story.__name__, story.__doc__  # type: ignore[attr-defined]
-    return test
 
 
 def at(offset: int, note: str = "", ms: int = 1_700_000_000_000) -> Committed:

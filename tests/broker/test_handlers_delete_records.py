@@ -12,7 +12,6 @@ from strandline.client.connection import Connection
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.kinds import BrokerId
 from strandline.protocol.messages.control import ConfigEntry
-from strandline.protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from strandline.protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -22,7 +21,20 @@ from strandline.storage.checkpoints import read_offsets
 from strandline.storage.disk import DiskFailed, RealDisk
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC, TP, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from replica_stage import (
+    TOPIC,
+    TP,
+    Cluster,
+    ask,
+    batch,
+    cluster,
+    fetch,
+    fetched,
+    list_offsets,
+    outcome,
+    produce,
+    until,
+)
 
 Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
 
@@ -108,8 +120,7 @@ def test_consumers_see_the_new_beginning(tmp_path: Path) -> None:
         found = fetched(await ask(client, fetch(4)))
         assert (found.error_code, found.log_start_offset) == (0, 4)
         assert found.records
-        earliest = ListOffsetsPartition(partition_index=0, timestamp=-2)
-        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[earliest])])
+        request = list_offsets(-2)
         assert (await ask(client, request)).topics[0].partitions[0].offset == 4
         assert told(await ask(client, delete(2))) == (0, 4), "what is gone cannot be deleted again"
         assert log_of(stage, 1).start_offset == 4

@@ -11,17 +11,21 @@ from strandline.client.connection import Connection
 from strandline.protocol.batches import seal
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import ReplicaState
-from strandline.protocol.messages.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from replica_stage import (
+    Cluster,
+    ask,
+    batch,
+    cluster,
+    end_of_epoch,
+    fetch,
+    fetched,
+    list_offsets,
+    outcome,
+    produce,
+    until,
+)
 
 Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
 
@@ -35,11 +39,6 @@ def run(directory: Path, story: Story, members: int = 1, isr: tuple[int, ...] = 
             await client.close()
 
     asyncio.run(play())
-
-
-def list_offsets(timestamp: int, **options: Any) -> ListOffsetsRequest:
-    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-    return ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])], **options)
 
 
 async def listed(client: Connection, timestamp: int, version: int = 8, **options: Any) -> tuple[int, int]:
@@ -207,10 +206,7 @@ def test_epoch_ends(tmp_path: Path) -> None:
         await ask(client, produce(batch(b"b")))
 
         async def end(epoch: int, current: int = -1, replica: int = -1) -> tuple[int, int, int]:
-            asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
-            request = OffsetForLeaderEpochRequest(
-                replica_id=replica, topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[asked])]
-            )
+            request = end_of_epoch(epoch, current, replica_id=replica)
             only = (await ask(client, request)).topics[0].partitions[0]
             return only.error_code, only.leader_epoch, only.end_offset
 

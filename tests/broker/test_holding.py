@@ -11,17 +11,21 @@ import pytest
 
 from strandline.broker import connection, transitions
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages.offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from replica_stage import (
+    Cluster,
+    ask,
+    batch,
+    cluster,
+    end_of_epoch,
+    fetch,
+    fetched,
+    list_offsets,
+    outcome,
+    produce,
+    until,
+)
 
 
 class Gate:
@@ -55,16 +59,6 @@ def run(directory: Path, gate: Gate, story: Callable[[Cluster], Awaitable[None]]
     asyncio.run(play())
 
 
-def end_of_epoch() -> OffsetForLeaderEpochRequest:
-    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
-    return OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[asked])])
-
-
-def end_of_log() -> ListOffsetsRequest:
-    asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
-    return ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])])
-
-
 async def begin(stage: Cluster, gate: Gate) -> "asyncio.Task[None]":
     """A new epoch for the same leader, which cannot be finished until the gate is open."""
     gate.open.clear()
@@ -79,7 +73,7 @@ def test_requests_wait_for_the_role_in_their_order(tmp_path: Path, gate: Gate) -
         change = await begin(stage, gate)
         clients = [await stage.members[1].connect() for _ in range(4)]
         deadline = asyncio.get_running_loop().time() + 5
-        requests: list[Any] = [produce(batch(b"a")), fetch(0), end_of_epoch(), end_of_log()]
+        requests: list[Any] = [produce(batch(b"a")), fetch(0), end_of_epoch(0), list_offsets(-1)]
         waiting = [c.submit(r, deadline=deadline) for c, r in zip(clients, requests, strict=True)]
         behind = clients[0].submit(produce(batch(b"b", b"c")), deadline=deadline)
         await until(lambda: stage.members[1].server.metrics.handler_tasks >= 5)  # and one of the controller

@@ -15,15 +15,20 @@ async def cluster(make: Any, *ids: int) -> AsyncIterator[dict[int, Any]]:
     for broker in brokers.values():
         broker.dead = dead
         await broker.start()
-    await until(lambda: any(b.controller.active for b in brokers.values()))
-    first = next(b for b in brokers.values() if b.controller.active)
-    await first.controller._office.until(lambda state: state.brokers.keys() == brokers.keys())
+    await until(lambda: ruler(brokers) is not None)
+    await ruler(brokers).controller._office.until(lambda state: state.brokers.keys() == brokers.keys())
     try:
         yield brokers
     finally:
         for broker in brokers.values():
             if broker.id not in dead:
                 await broker.stop()
+
+
+def ruler(brokers: dict[int, Any]) -> Any:
+    """Whose controller is active, of those that live."""
+    alive = (b for b in brokers.values() if b.id not in b.dead)
+    return next((b for b in alive if b.controller.active), None)
 
 
 async def create(
@@ -34,7 +39,7 @@ async def create(
     return answer.topics[0]  # type: ignore[no-any-return]
 
 
-async def until(condition: Any, seconds: float = 5) -> None:
+async def until(condition: Any, seconds: float = 8) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "waited in vain"

@@ -6,11 +6,10 @@ that ends the move.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from fake_cluster import cluster, ruler, until
 
 from strandline.controller import documents as d
 from strandline.controller import znodes
@@ -22,35 +21,6 @@ from strandline.protocol.messages import reassignments as m
 from strandline.protocol.messages import topics as t
 
 T0 = TopicPartition("t", 0)
-
-
-@asynccontextmanager
-async def cluster(make: Any, *ids: int) -> AsyncIterator[dict[int, Any]]:
-    brokers = {broker: make(broker) for broker in ids}
-    dead: set[int] = set()
-    for broker in brokers.values():
-        broker.dead = dead
-        await broker.start()
-    await until(lambda: ruler(brokers) is not None)
-    await ruler(brokers).controller._office.until(lambda state: state.brokers.keys() == brokers.keys())
-    try:
-        yield brokers
-    finally:
-        for broker in brokers.values():
-            if broker.id not in dead:
-                await broker.stop()
-
-
-def ruler(brokers: dict[int, Any]) -> Any:
-    alive = (b for b in brokers.values() if b.id not in b.dead)
-    return next((b for b in alive if b.controller.active), None)
-
-
-async def until(condition: Any, seconds: float = 8) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
-        await asyncio.sleep(0.005)
 
 
 async def until_read(ask: Any, wanted: Any, seconds: float = 8) -> None:
