@@ -48,7 +48,15 @@ from .metadata import Picture
 from .metrics import Metrics
 from .producer_ids import ProducerIds
 from .recorder import MakeRecorder, Recorder, in_memory, on_disk
-from .registration import Registration, RegistryFactory, SessionKeeper, connect, lock_directories, unreachable
+from .registration import (
+    Registration,
+    RegistryFactory,
+    SessionKeeper,
+    connect,
+    disconnect,
+    lock_directories,
+    unreachable,
+)
 from .registries import Registries
 from .replicas import Replicas
 from .server import NO_DOORS, Server
@@ -133,9 +141,7 @@ class Node:
         if controlled and self.failure is None and self.config.controlled_shutdown_enable:
             await self._registration.leave()
             await hand_over(self.broker)
-        known = (
-            () if self.failure is None else (type(self.failure),)
-        )  # run_until tells it; parts tell it again
+        known = () if self.failure is None else (type(self.failure),)  # run_until tells it, parts again
         with suppress(*known):
             await self._parts.aclose()
         log.info("broker_stopped", broker=self.config.broker_id)
@@ -174,7 +180,7 @@ class Node:
         parts.push_async_callback(self._server.stop)
         self.ports = await self._server.bind(config.endpoints, self.doors)
         registry = await connect(config, self._registry_factory, self.incarnations)
-        parts.push_async_callback(registry.close)
+        parts.push_async_callback(disconnect, registry, self.incarnations)
         self._server.on_turn = registry.look  # before what came while this process stood still is executed
         self._watch = ConfigWatch(registry, self.live, self.fail)
         await self._watch.read_own()

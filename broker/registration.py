@@ -92,6 +92,17 @@ async def connect(config: BrokerConfig, factory: RegistryFactory, incarnations: 
     return registry
 
 
+async def disconnect(registry: Registry, incarnations: Incarnations) -> None:
+    """End the session: the next start need not look for it. If ZooKeeper does not hear of it, it must."""
+    is_heard = registry.connected
+    await registry.close()
+    if is_heard:
+        try:
+            incarnations.forget_session()
+        except OSError as error:  # the next start finds that it has ended
+            log.warning("session_not_forgotten", reason=str(error))
+
+
 async def patiently(config: BrokerConfig, deed: Callable[[], Awaitable[T]]) -> T:
     """The result of what may be repeated, asked for again while no answer comes, for as long as a start may
     wait for ZooKeeper. Raises RegistryError.

@@ -302,6 +302,11 @@ class Incarnations:
         session = Session(session_id=session_id, password=password.hex())
         put_small(self.disk, f"{self.dirs[0]}/{SESSION}", session.model_dump_json().encode(), mode=0o600)
 
+    def forget_session(self) -> None:
+        """It has ended."""
+        for directory in self.dirs:
+            self.disk.unlink(f"{directory}/{SESSION}")
+
     def release(self) -> None:
         """Let go of the directory locks."""
         while self._locks:

@@ -7,19 +7,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kazoo.client import KazooClient
 
 from strandline.broker.config import BrokerConfig
 from strandline.broker.node import Node, build
+from strandline.broker.registration import disconnect
 from strandline.broker.registries import Registries
 from strandline.broker.trouble import BrokenInvariant, StartFailed
 from strandline.client.admin import Admin
 from strandline.client.clock import SystemClock
 from strandline.client.consumer import Consumer
 from strandline.client.producer import Producer
+from strandline.controller.registry import Registry
 from strandline.storage.disk import RealDisk
 from strandline.storage.incarnation import CLEAN_MARKER
 
@@ -149,6 +151,30 @@ def test_after_its_session_has_ended_a_broker_is_back_one_incarnation_later(
                     await asyncio.sleep(0.02)
             assert (await producer.send("events", b"after", key="k")).offset == 1
             assert made.broker.replicas.host.incarnation == 2
+
+    run(story())
+
+
+def test_a_session_that_was_ended_is_forgotten_and_one_that_may_live_is_not(
+    chroot: str, tmp_path: Path
+) -> None:
+    """A start that looks for a session first connects to ZooKeeper twice."""
+
+    async def story() -> None:
+        async with running(config(chroot, tmp_path)) as made:
+            kept = made.incarnations
+            assert kept.previous_session() is not None
+        assert kept.previous_session() is None
+        kept.save_session(7, b"secret")
+        for connected in (False, True):
+            closed: list[bool] = []
+
+            async def close(closed: list[bool] = closed) -> None:
+                closed.append(True)
+
+            registry = cast(Registry, SimpleNamespace(connected=connected, close=close))
+            await disconnect(registry, kept)
+            assert closed and (kept.previous_session() is None) is connected
 
     run(story())
 
