@@ -11,13 +11,13 @@ Left to others: what is due (storage/cleaning/plan.py), how files are swapped (s
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
 
 from ..client.tasks import FailureHook, Tasks
 from ..protocol.kinds import Clock, TopicPartition
+from ..protocol.values import dataclass
 from ..storage.cleaning.job import Cleaned, Done, Failed, Job
 from ..storage.cleaning.plan import Dirt, LogFacts, dirt, is_due
 from ..storage.disk import DiskError, disk_error

@@ -6,13 +6,13 @@ Left to others: where the values come from (config_file.py), the page about them
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
 from ..protocol.kinds import BrokerId
+from ..protocol.values import dataclass
 from ..replication.profiles import DEFAULT, PROFILES, Semantics
 from ..storage.config import StorageConfig
 from ..storage.options import Option, option, options

@@ -6,10 +6,10 @@ UpdateMetadata).
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..protocol.kinds import BrokerId, Clock, Incarnation
+from ..protocol.values import dataclass
 from .config import BrokerConfig
 from .live_config import LiveConfig
 from .metadata import Picture

@@ -9,13 +9,13 @@ Left to others: which handler serves what (dispatch.py), in which order answers 
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..protocol.apis import Api
 from ..protocol.connection import frame_response
 from ..protocol.errors import ApiError
 from ..protocol.primitives import Buffer
+from ..protocol.values import dataclass
 
 if TYPE_CHECKING:
     from .context import Broker

@@ -6,13 +6,13 @@ Left to others: the message around it (handlers/fetch.py), the wait (parked_fetc
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from uuid import UUID
 
 from ..protocol.errors import ApiError, ErrorCode, NotLeaderOrFollower
 from ..protocol.kinds import NO_EPOCH, BrokerId, Incarnation, TopicPartition
 from ..protocol.messages.fetch import AbortedTransaction, FetchEpochEndOffset, FetchPartition, PartitionData
 from ..protocol.primitives import NO_UUID, Slices
+from ..protocol.values import dataclass
 from ..storage.apart import ReadApart
 from ..storage.cold import Cold
 from .partition import Partition

@@ -5,11 +5,12 @@ Left to others: the replica itself (partition.py), who fills this in (replicas.p
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ..protocol.kinds import BrokerId, Clock, Incarnation, TopicPartition
+from ..protocol.values import dataclass
 from ..replication.effects import Effects
 from ..replication.leader import Leader, LeaderOptions, Membership
 from ..storage.disk import DiskError

@@ -6,11 +6,12 @@ Left to others: obeying it (transitions.py).
 import asyncio
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..protocol.errors import ErrorCode
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.control import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from ..protocol.values import dataclass
 from ..storage.fresh import Fresh
 from ..storage.logs import Logs
 from .new_replicas import Named

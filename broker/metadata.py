@@ -7,7 +7,7 @@ Left to others: which updates are accepted (handlers/control.py), what clients s
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from ..protocol.messages.control import (
     UpdateMetadataTopicState,
 )
 from ..protocol.primitives import NO_UUID
+from ..protocol.values import dataclass
 
 LEADER_IS_DELETED = -2
 NO_CONTROLLER = -1

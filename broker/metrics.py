@@ -3,7 +3,9 @@
 Left to others: names and meanings for Prometheus (docs/operations.md), histograms, rates.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
+
+from ..protocol.values import dataclass
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ Left to others: how members and assignments travel (group_protocol.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 
 Assignment = dict[str, list[TopicPartition]]
 

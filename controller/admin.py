@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +31,7 @@ from ..protocol.errors import (
 from ..protocol.messages import control as c
 from ..protocol.messages import topics as t
 from ..protocol.primitives import NO_UUID
+from ..protocol.values import dataclass
 from . import documents as d
 from . import plans as p
 from .assignment import Replicas, check_assignment, check_topic_name

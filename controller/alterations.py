@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
@@ -21,6 +20,7 @@ from ..protocol.messages.config_changes import (
     IncrementalConfig,
     IncrementalResource,
 )
+from ..protocol.values import dataclass
 from . import documents as d
 
 

@@ -8,9 +8,10 @@ its election: it would lead on in the same epoch with the watermark of its last 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 from .elections import is_intact, is_reborn
 from .plans import EPOCH_DURING_DELETE, LEADER_DURING_DELETE, Command, Inform, Instruct, Role, StopReplicas
 from .state import NO_LEADER, ClusterState

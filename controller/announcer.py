@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -26,6 +25,7 @@ from ..protocol.errors import ErrorCode
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.control import LeaderAndIsrResponse, StopReplicaResponse
 from ..protocol.messages.elections import GetReplicaLogInfoResponse
+from ..protocol.values import dataclass
 from . import plans as p
 from .challenges import Challenger
 from .doubt import Doubt

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..protocol.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidTopic,
 )
+from ..protocol.values import dataclass
 
 PARTITIONS_MAX = 100_000  # of one topic: more is a typing error
 TOPIC_NAME_LENGTH_MAX = 249

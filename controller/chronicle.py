@@ -8,10 +8,10 @@ Left to others: deciding (elections.py, planner.py), keeping (broker/recorder.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 from ..storage.rings import CONTROLLER, Note, controllers_ring
 from . import plans as p
 from .state import NO_LEADER, ClusterState, PartitionState

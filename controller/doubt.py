@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ..protocol.values import dataclass
 
 DOUBTED_S = 1.0  # how long they must be out of reach
 EMPTY_S = 2.0  # how long the seat must be empty, for one who has doubted

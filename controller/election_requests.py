@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count, groupby
 
 import structlog
@@ -24,6 +23,7 @@ from ..protocol.messages.elections import (
     ElectLeadersResponse,
     ReplicaElectionResult,
 )
+from ..protocol.values import dataclass
 from . import documents as d
 from . import plans as p
 from .deadlines import by, deadline_in

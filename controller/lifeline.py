@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 
 from ..client.connection import Connection
+from ..protocol.values import dataclass
 from .challenges import Word
 from .orders import VERSIONS
 

@@ -6,7 +6,7 @@ An order is built again for every attempt, because each carries a control sequen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..protocol.messages.control import (
     UpdateMetadataTopicState,
 )
 from ..protocol.messages.elections import GetReplicaLogInfoRequest, LogInfoTopic
+from ..protocol.values import dataclass
 from .plans import AskEnds, Inform, Instruct, Role, StopReplicas
 from .state import Broker, ClusterState
 

@@ -13,9 +13,9 @@ Left to others: replicas that a client chose, and moving ones (assignment.py), p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..protocol.errors import InvalidPartitions, InvalidReplicationFactor
+from ..protocol.values import dataclass
 from .assignment import PARTITIONS_MAX, Replicas
 
 Racks = Mapping[int, str | None]  # by broker
@@ -28,6 +28,9 @@ class Start:
 
     first: int = 0
     shift: int = 0
+
+
+AT_THE_FIRST = Start()
 
 
 def anywhere(brokers: int, random_bytes: Callable[[int], bytes]) -> Start:
@@ -46,7 +49,7 @@ def where_it_stopped(brokers: Iterable[int], first_replica: int) -> Start:
     return Start(place, place)
 
 
-def spread(racks: Racks, partitions: range, replication_factor: int, start: Start = Start()) -> Replicas:
+def spread(racks: Racks, partitions: range, replication_factor: int, start: Start = AT_THE_FIRST) -> Replicas:
     """Replicas for the partitions of this range. Raises InvalidPartitions, InvalidReplicationFactor."""
     if len(partitions) <= 0:
         raise InvalidPartitions("the number of partitions must be larger than 0")

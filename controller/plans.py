@@ -6,11 +6,12 @@ An event goes into `planner.plan`; commands come out, to be carried out in their
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from uuid import UUID
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 from .assignment import Assignment
 from .state import Broker, LogEnd, PartitionState, Strategy, Topic
 

@@ -9,9 +9,10 @@ Left to others: what the paths and documents mean (`znodes.py`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
+
+from ..protocol.values import dataclass
 
 TOGETHER_MAX = 200  # nodes in one request: far below ZooKeeper's limit of 1 MiB, and no long wait for others
 ANY_VERSION = -1  # allowed in `Check` alone, where it asks only that the node exists

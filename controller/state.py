@@ -6,12 +6,13 @@ Only facts stand here; what follows from them is decided in `elections.py` and `
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 from .assignment import Assignment
 from .documents import Endpoint, StateDocument
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 from . import documents as d
 from . import plans as p
 from .registry import (

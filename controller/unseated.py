@@ -8,7 +8,9 @@ session goes on to be noticed by ZooKeeper meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ..protocol.values import dataclass
 
 DOUBLINGS_MAX = 5
 

@@ -6,7 +6,6 @@ from a higher minimum that the broker cannot compress, and served from 3 on.
 Left to others: who handles a request (broker/dispatch.py).
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -30,6 +29,7 @@ from .messages import (
     topics,
 )
 from .schema import Spec, spec_of
+from .values import dataclass
 
 
 class Api(IntEnum):

@@ -7,7 +7,6 @@ their compression (compression.py), sequence numbers (storage/producers.py), key
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from crc32c import crc32c
 
 from .errors import ApiError, ErrorCode, error_for
 from .primitives import Buffer, Malformed
+from .values import dataclass
 
 HEADER_SIZE = 61
 MAGIC = 2

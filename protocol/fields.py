@@ -5,10 +5,10 @@ Left to others: how a declaration is read (schema.py), what code it becomes (dec
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .primitives import Buffer, UnknownTag
+from .values import dataclass
 
 Decoder: TypeAlias = Callable[[Buffer, int, list[UnknownTag] | None], tuple[Any, int]]
 Encoder: TypeAlias = Callable[[Any, list[Buffer]], None]

@@ -5,8 +5,9 @@ Left to others: the tables themselves (replication/machines.py, controller/machi
 (cli/docs_machines.py).
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from .values import dataclass
 
 
 class Move(NamedTuple):

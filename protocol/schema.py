@@ -21,6 +21,8 @@ from .primitives import Buffer, Malformed, Slices, UnknownTag
 
 T = TypeVar("T")
 
+NOT_GIVEN = object()
+
 Int8 = Annotated[int, Fixed("b")]
 Int16 = Annotated[int, Fixed("h")]
 Int32 = Annotated[int, Fixed("i")]
@@ -57,10 +59,43 @@ def _declared(default: Any, **facts: int) -> Any:
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(since, tagged))
 def struct(cls: type[T]) -> type[T]:
     """A record inside messages. Frozen to the type checker only: the hot path does not pay for it."""
-    made = dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
-    made.__repr__ = _repr  # type: ignore[method-assign]  # one for all, not one compiled for each
-    made.__eq__ = _equal  # type: ignore[method-assign]
-    made.__hash__ = None  # type: ignore[assignment]
+    made: Any = dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)(cls)
+    made.__init__ = _init_at_first_use(made)
+    made.__repr__ = _repr  # one for all, not one compiled for each
+    made.__eq__ = _equal
+    made.__hash__ = None
+    declared: type[T] = made
+    return declared
+
+
+def _init_at_first_use(cls: Any) -> Callable[..., None]:
+    """Few messages are made by hand in one process, and none before it has started."""
+
+    def init(self: Any, **given: Any) -> None:
+        cls.__init__ = _compiled_init(cls)
+        cls.__init__(self, **given)
+
+    return init
+
+
+def _compiled_init(cls: type[Any]) -> Callable[..., None]:
+    """What `dataclass` would make: every field by its name, empty lists made anew each time."""
+    fields = dataclasses.fields(cls)
+    known: dict[str, Any] = {"NOT_GIVEN": NOT_GIVEN}
+    parameters, lines = ["self", "*"], []
+    for f in fields:
+        value, given = f.name, f.name
+        if f.default_factory is not dataclasses.MISSING:
+            given, value = f"{f.name}=NOT_GIVEN", f"[] if {f.name} is NOT_GIVEN else {f.name}"
+        elif f.default is not dataclasses.MISSING:
+            known[f"default_{f.name}"] = f.default
+            given = f"{f.name}=default_{f.name}"
+        parameters.append(given)
+        lines.append(f" self.{f.name} = {value}")
+    header = f"def __init__({', '.join(parameters if fields else parameters[:1])}):"
+    source = "\n".join([header, *(lines or [" pass"])])
+    exec(source, known)  # names and defaults of our own declarations
+    made: Callable[..., None] = known["__init__"]
     return made
 
 

@@ -5,10 +5,10 @@ in order and reports how they went as further events. Left to others: everything
 socket or ZooKeeper.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..protocol.kinds import BrokerId, Epoch, Incarnation, Offset
+from ..protocol.values import dataclass
 
 Seconds: TypeAlias = float  # of a monotonic clock; where it starts means nothing
 

@@ -6,12 +6,12 @@ Left to others: sending (broker/fetchers.py), the log itself (broker/partition.p
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
 from ..protocol.errors import ErrorCode
 from ..protocol.kinds import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Offset
+from ..protocol.values import dataclass
 from .effects import NOTHING, Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
 from .machines import FOLLOWER
 from .profiles import TODAY, Semantics, Truncation

@@ -4,10 +4,10 @@ Until ZooKeeper has answered, nobody can know which of the two sets it holds; so
 when both have it. Growing counts the newcomer before it is confirmed, Shrinking the leaver until it is.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..protocol.kinds import BrokerId, Incarnation
+from ..protocol.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

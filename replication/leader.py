@@ -9,9 +9,9 @@ log (broker/partition.py), the write itself (broker/isr_writer.py), what a produ
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..protocol.kinds import BrokerId, Epoch, Incarnation, Offset
+from ..protocol.values import dataclass
 from .effects import (
     NOTHING,
     CheckBatch,

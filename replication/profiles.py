@@ -9,11 +9,11 @@ follower.py), the options whose defaults a profile sets (broker/config_sections.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from ..protocol.errors import ErrorCode
 from ..protocol.kinds import NO_EPOCH, Epoch
+from ..protocol.values import dataclass
 
 
 class Truncation(Enum):

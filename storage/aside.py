@@ -11,13 +11,13 @@ import errno
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import structlog
 from pydantic import BaseModel, ValidationError
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 from .disk import Disk
 
 ASIDE = ".aside"

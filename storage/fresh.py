@@ -7,10 +7,10 @@ Left to others: in which directory (places.py), the log itself and what has to l
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from uuid import UUID
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 from . import checkpoints
 from .config import TopicConfig
 from .disk import Disk, DiskError, DiskFailed, LogDamaged, disk_error

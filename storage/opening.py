@@ -8,7 +8,7 @@ Left to others: one log (storage/recovery.py), what a log is once it is open (st
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from threading import Lock
 from typing import TypeVar
@@ -16,6 +16,7 @@ from typing import TypeVar
 import structlog
 
 from ..protocol.kinds import Clock, TopicPartition
+from ..protocol.values import dataclass
 from . import checkpoints
 from .aside import NAME_MAX, Aside
 from .checkpoints import Unreadable

@@ -5,11 +5,12 @@ Left to others: the options themselves (storage/config.py, broker/config.py, cli
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.config import JsonDict
+
+from ..protocol.values import dataclass
 
 BOUNDS = ("ge", "gt", "le", "lt")
 TRUTH = {"true": True, "false": False}

@@ -8,10 +8,10 @@ Left to others: what a loss means for elections (storage/incarnation.py), many l
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from uuid import UUID
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 from . import checkpoints, snapshots
 from .aside import Aside, Removal, Shelf
 from .checkpoints import Torn, Unreadable

@@ -9,13 +9,13 @@ Left to others: what is a decision (broker/, controller/), when the file is writ
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any, NamedTuple
 
 import msgpack
 from crc32c import crc32c
 
+from ..protocol.values import dataclass
 from .disk import Disk, File
 
 FLIGHT_RECORDER = "flight-recorder"

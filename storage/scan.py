@@ -9,7 +9,7 @@ Left to others: what is done about it (storage/recovery.py).
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from struct import Struct
 
@@ -25,6 +25,7 @@ from ..protocol.batches import (
     crc_ok,
     read_header,
 )
+from ..protocol.values import dataclass
 from .index import RELATIVE_MAX, OffsetIndex, TimeIndex
 from .producers import BATCHES_KEPT
 from .segment import NO_TIME, Segment

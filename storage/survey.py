@@ -5,9 +5,10 @@ other. Leftovers of what was under way go first.
 Left to others: the reading (storage/scan.py), what follows from it (storage/recovery.py).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 
+from ..protocol.values import dataclass
 from .contained import Obstructed
 from .disk import Disk
 from .names import TRANSACTION_INDEX, UNFINISHED, is_segment_file

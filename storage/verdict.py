@@ -7,11 +7,12 @@ Left to others: the files themselves (incarnation.py), what may be elected (cont
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pydantic import BaseModel
 
 from ..protocol.kinds import TopicPartition
+from ..protocol.values import dataclass
 
 DOUBTS_MAX = 100  # more doubtful partitions than this condemn the broker as a whole
 

@@ -6,9 +6,10 @@ Bookkeeping only; when to add, drop or answer whom is decided in `group.py`.
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...protocol.errors import ErrorCode
+from ...protocol.values import dataclass
 from .state import JoinAsked, JoinReply, Listed, SyncReply, Terms
 
 NEVER = math.inf

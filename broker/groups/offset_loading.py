@@ -5,7 +5,7 @@ Left to others: reading the log and serving what was found (shards.py), the form
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import structlog
 
@@ -14,6 +14,7 @@ from ...protocol.errors import ApiError
 from ...protocol.kinds import TopicPartition
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.records import Record, iterate
+from ...protocol.values import dataclass
 from .group import Group
 from .members import Member
 from .offset_records import (

@@ -6,11 +6,11 @@ read every version up to the flexible v4.
 Left to others: what the newest record of each key means (offset_loading.py), batches (protocol/records.py).
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.schema import Bytes, Int32, Int64, String, decode, encode, message, since, spec_of, struct
+from ...protocol.values import dataclass
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ arrive. Left to others: who may commit (group.py), the records (offset_records.p
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ...protocol.kinds import TopicPartition
+from ...protocol.values import dataclass
 
 NO_EXPIRY = -1
 _INT32 = 1 << 32

@@ -6,9 +6,10 @@ Left to others: what members may ask and when (group.py), performing effects (gr
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...protocol.errors import ErrorCode
+from ...protocol.values import dataclass
 from .members import NEVER, Member, Membership
 from .state import (
     NO_MEMBER,

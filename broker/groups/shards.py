@@ -8,7 +8,7 @@ Left to others: what the records mean (offset_loading.py), what is asked of a gr
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import structlog
@@ -17,6 +17,7 @@ from ...client.tasks import Tasks
 from ...protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from ...protocol.kinds import Clock, TopicPartition
 from ...protocol.primitives import Buffer, Slices
+from ...protocol.values import dataclass
 from ...storage.disk import DiskError
 from .group import Group
 from .offset_loading import Loaded, restore

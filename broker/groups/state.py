@@ -5,11 +5,11 @@ whatever takes an answer later (a parked exchange); the rules only carry it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from ...protocol.errors import ErrorCode
+from ...protocol.values import dataclass
 
 NO_GENERATION = -1
 NO_MEMBER = ""

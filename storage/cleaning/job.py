@@ -4,7 +4,9 @@ Left to others: the work (clean.py), the pipe (process.py, broker/cleaners.py).
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from ...protocol.values import dataclass
 
 
 class Damaged(Exception):

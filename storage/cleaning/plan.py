@@ -7,9 +7,9 @@ Left to others: the cleaning (clean.py), what is in progress or cannot be cleane
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ...protocol.values import dataclass
 from ..index import RELATIVE_MAX
 
 if TYPE_CHECKING:
