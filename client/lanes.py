@@ -7,6 +7,9 @@ The problem: a batch that is given up leaves a gap in the numbers, and the broke
 The way out: the lane takes a new producer id and numbers anew. Only batches that were certainly not
 appended may be renumbered; one whose fate is unknown keeps its number, for under another it could be
 appended twice.
+A leader that knows no number of a producer's takes any for the first one. Were several on their way to a new
+leader that hears of its role in between, it would refuse the first and take a later one, and the first could
+never follow. So the first batch under an identity travels alone; what is acknowledged, later leaders know.
 Pure: time comes in as an argument. Left to others: sockets, ids, leaders (sender.py), linger
 (accumulator.py).
 """
@@ -122,6 +125,7 @@ class Lane(Generic[T]):
         self.in_flight: list[Batch[T]] = []
         self.identity: Identity | None = None
         self.retired: Identity | None = None  # the last one given up; never adopted again
+        self._heard_of: Identity | None = None  # under it a batch was acknowledged
         self.not_before = 0.0
         self._next_sequence = 0
         self._next_place = 0
@@ -145,9 +149,14 @@ class Lane(Generic[T]):
     @property
     def may_send(self) -> bool:
         """Whether order and the bound on batches in flight let a batch leave."""
-        if self._draining and self.in_flight:
+        if self.in_flight and (self._draining or not self._is_known):
             return False
         return len(self.in_flight) < self._in_flight_max and self._is_remembered
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether every leader would refuse a batch whose predecessor it has not got."""
+        return not self._idempotent or (self.identity is not None and self.identity == self._heard_of)
 
     @property
     def _is_remembered(self) -> bool:
@@ -201,6 +210,7 @@ class Lane(Generic[T]):
     def succeeded(self, batch: Batch[T]) -> None:
         """The broker has it."""
         self.in_flight.remove(batch)
+        self._heard_of = batch.identity
         self.not_before = 0.0
 
     def failed(self, batch: Batch[T], error: Exception, not_before: float) -> bool:

@@ -56,7 +56,7 @@ class Partition:
             for first, last, base in known[-5:]:
                 if (first, last) == (header.base_sequence, header.last_sequence):
                     return 0, base
-            if header.base_sequence != (known[-1][1] + 1 if known else 0):
+            if known and header.base_sequence != known[-1][1] + 1:  # a stranger begins where it likes
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
             known.append((header.base_sequence, header.last_sequence, self.end))
         base = self.end

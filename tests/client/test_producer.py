@@ -167,6 +167,30 @@ def test_nothing_goes_to_a_new_leader_while_the_old_one_has_not_answered(run: An
     run(story())
 
 
+@pytest.mark.parametrize("refused_first", [1, 2, 4])
+def test_a_leader_that_has_not_heard_of_its_role_is_asked_with_one_batch_alone(
+    run: Any, refused_first: int
+) -> None:
+    """It refuses the first and takes a later one: before that it knows no number of the producer's."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            refused = iter(range(refused_first))
+
+            def hook(broker: Any, api: int, request: Any) -> Any:
+                if api == Api.PRODUCE and next(refused, None) is not None:
+                    return refusal(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return None
+
+            double.hook = hook
+            async with Producer(double.servers, batch_size=1, retry_backoff_ms=1) as producer:
+                await asyncio.gather(*(producer.send("t", b"%d" % n) for n in range(9)))
+            assert values(log) == [b"%d" % n for n in range(9)]
+
+    run(story())
+
+
 def test_lost_answers_are_no_duplicates_and_keep_order(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double:

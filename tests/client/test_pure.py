@@ -133,11 +133,16 @@ LIMITS = Limits(300, 0.01, 10.0, 5, True, 1 << 31, 0, None)
 
 
 def accumulated(count: int) -> tuple[Accumulator[int], Lane[int]]:
+    """So many records, two of them to a batch, of a producer that leaders know: number 0 is acknowledged."""
     accumulator: Accumulator[int] = Accumulator(LIMITS)
-    for n in range(count):
-        accumulator.append(T0, (n, None, b"x" * 90, ()), n, 0.0, 120)
+    accumulator.append(T0, (0, None, b"x" * 90, ()), 0, 0.0, 120)
     lane = accumulator.lane(T0)
     lane.adopt(Identity(7, 0))
+    first = lane.take()
+    lane.succeeded(first)
+    accumulator.release(first)
+    for n in range(count):
+        accumulator.append(T0, (n, None, b"x" * 90, ()), n, 0.0, 120)
     return accumulator, lane
 
 
@@ -159,16 +164,31 @@ def test_batches_leave_when_full_or_due() -> None:
     assert accumulator.is_due(lane, 0.0)
 
 
+def test_the_first_batch_under_an_identity_travels_alone_until_it_is_acknowledged() -> None:
+    """A leader that knows no number of the producer's would take any other for the first one."""
+    _, lane = accumulated(8)
+    lane.adopt(Identity(8, 0))
+    first = lane.take()
+    assert first.sequence == 0 and not lane.may_send
+    assert lane.failed(first, error_for(6), 0.0)
+    assert lane.take() is first and not lane.may_send
+    lane.succeeded(first)
+    two, three = lane.take(), lane.take()
+    assert (two.sequence, three.sequence) == (2, 4)
+    assert lane.failed(two, error_for(6), 0.0) and lane.failed(three, error_for(6), 0.0)
+    assert [lane.take(), lane.take()] == [two, three], "every leader knows by now what comes first"
+
+
 def test_a_failed_batch_goes_before_the_later_ones_under_its_old_number() -> None:
     _, lane = accumulated(8)
     one, two, three = lane.take(), lane.take(), lane.take()
-    assert [batch.sequence for batch in (one, two, three)] == [0, 2, 4]
+    assert [batch.sequence for batch in (one, two, three)] == [1, 3, 5]
     assert lane.failed(one, error_for(7), 0.0)
     assert not lane.may_send
     assert lane.failed(two, error_for(45), 0.0)
     assert lane.failed(three, error_for(45), 0.0)
     assert [lane.take() for _ in range(3)] == [one, two, three]
-    assert [batch.sequence for batch in (one, two, three)] == [0, 2, 4]
+    assert [batch.sequence for batch in (one, two, three)] == [1, 3, 5]
 
 
 def test_a_retry_is_never_left_behind_farther_than_the_broker_remembers() -> None:
@@ -194,7 +214,7 @@ def test_after_a_gap_only_what_is_certain_is_numbered_anew() -> None:
     assert lane.failed(two, ConnectionError(), 0.0)
     assert lane.failed(three, error_for(45), 0.0)
     assert not lane.needs_identity
-    assert lane.take() is two and two.sequence == 2 and two.identity == Identity(7, 0)
+    assert lane.take() is two and two.sequence == 3 and two.identity == Identity(7, 0)
     assert not lane.failed(two, error_for(45), 0.0)
     assert lane.needs_identity and lane.retired == Identity(7, 0)
     lane.adopt(Identity(8, 0))
@@ -210,15 +230,15 @@ def test_a_batch_that_is_too_large_goes_again_in_halves_under_its_numbers() -> N
     assert lane.failed(three, error_for(45), 0.0)
     first, second = lane.take(), lane.take()
     assert [(half.tokens, half.sequence, half.builder.count) for half in (first, second)] == [
-        ([0], 0, 1),
-        ([1], 1, 1),
+        ([0], 1, 1),
+        ([1], 2, 1),
     ]
     assert [record.timestamp for record in iterate(second.builder.build())] == [1]
     assert not accumulator.split(first), "one record is the least"
     assert lane.failed(second, error_for(45), 0.0), "the other half is under way"
     assert lane.failed(first, error_for(7), 0.0)
     assert [lane.take() for _ in range(4)] == [first, second, two, three]
-    assert first.is_uncertain and [batch.sequence for batch in (two, three)] == [2, 4]
+    assert first.is_uncertain and [batch.sequence for batch in (two, three)] == [3, 5]
 
 
 def test_what_is_late_is_told_once() -> None:
