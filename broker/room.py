@@ -5,7 +5,8 @@ take no more records; leaders answer 56, and the controller is told, for a membe
 follower that found no room stops asking for more; by time it leaves its ISR. Once a second the directory
 is looked at: it has room again when the reserve is free and a file of some size can be written, for a quota
 or a lack of inodes does not show in the free bytes. The reserve is why it does not flap. Logs that could not
-be opened for want of room are tried until they are open, for the reserve may be less than they need.
+be opened for want of room are tried until they are open, for the reserve may be less than they need, and
+where they want it, beside the directory, there may be none: all others go on without them.
 Left to others: directories that fail (disk_failures.py), who is elected (controller/).
 """
 
@@ -104,7 +105,7 @@ class Room:
         logs, loop = self._logs, asyncio.get_running_loop()
         waiting = sum(logs.directory_of(tp) == directory for tp in logs.closed)
         due, pause = self._tries.get(directory, (0.0, OPEN_AGAIN_S[0]))
-        if not waiting or loop.time() < due:
+        if not waiting or loop.time() < due or not await self._has_room_beside(directory):
             return False
         found = await loop.run_in_executor(None, logs.open_again, directory)
         self._tries[directory] = (loop.time() + pause, min(2 * pause, OPEN_AGAIN_S[1]))
@@ -121,14 +122,18 @@ class Room:
             self._tries.pop(directory, None)
         return left < waiting
 
-    def _probe(self, directory: str) -> DiskError | None:
-        """Why there is no room, or None; also beside it, while logs wait to be mended. Blocking."""
-        beside = f"{directory}{ASIDE}"
-        waits = any(self._logs.directory_of(tp) == directory for tp in list(self._logs.closed))
-        places = [directory, beside] if waits and self._logs.disk.exists(beside) else [directory]
-        return next(filter(None, map(self._probe_one, places)), None)
+    async def _has_room_beside(self, directory: str) -> bool:
+        """Whether what is taken off a log when it is mended finds a place."""
+        loop, beside = asyncio.get_running_loop(), f"{directory}{ASIDE}"
+        if not await loop.run_in_executor(None, self._logs.disk.exists, beside):
+            return True
+        trouble = await loop.run_in_executor(None, self._probe, beside)
+        if isinstance(trouble, DiskFailed):
+            self._failed(trouble)
+        return trouble is None
 
-    def _probe_one(self, directory: str) -> DiskError | None:
+    def _probe(self, directory: str) -> DiskError | None:
+        """Why there is no room, or None. Blocking."""
         disk, reserve = self._logs.disk, self._logs.config.room_reserve_bytes
         path = f"{directory}/{PROBE}"
         try:

@@ -174,10 +174,13 @@ def tear(file: Path) -> None:
     file.write_bytes(file.read_bytes() + b"\xff" * 100)
 
 
+@pytest.mark.parametrize(("call", "place"), [("mkdir", "*.aside"), ("replace", "*.aside/*")])
 def test_a_log_that_finds_too_little_room_once_is_tried_until_it_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, place: str
 ) -> None:
-    """The reserve is free, and is less than the log needs. Others are not held up by that."""
+    """The reserve is free, and is less than the log needs, or there is none beside the directory, where what
+    is torn off is kept. Others are not held up by that.
+    """
     monkeypatch.setattr("strandline.broker.room.OPEN_AGAIN_S", (0.01, 0.02))
 
     async def story() -> None:
@@ -187,17 +190,19 @@ def test_a_log_that_finds_too_little_room_once_is_tried_until_it_is_open(
             torn = Path(b.replicas.get(tp(0)).log.segments[0].path(LOG))
             disk = FaultyDisk()
         tear(torn)
-        too_little = disk.fail("mkdir", "*.aside", errno.ENOSPC)
+        if call == "replace":
+            Path(f"{tmp_path}/x.aside").mkdir()
+        too_little = disk.fail(f"mkdir {call}", "*.aside*", errno.ENOSPC)
         async with box(tmp_path, "x", disk) as b:
             assert b.logs.closed == {tp(0)}
             b.failing.room.begin()
             refused, led = await b.lead(0, 1, is_new=False)
             assert (refused.error_code, led.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
-            tries = disk.asked("mkdir", "*.aside")
+            tries = disk.asked(call, place)
             await until(lambda: b.replicas.get(tp(1)).full is None)
             assert b.append(1, b"x") == 0
             await until(lambda: len(b.events()) == 2)  # no room, and room again
-            await until(lambda: disk.asked("mkdir", "*.aside") > tries + 3)
+            await until(lambda: disk.asked(call, place) > tries + 3)
             assert b.logs.closed == {tp(0)}
             disk.heal(too_little)
             await until(lambda: not b.logs.closed)
