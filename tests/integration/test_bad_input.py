@@ -20,11 +20,17 @@ from strandline.protocol.messages.produce import PartitionProduceData, ProduceRe
 from strandline.protocol.schema import spec_of
 
 TOPIC = "insulted"
+LATER_MS = str(3_600_000)
+SETTINGS = {  # no file appears just because time has passed
+    "replica.high.watermark.checkpoint.interval.ms": LATER_MS,
+    "log.flush.offset.checkpoint.interval.ms": LATER_MS,
+    "log.flush.start.offset.checkpoint.interval.ms": LATER_MS,
+}
 
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster) -> LocalCluster:
-    cluster: LocalCluster = start_cluster(1)
+    cluster: LocalCluster = start_cluster(1, SETTINGS)
     with Admin(cluster.bootstrap) as admin:
         admin.create_topic(TOPIC, 1, 1)
     return cluster

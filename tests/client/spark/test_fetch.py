@@ -1,7 +1,6 @@
 """The fetch loop: leaders die, move and forget, and every record still comes once."""
 
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -120,7 +119,7 @@ def test_later_records_are_not_in_the_snapshot(story: Story) -> None:
 def test_the_leader_dies_and_another_one_takes_over(story: Story) -> None:
     def die(count: int) -> None:
         if count == 5:
-            threading.Thread(target=story.double.kill, args=(1,)).start()
+            story.double.kill(1)
 
     story.double.on_fetch = die
     story.patience.then = lambda seconds: (
@@ -164,7 +163,7 @@ def test_leadership_moves_again_and_again(story: Story, every: int) -> None:
 def test_the_whole_cluster_is_down_for_a_while(story: Story) -> None:
     def die(node: int, api: Api) -> None:
         if api == Api.FETCH and len(story.double.brokers) == 2:
-            threading.Thread(target=story.double.close).start()
+            story.double.close()
 
     def back(seconds: float) -> None:
         if seconds > 10 and not story.double.brokers:

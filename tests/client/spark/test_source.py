@@ -125,7 +125,7 @@ def test_the_leader_dies_in_the_middle_of_a_task(spark: SparkSession, double: An
 
     def die(count: int) -> None:
         if count == 20:
-            threading.Thread(target=double.kill, args=(1,)).start()
+            double.kill(1)
             threading.Timer(1.0, double.elect, args=(2,)).start()
 
     double.on_fetch = die
