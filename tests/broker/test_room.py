@@ -183,6 +183,9 @@ def test_a_log_that_finds_too_little_room_once_is_tried_until_it_is_open(
     """
     monkeypatch.setattr("strandline.broker.room.OPEN_AGAIN_S", (0.01, 0.02))
 
+    if call == "replace":
+        (tmp_path / "x.aside").mkdir()
+
     async def story() -> None:
         async with box(tmp_path, "x") as b:
             await b.lead(0, 1)
@@ -190,8 +193,6 @@ def test_a_log_that_finds_too_little_room_once_is_tried_until_it_is_open(
             torn = Path(b.replicas.get(tp(0)).log.segments[0].path(LOG))
             disk = FaultyDisk()
         tear(torn)
-        if call == "replace":
-            Path(f"{tmp_path}/x.aside").mkdir()
         too_little = disk.fail(f"mkdir {call}", "*.aside*", errno.ENOSPC)
         async with box(tmp_path, "x", disk) as b:
             assert b.logs.closed == {tp(0)}
