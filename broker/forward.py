@@ -4,7 +4,7 @@ If this broker's controller is active it is asked directly, else the controller'
 inter-broker listener. While the controller's seat is empty or moving, the request is tried again until its
 own deadline. What was asked before may have been done, and only the answer lost: a client that asked once is
 not told that its own topic exists, for the topic has its id from here; nor that one is unknown which it has
-deleted.
+deleted, or as large already as it has made it.
 Left to others: what is done with the request (controller/), which names are legal (handlers/topics.py).
 """
 
@@ -84,19 +84,28 @@ class Forwarder:
         deadline = loop.time() + max(timeout_ms, 1) / 1000
         if _creates(request):
             request = self._with_ids(request)
+        grows = self._with_sizes(request) if isinstance(request, CreatePartitionsRequest) else None
         there = self._there(request) if isinstance(request, DeleteTopicsRequest) else None
         first = True
         while True:
             response = await self._try(request, deadline)
             if response is not None:
                 return response if first or there is None else _deleted_before(response, there)
-            first = False
+            first, request = False, grows or request
             if loop.time() + RETRY_S >= deadline:
                 raise RequestTimedOut("no controller could be reached in time")
             await asyncio.sleep(RETRY_S)
 
     def _with_ids(self, request: CreateTopicsRequest) -> CreateTopicsRequest:
         topics = [replace(topic, topic_id=UUID(bytes=self._random_bytes(16))) for topic in request.topics]
+        return replace(request, topics=topics)
+
+    def _with_sizes(self, request: CreatePartitionsRequest) -> CreatePartitionsRequest:
+        known = self.broker.metadata.topics
+        sizes = {
+            topic.name: len(known[topic.name].partitions) for topic in request.topics if topic.name in known
+        }
+        topics = [replace(topic, grows_from=sizes.get(topic.name, -1)) for topic in request.topics]
         return replace(request, topics=topics)
 
     def _there(self, request: DeleteTopicsRequest) -> set[str | UUID]:

@@ -178,6 +178,7 @@ class CreatePartitionsTopic:
     name: String
     count: Int32
     assignments: list[CreatePartitionsAssignment] | None = None
+    grows_from: Int32 = tagged(10000, since=2, default=-1)  # between brokers, asked once more: had then
 
 
 @message(key=37, versions=(0, 3), flexible=2)

@@ -34,7 +34,9 @@ from strandline.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
@@ -259,6 +261,16 @@ def test_who_asked_once_is_not_told_of_what_its_first_try_has_done() -> None:
         first, second = ([t.topic_id for t in r.topics] for r in made.controller.asked)
         assert first == second, "the controller knows its own topic by its id"
         assert len({*first, ONE, NO_UUID}) == 4, "which no client chooses"
+
+        async def full(request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+            made.controller.asked.append(request)
+            code = ErrorCode.NOT_CONTROLLER if len(made.controller.asked) == 1 else 0
+            return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name="t", error_code=code)])
+
+        made.controller.create_partitions, made.controller.asked = full, []
+        more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)], timeout_ms=5000)
+        await topics.create_partitions(made, exchange(Api.CREATE_PARTITIONS, 2), more)
+        assert [r.topics[0].grows_from for r in made.controller.asked] == [-1, 2], "what it had at first"
 
         async def gone(request: DeleteTopicsRequest) -> DeleteTopicsResponse:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if made.controller.moves else ErrorCode.NOT_CONTROLLER

@@ -47,11 +47,6 @@ def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
                     isinstance(o, control.UpdateMetadataRequest) and o.topic_states for o in broker.orders
                 )
             assert (await create(one, "t", 2, 2)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-            again = await create(one, "t", 2, 2, topic_id=made.topic_id)
-            assert again == made, "asked for again by whoever asked first, and was not answered"
-            assert (await create(one, "t", 2, 2, topic_id=UUID(int=1))).error_code == (
-                ErrorCode.TOPIC_ALREADY_EXISTS
-            )
             assert (await create(one, "u", 2, 3)).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
             assert (await create(one, "u", 0, 1)).error_code == ErrorCode.INVALID_PARTITIONS
             chosen = [t.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
@@ -76,6 +71,28 @@ def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
             assert await one.registry.exists("/config/topics/t") is None
             assert await one.registry.children(d.LIVES) == []
             assert (await create(one, "t", 1, 1)).error_code == 0
+
+    asyncio.run(story())
+
+
+def test_what_is_asked_once_more_was_done_before(fake_broker: Any) -> None:
+    """Its answer was lost; another one who asks the same is refused."""
+
+    async def story() -> None:
+        async with cluster(fake_broker, 1) as brokers:
+            one = brokers[1]
+            made = await create(one, "t", 2, 1, topic_id=UUID(int=7))
+            assert (made.error_code, made.topic_id) == (0, UUID(int=7))
+            assert await create(one, "t", 2, 1, topic_id=UUID(int=7)) == made
+            another = await create(one, "t", 2, 1, topic_id=UUID(int=8))
+            assert another.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            refused = ErrorCode.INVALID_PARTITIONS
+            for grows_from, code in ((-1, 0), (2, 0), (3, refused), (-1, refused)):
+                more = t.CreatePartitionsTopic(name="t", count=3, grows_from=grows_from)
+                grown = await one.controller.create_partitions(
+                    t.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
+                )
+                assert grown.results[0].error_code == code
 
     asyncio.run(story())
 
