@@ -238,7 +238,7 @@ def test_a_leader_without_proof_may_not_lack_what_was_flushed() -> None:
         id, partition = follower(world)
         held = world.checks.committed[T0]
 
-        async def cut() -> None:
+        def cut() -> None:
             assert partition.following is not None
             partition.following.high_watermark -= 1  # type: ignore[assignment]
             partition.log.truncate_to(partition.high_watermark)
@@ -247,7 +247,7 @@ def test_a_leader_without_proof_may_not_lack_what_was_flushed() -> None:
         while held.end != partition.high_watermark:  # its leader tells it with the next fetch
             await asyncio.sleep(0.001)
             world.checks.look()
-        await world.loop.spawn(world.hosts[id], cut())
+        await world.loop.spawn(world.hosts[id], asyncio.to_thread(cut))
         state = world.checks.states.latest[T0]
         write_state(
             world, leader=id, leader_epoch=state["leader_epoch"] + 1, isr=[id],

@@ -77,7 +77,7 @@ def test_a_leader_writes_over_no_version_but_its_own() -> None:
 
 def test_a_former_leader_writes_no_state() -> None:
     (told,) = seen(lambda world, id, *_: by_leader(world, id), deposed=True)
-    assert "I19" in told and "following" in told
+    assert "I19" in told and "leading" not in told
 
 
 def test_a_controller_writes_states() -> None:
