@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from strandline.broker import connection, transitions
+from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -115,5 +116,28 @@ def test_nobody_waits_for_long_or_twice(tmp_path: Path, gate: Gate, monkeypatch:
         await change
         assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
         await client.close()
+
+    run(tmp_path, gate, story)
+
+
+def test_a_role_does_not_begin_over_a_log_that_was_cut_meanwhile(tmp_path: Path, gate: Gate) -> None:
+    """What new leaders write down tells of the log as it was, though it ends where it ended then."""
+
+    async def story(stage: Cluster) -> None:
+        await stage.elect(1, [1])
+        client = await stage.members[1].connect()
+        for value in (b"a", b"b"):
+            assert outcome(await ask(client, produce(batch(value))))[0] == 0
+        await client.close()
+        change = await begin(stage, gate)
+        partition, other = stage.members[1].partition, bytearray(batch(b"c"))
+        partition.log.truncate_to(1)
+        partition.log.append(memoryview(other), read_header(other), 1, 1000)
+        assert partition.log.end_offset == 2
+        gate.open.set()
+        await change
+        assert partition.leading is None and partition.incomplete
+        await stage.elect(1, [1])
+        assert partition.leading is not None, "told once more, it leads"
 
     run(tmp_path, gate, story)

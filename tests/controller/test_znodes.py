@@ -40,6 +40,22 @@ def test_the_first_controller_has_epoch_one_and_a_second_is_refused(hosts: str, 
     asyncio.run(story())
 
 
+def test_nobody_gives_up_another_ones_seat(hosts: str, open_session: Any) -> None:
+    """Who tidies up after itself knows the epoch of now, so that no fence is in its way."""
+
+    async def story() -> None:
+        async with open_session(hosts) as one, open_session(hosts) as two:
+            await znodes.ensure_paths(one)
+            await znodes.elect(one, 1, 0)
+            seat = await znodes.read_seat(two)
+            await znodes.vacate(two)
+            assert seat is not None and await znodes.read_seat(two) == seat
+            await znodes.vacate(one)
+            assert await znodes.read_seat(two) is None
+
+    asyncio.run(story())
+
+
 def test_a_controller_that_was_succeeded_meets_the_fence(hosts: str, open_session: Any) -> None:
     async def story() -> None:
         async with open_session(hosts) as one, open_session(hosts) as two:
