@@ -68,10 +68,8 @@ class Progress:
         if incarnation < self.incarnation:
             return False
         if incarnation > self.incarnation:
-            self.incarnation, self.pulse = (
-                incarnation,
-                None,
-            )  # the session of an earlier life is not of this one
+            self.incarnation = incarnation
+            self.pulse = None  # that of an earlier life is not of this one
         if offset >= leader_end:
             self.last_caught_up = now
         elif offset >= self.leader_end_then and self.last_fetch > self.last_caught_up:
