@@ -27,6 +27,11 @@ from strandline.testing.workload import Workload
 T = TypeVar("T")
 
 DURABLE = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+UNCLOCKED = {  # no file appears in a log directory just because time has passed
+    "replica.high.watermark.checkpoint.interval.ms": "3600000",
+    "log.flush.offset.checkpoint.interval.ms": "3600000",
+    "log.flush.start.offset.checkpoint.interval.ms": "3600000",
+}
 PRODUCE_VERSION = 9
 
 

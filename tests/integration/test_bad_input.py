@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support import Wire, assert_no_traceback, produce_request, produced, tree
+from support import UNCLOCKED, Wire, assert_no_traceback, produce_request, produced, tree
 
 from strandline.cli.cluster import LocalCluster
 from strandline.client.sync import Admin
@@ -20,17 +20,11 @@ from strandline.protocol.messages.produce import PartitionProduceData, ProduceRe
 from strandline.protocol.schema import spec_of
 
 TOPIC = "insulted"
-LATER_MS = str(3_600_000)
-SETTINGS = {  # no file appears just because time has passed
-    "replica.high.watermark.checkpoint.interval.ms": LATER_MS,
-    "log.flush.offset.checkpoint.interval.ms": LATER_MS,
-    "log.flush.start.offset.checkpoint.interval.ms": LATER_MS,
-}
 
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster) -> LocalCluster:
-    cluster: LocalCluster = start_cluster(1, SETTINGS)
+    cluster: LocalCluster = start_cluster(1, UNCLOCKED)
     with Admin(cluster.bootstrap) as admin:
         admin.create_topic(TOPIC, 1, 1)
     return cluster

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import strandline, tree
+from support import UNCLOCKED, strandline, tree
 
 from strandline.cli.cluster import LocalCluster
 from strandline.cli.ports import free_ports, is_free
@@ -100,7 +100,7 @@ def test_a_log_directory_that_cannot_be_made_is_named(config: dict[str, str], tm
 
 @pytest.fixture(scope="module")
 def running(start_cluster) -> LocalCluster:
-    return start_cluster(1)
+    return start_cluster(1, UNCLOCKED)
 
 
 def test_a_locked_log_directory_is_named(
