@@ -121,7 +121,7 @@ class World:
         self.random = self.loop.random
         self.topic_settings = {"min.insync.replicas": "2"}
         self.settings = (*SETTINGS, *self._drawn(), *family.settings)
-        self.is_cold = self.random.random() < 0.5
+        self.is_cold = seed % 2 == 0
         self.patience_ms = self.random.choice(family.patience_ms)
         self.loop.interleaves = self.random.random() < family.interleaves
         self.is_proof_lost = FLUSHED[0] not in family.settings  # with the power
@@ -149,7 +149,7 @@ class World:
         self.checks = Checks(self)
         self.judging = Judging(self)
         self.liveness = Liveness(self)
-        self.readers = Readers(self) if self.random.random() < family.groups else None
+        self.readers = Readers(self) if seed % 10 < 10 * family.groups else None
         self.standing = Standing(self.checks)
         self.waits = Waits(self)
         self.deeds = Deeds()
