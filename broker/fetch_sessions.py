@@ -89,6 +89,9 @@ class FetchSession:
                 self._find(entry, name, find)
         for entry in list(self.stirred):
             self._acknowledge(entry)
+        if self._pulse.is_dropped:
+            self._pulse.is_dropped = False
+            self._outside.update(dict.fromkeys(each for each in self._entries.values() if self._is_out(each)))
         if now >= self._outside_at:
             self._outside_at = now + OUTSIDE_AGAIN_S
             for entry in [each for each in self._outside if each not in self.stirred]:
@@ -155,6 +158,10 @@ class FetchSession:
                 self._outside[entry] = None
         elif progress.pulse is self._pulse:
             progress.pulse = None
+
+    def _is_out(self, entry: Followed) -> bool:
+        leader = entry.partition.leading if entry.partition is not None else None
+        return leader is not None and self.fetcher.replica not in leader.isr.members
 
     def _forget(self, key: Key) -> None:
         entry = self._entries.pop(key, None)

@@ -371,7 +371,9 @@ class Leader:
         self.is_recovering = False
         self._revalidate_at = now + REVALIDATE_SECONDS
         self._settle(Settled(members))
-        changed = IsrChanged(
-            tuple(sorted(members)), tuple(sorted(members - before)), tuple(sorted(before - members))
-        )
+        left = tuple(sorted(before - members))
+        for broker in left:
+            if broker in self._followers:
+                self._followers[broker].drop()
+        changed = IsrChanged(tuple(sorted(members)), tuple(sorted(members - before)), left)
         return (changed, *self._raise_high_watermark(now))

@@ -18,10 +18,11 @@ NEVER: Seconds = float("-inf")
 class Pulse:
     """When a follower last fetched; shared by all partitions of one session."""
 
-    __slots__ = ("at",)
+    __slots__ = ("at", "is_dropped")
 
     def __init__(self, at: Seconds) -> None:
         self.at = at
+        self.is_dropped = False  # an ISR has let the follower go since the session last looked
 
 
 class Progress:
@@ -54,6 +55,11 @@ class Progress:
     def fetched_in_epoch(self) -> bool:
         """Whether it has spoken to this leadership at all."""
         return self.end_offset != UNKNOWN_END
+
+    def drop(self) -> None:
+        """It is in the ISR no more: its fetches, also those that do not name the partition, may let it in."""
+        if self.pulse is not None:
+            self.pulse.is_dropped = True
 
     def beat(self, leader_end: Offset) -> None:
         """Take over what the pulse says: fetches from the same offset; until now the leader ended here."""

@@ -1,23 +1,19 @@
-"""Fetch sessions between brokers: what is named, what is told, and what silence means."""
+"""Fetch sessions between brokers, at the leader: what is told, and what silence means."""
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
-from uuid import UUID
 
 import pytest
 
-from strandline.broker import fetch_round
-from strandline.broker.fetch_round import FetchRound, FetchSession, SessionLost
 from strandline.client.connection import Connection
-from strandline.controller import documents
+from strandline.controller import documents, znodes
 from strandline.controller.registry import Create, Delete
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import Incarnation, Offset
+from strandline.protocol.kinds import BrokerId, Incarnation, Offset
 from strandline.protocol.messages.fetch import (
-    FetchRequest,
     FetchResponse,
     ForgottenTopic,
     ReplicaState,
@@ -240,6 +236,33 @@ def test_who_was_refused_is_considered_again_without_being_named(tmp_path: Path)
     with_peer(tmp_path, story)
 
 
+def test_who_was_dropped_after_it_had_told_all_is_let_in_without_being_named(tmp_path: Path) -> None:
+    """Its last word came while the leader, late itself, was dropping it: nobody looked at its fetches again.
+
+    Below min.insync.replicas nothing is appended, so nothing would ever have been named again.
+    """
+
+    async def story(stage: Cluster, peer: Peer) -> None:
+        await append(stage)
+        await peer.full(0)
+        await peer.next(1, max_wait_ms=0)
+        await peer.next(max_wait_ms=0)
+        partition, leader = stage.members[1].partition, stage.members[1].partition.leading
+        assert leader.high_watermark == 1, "nothing will change any more"
+        state, version = await znodes.read_state(stage.registry, partition.tp)
+        alone = state.model_copy(update={"isr": [1], "isr_epochs": {1: 1}})
+        version = await znodes.write_state(stage.registry, partition.tp, alone, version, [])
+        now = asyncio.get_running_loop().time()
+        effects = leader.state_read(BrokerId(1), leader.epoch, [BrokerId(1)], version, now)
+        partition.host.perform(partition, leader, effects)
+        assert stage.state().isr == [1]
+        async with asyncio.timeout(5):
+            while stage.state().isr != [1, 2]:
+                await peer.next(max_wait_ms=20)
+
+    with_peer(tmp_path, story)
+
+
 def test_a_log_start_that_moved_without_a_word_is_told(tmp_path: Path) -> None:
     async def story(stage: Cluster, peer: Peer) -> None:
         await peer.full(0)
@@ -288,97 +311,6 @@ def test_two_brokers_begin_anew_when_a_session_is_lost(tmp_path: Path) -> None:
             await client.close()
 
     asyncio.run(story())
-
-
-# The follower's half.
-
-
-class FakeLog:
-    def __init__(self) -> None:
-        self.topic_id, self.start_offset, self.end_offset = UUID(int=7), 0, 0
-
-
-class FakePartition:
-    """Something that has a next question."""
-
-    def __init__(self, index: int) -> None:
-        self.tp = type("TP", (), {"partition": index})
-        self.log, self.following, self.epoch = FakeLog(), self, 0
-
-    def question(self) -> Any:
-        asked = fetch_round.AskRecords
-        return asked(cast(Any, self.epoch), Offset(self.log.end_offset), cast(Any, -1), 0)
-
-
-class Round(FetchRound):
-    def take_all(self, response: FetchResponse) -> list[Any]:
-        return list(self.take(response))
-
-
-def rounds(session: FetchSession, some: list[FakePartition], silent: Any = ()) -> Round:
-    config = type("Config", (), {})()
-    for name in ("fetch_max_bytes", "fetch_wait_max_ms", "fetch_min_bytes", "fetch_response_max_bytes"):
-        setattr(config, name, 100)
-    host = type("Host", (), {"me": 2, "incarnation": 1})()
-    return Round(cast(Any, host), config, cast(Any, some), session, silent)
-
-
-def named(request: FetchRequest) -> list[tuple[int, int]]:
-    return [(p.partition, p.fetch_offset) for topic in request.topics for p in topic.partitions]
-
-
-def gone(request: FetchRequest) -> list[int]:
-    return [index for topic in request.forgotten_topics_data for index in topic.partitions]
-
-
-def test_a_fetch_names_what_is_not_so_any_more() -> None:
-    session, some = FetchSession(), [FakePartition(n) for n in range(3)]
-    first = rounds(session, some)
-    request = first.request()
-    assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0), (1, 0), (2, 0)])
-    first.take_all(FetchResponse(session_id=9, responses=[]))
-    some[1].log.end_offset = 5
-    second = rounds(session, some)
-    request = second.request()
-    assert (request.session_id, request.session_epoch, named(request)) == (9, 1, [(1, 5)])
-    second.take_all(FetchResponse(session_id=9, responses=[]))
-    some[2].log.start_offset = 1
-    request = rounds(session, some[1:], silent=some[:1]).request()
-    assert (named(request), gone(request)) == ([(2, 0)], [0])
-    assert rounds(session, some[1:]).request().topics == []
-    request = rounds(session, some[:1]).request()
-    assert named(request) == [(0, 0)], "what waited is named again"
-
-
-def test_a_leader_that_keeps_no_session_is_told_all_each_time() -> None:
-    session, some = FetchSession(), [FakePartition(n) for n in range(2)]
-    first = rounds(session, some)
-    first.request()
-    first.take_all(FetchResponse(responses=[]))
-    request = rounds(session, [], silent=some[:1]).request()
-    assert (request.session_id, request.session_epoch, named(request)) == (0, -1, [(1, 0)])
-    assert gone(request) == []
-
-
-def test_thousands_are_named_little_by_little_and_at_once(monkeypatch: Any) -> None:
-    monkeypatch.setattr(fetch_round, "NAMED_MAX", 2)
-    session, some = FetchSession(), [FakePartition(n) for n in range(5)]
-    first = rounds(session, some)
-    assert first.left == some[2:] and first.request().max_wait_ms == 0
-    first.take_all(FetchResponse(session_id=1, responses=[]))
-    second = rounds(session, cast(Any, first.left))
-    assert named(second.request()) == [(2, 0), (3, 0)] and second.left == some[4:]
-
-
-def test_what_the_leader_does_not_know_is_not_taken_for_an_answer() -> None:
-    for code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
-        asking = rounds(FetchSession(), [FakePartition(0)])
-        asking.request()
-        try:
-            asking.take_all(FetchResponse(error_code=code, responses=[]))
-        except SessionLost:
-            continue
-        raise AssertionError("a lost session is said")
 
 
 def test_a_pulse_counts_only_up_to_the_moment_when_the_log_grew() -> None:
