@@ -107,7 +107,8 @@ class Logs:
         """
         self._being_opened = frozenset(p for p in list(self.closed) if self._dir_of.get(p) == path)
         try:
-            return self._opening.open_again(path, self._being_opened & self.closed)
+            wanted = self._being_opened & self.closed
+            return self._opening.open_again(path, wanted, self._promises.keep_below)
         finally:
             self._being_opened = frozenset()
 
@@ -130,12 +131,11 @@ class Logs:
             opened.belongs_to(self._open_segments)
             partition = opened.partition
             self._adopt(opened, directory.path)
-            self._promises.recovery_points[partition] = known.recovery_point
+            self._promises.recovery_points[partition] = min(known.recovery_point, opened.end_offset)
             self._promises.start_offsets[partition] = known.start_offset or 0
             self.recovered.append(cost)
-            self.high_watermarks[partition] = max(
-                opened.start_offset, min(known.high_watermark, opened.end_offset)
-            )
+            known_mark = min(known.high_watermark, opened.end_offset)
+            self.high_watermarks[partition] = max(opened.start_offset, known_mark)
         self.closed |= directory.closed.keys()
         self.spoilt |= {partition: why for partition, (_, why) in directory.spoilt.items()}
         shut = directory.closed | {partition: known for partition, (known, _) in directory.spoilt.items()}

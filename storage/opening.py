@@ -25,7 +25,7 @@ from .condemned import DELETED
 from .config import StorageConfig
 from .contained import DISK_FAILS, Obstructed, Spoilt, Waits, contained
 from .crew import Crew, one_by_one
-from .disk import Disk, DiskFailed
+from .disk import Disk, DiskFailed, disk_error
 from .handles import OpenSegments
 from .log import Log
 from .progress import Progress, tell
@@ -121,16 +121,23 @@ class Opening:
             self._guarded(directory, self._insist_on_format)
         self._miss(directories)
         self._crew([partial(self._guarded, each, self._recover) for each in directories], len(directories))
+        for directory in directories:
+            self._guarded(directory, self._promise_no_more)
         return directories
 
-    def open_again(self, path: str, partitions: Collection[TopicPartition]) -> Directory:
+    def open_again(
+        self, path: str, partitions: Collection[TopicPartition], promise_no_more: Callable[[list[Log]], None]
+    ) -> Directory:
         """Logs of one directory for which there was no room before.
 
-        Others are in use meanwhile: which of their files are open is not for this thread to say.
+        Others are in use meanwhile: which of their files are open is not for this thread to say, and what
+        checkpoints promise of them stands there, too.
         """
         apart = copy(self)
         apart._open_segments = OpenSegments(self.config.sealed_open_max)
-        return apart._open_again(path, partitions)
+        directory = apart._open_again(path, partitions)
+        promise_no_more([opened for opened, _, _ in directory.opened])
+        return directory
 
     def _open_again(self, path: str, partitions: Collection[TopicPartition]) -> Directory:
         directory = Directory(path)
@@ -295,6 +302,25 @@ class Opening:
         directory.opened = [each for each in found if each is not None]
         directory.recoveries = []
         progress.end()
+
+    def _promise_no_more(self, directory: Directory) -> None:
+        """Checkpoints that name more than there is say less, on the medium, before anything is appended.
+
+        Else the start after this one would take an old watermark for that of records which came later, or
+        take those for flushed. Where there is no room, nothing is appended either.
+        """
+        ends = {opened.partition: opened.end_offset for opened, _, _ in directory.opened}
+        for name in (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS):
+            said = self._offsets(directory.path, name) or {}
+            now = {partition: min(at, ends.get(partition, at)) for partition, at in said.items()}
+            if now != said:
+                path = f"{directory.path}/{name}"
+                try:
+                    checkpoints.write_offsets(self.disk, path, now)
+                except OSError as error:
+                    if isinstance(trouble := disk_error(path, error), DiskFailed):
+                        raise trouble from error
+                    log.warning("checkpoint_not_lowered", path=path, reason=str(trouble))
 
     def _contained(
         self, directory: Directory, partition: TopicPartition, known: Known, work: Callable[[], T]

@@ -20,6 +20,7 @@ from ..protocol.kinds import TopicPartition
 from . import checkpoints
 from .checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS
 from .disk import Disk, DiskError, DiskFailed, disk_error
+from .log import Log
 from .places import Places
 
 log = structlog.get_logger(__name__)
@@ -106,6 +107,14 @@ class Promises:
             for partition, bound in bounds.items():
                 if self._cut[RECOVERY_POINTS].get(partition) == bound.end:
                     del self._cut[RECOVERY_POINTS][partition]  # who writes those asks when it is his turn
+
+    def keep_below(self, recovered: Iterable[Log]) -> None:
+        """These logs may end before what was promised of them. Blocking."""
+        ends = {each.partition: Bounds(each.end_offset, each.start_offset) for each in recovered}
+        lowered = self.lower_all(ends)
+        self.lift(lowered)
+        for partition, error in lowered.errors.items():
+            log.warning("checkpoint_not_lowered", partition=str(partition), reason=str(error))
 
     def is_bound(self, partition: TopicPartition) -> bool:
         """Whether the log is about to be cut."""

@@ -1,5 +1,7 @@
 """Checkpoints promise no more than will be there, whoever writes them meanwhile; the loop writes nothing."""
 
+import errno
+import os
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -208,3 +210,40 @@ def test_a_cleaning_of_a_log_that_is_gone_promises_nothing_of_the_next_of_its_na
     dirs.create(0)
     assert not dirs.logs.promise_flushed(gone, 10)
     assert said(dirs, RECOVERY_POINTS).get(T0, 0) == 0
+
+
+def torn(dirs: Dirs) -> None:
+    """The process is killed, and of the ten records of the first log six are left."""
+    (path,) = Path(dirs.logs.logs[T0].directory).glob("*.log")
+    size = path.stat().st_size
+    dirs.logs.close(clean=False)
+    os.truncate(path, size * 6 // 10)
+
+
+@pytest.mark.parametrize("name", [HIGH_WATERMARKS, RECOVERY_POINTS])
+def test_a_start_that_finds_less_than_was_promised_promises_less(tmp_path: Path, name: str) -> None:
+    """A kill before the next checkpoint would have made the old watermark that of later records."""
+    dirs, _ = stage(tmp_path)
+    assert said(dirs, name)[T0] == 10
+    torn(dirs)
+    dirs.logs = dirs.open()
+    assert dirs.logs.logs[T0].end_offset == 6
+    assert said(dirs, name)[T0] == 6 and said(dirs, name, 1)[T1] == 10
+
+
+def test_a_start_without_room_for_less_says_so_and_goes_on(tmp_path: Path) -> None:
+    dirs, disk = stage(tmp_path)
+    torn(dirs)
+    disk.fail("replace", f"*/{HIGH_WATERMARKS}", errno.ENOSPC)
+    dirs.logs = dirs.open()
+    assert dirs.logs.logs[T0].end_offset == 6 and not dirs.logs.places.offline
+
+
+def test_what_is_opened_when_there_is_room_promises_no_more_than_there_is(tmp_path: Path) -> None:
+    dirs, _ = stage(tmp_path)
+    torn(dirs)
+    dirs.logs = dirs.open()
+    promises = dirs.logs._promises
+    promises.high_watermarks[T0] = 10
+    promises.keep_below([dirs.logs.logs[T0]])
+    assert said(dirs, HIGH_WATERMARKS)[T0] == promises.high_watermarks[T0] == 6
