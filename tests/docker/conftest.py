@@ -16,6 +16,7 @@ from docker_engine import refusal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PUBLIC = {"PYTHON_IMAGE": "python:3.12-slim", "ZOOKEEPER_IMAGE": "zookeeper:3.9"}
+PROJECT = "strandline-tests"  # not named after the clone: what a killed run left is found by the next one
 STAND_INS = {"PYTHON_IMAGE": "strandline-python", "ZOOKEEPER_IMAGE": "strandline-zookeeper"}
 IN_CI = bool(os.environ.get("CI"))
 
@@ -52,7 +53,7 @@ def images(engine: docker.DockerClient) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def compose(engine: docker.DockerClient, images: dict[str, str]) -> Iterator[docker.DockerClient]:
     """ZooKeeper and three brokers up and healthy; taken down with their volumes at the end."""
-    environment = {**os.environ, **images}
+    environment = {**os.environ, **images, "COMPOSE_PROJECT_NAME": PROJECT}
 
     def run(*arguments: str) -> None:
         done = subprocess.run(

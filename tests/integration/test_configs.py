@@ -163,7 +163,8 @@ def test_a_tool_that_writes_to_zookeeper_itself(cluster: Cluster, zk: KazooClien
     notice = {"path": "/config/changes/config_change_", "sequence": True}
     zk.create(value=b'{"version":2,"entity_path":"topics/by-tool"}', **notice)
     cluster.everywhere("by-tool", "segment_ms", 4321)
-    zk.create("/config/brokers/3", b'{"version":1,"config":{"log.roll.jitter.ms":"12","log.dirs":"/x"}}')
+    zk.ensure_path("/config/brokers/3")  # it stands there if one of this broker's settings was ever changed
+    zk.set("/config/brokers/3", b'{"version":1,"config":{"log.roll.jitter.ms":"12","log.dirs":"/x"}}')
     zk.create(value=b'{"version":1,"entity_type":"brokers","entity_name":"3"}', **notice)
     cluster.in_force("log.roll.jitter.ms", "12", 3)
     until(

@@ -172,7 +172,8 @@ class LogMachine(LogRig):
         if cleaned.get(T0) is None:
             cleaned.note(T0, found.first_dirty, cuts)
         self.flush()
-        assert self.logs.promise_flushed(log, found.upper)
+        if not self.logs.promise_flushed(log, found.upper):  # a cut holds whoever writes next: he comes again
+            assert self.logs.promise_flushed(log, found.upper)
         job = self.job(found.first_dirty, found.upper)
         kept, end = compacted(self.task(job))
         for number, report in enumerate(clean(self.disk, job, lambda nbytes: None)):
@@ -343,9 +344,9 @@ def run(**how: Any) -> None:
 
 @pytest.mark.slow
 def test_a_log_is_what_the_model_says() -> None:
-    run(max_examples=200, stateful_step_count=40, derandomize=True)
+    run(max_examples=200, stateful_step_count=40)
 
 
 @pytest.mark.long
 def test_so_it_is_for_a_long_time() -> None:
-    run(max_examples=5000, stateful_step_count=80)
+    run(max_examples=5000, stateful_step_count=80, derandomize=False)
