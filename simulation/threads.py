@@ -1,32 +1,34 @@
 """Threads of a simulated process: they stop at each call to a file, and the loop runs on meanwhile.
 
-Real threads, of which one runs at a time: whoever has the baton. A thread gives it back before each call to
-a disk (`breathe`) and goes on when its timer fires, so the seed decides what happens in between. When its
-process crashes it is woken once more, finds every door shut and ends. The locks of the storage stand in for
-real ones: a thread that waits for one gives the baton back; the loop, if it ever waits, lets the holder run.
+A thread is a greenlet, a stack of its own: one runs at a time, whoever has the baton. It gives it back before
+each call to a disk (`breathe`) and goes on when its timer fires, so the seed decides what happens in between.
+When its process crashes it is woken once more, finds every door shut and ends. The locks of the storage
+stand in for real ones: a thread that waits for one gives the baton back; the loop, if it ever waits, lets the
+holder run.
 Left to others: how long a call takes and who asked for it (`loop.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import functools
 import sys
 import threading
 from collections.abc import Callable
 
+from greenlet import getcurrent, greenlet
+
 from .patches import Patches
 
-STUCK_S = 60.0
-"""Real seconds. A thread that does not give the baton back waits for something that nobody here knows."""
 LOCK_NAMES = ("Lock", "Mutex")
 LOCK_USERS = "strandline.storage."
 
 
-class _Baton(threading.local):
-    """The worker whose thread this is; none in the loop's own, which may do a thread's work itself."""
+class _Here:
+    """Who has the baton."""
 
-    worker: Worker | None = None
+    worker: Worker | None = None  # none in the loop's own thread, which may do a thread's work itself
     stands_in = False
 
 
@@ -36,41 +38,32 @@ class Worker:
     def __init__(self, work: Callable[[], object], on_pause: Callable[[Worker], object]) -> None:
         self.ended = False
         self._on_pause = on_pause
-        self._go, self._back = threading.Lock(), threading.Lock()
-        self._go.acquire()
-        self._back.acquire()
-        context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._run, work), daemon=True)
-        self._thread.start()
+        self._stack = greenlet(work)
+        self._stack.gr_context = contextvars.copy_context()
 
     def step(self) -> None:
         """Let the thread run up to its next call to a file, or to its end."""
         if self.ended:
             return
-        self._go.release()
-        if not self._back.acquire(timeout=STUCK_S):
-            raise RuntimeError(f"a thread has not come back for {STUCK_S:g} s")
-        if self.ended:
-            self._thread.join()
-        else:
+        before, loop = _here.worker, asyncio._get_running_loop()
+        _here.worker = self
+        asyncio._set_running_loop(None)  # no thread but the loop's own has one
+        try:
+            self._stack.parent = getcurrent()
+            self._stack.switch()
+        finally:
+            asyncio._set_running_loop(loop)
+            _here.worker = before
+            self.ended = self._stack.dead
+        if not self.ended:
             self._on_pause(self)
 
     def pause(self) -> None:
         """In the thread: let others run."""
-        self._back.release()
-        self._go.acquire()
-
-    def _run(self, work: Callable[[], object]) -> None:
-        _here.worker = self
-        self._go.acquire()
-        try:
-            work()
-        finally:
-            self.ended = True
-            self._back.release()
+        self._stack.parent.switch()
 
 
-_here = _Baton()
+_here = _Here()
 
 
 def breathe() -> None:
