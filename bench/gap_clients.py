@@ -64,12 +64,20 @@ def kafka_python(bootstrap: str, topic: str) -> None:
 
 
 def aiokafka(bootstrap: str, topic: str) -> None:
-    """aiokafka."""
+    """aiokafka. Unlike the others it gives up if no broker listens yet; whoever runs it starts it again."""
     from aiokafka import AIOKafkaProducer
+    from aiokafka.errors import KafkaConnectionError
 
     async def work() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
-        await producer.start()
+        while True:
+            producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
+            try:
+                await producer.start()
+            except KafkaConnectionError:
+                await producer.stop()
+                await asyncio.sleep(EVERY_S)
+            else:
+                break
         await keep_sending_async(lambda: producer.send(topic, VALUE))
 
     asyncio.run(work())
