@@ -78,18 +78,18 @@ class Doubts:
 
         So may one that has had none for long, when a broker that has a replica of it has come.
         """
-        came = {one.id for one in update.live_brokers} - before.brokers.keys() if before.brokers else set()
-        for known in before.topics.values() if came else ():
-            if NO_LEADER in _leaders(before, known, None) and _may_be_led_by(known, came):
+        live = {one.id for one in update.live_brokers}
+        came, left = live - before.brokers.keys(), before.brokers.keys() - live
+        for known in before.topics.values() if before.brokers and (came or left) else ():
+            if _may_be_led_by(before, known, came) or not left.isdisjoint(_leaders(before, known, None)):
                 self._leaderless[known.name] = self._hold(now)
         for topic in update.topic_states:
-            old = before.topics.get(topic.topic_name)
-            partitions = {} if old is None else old.partitions
-            if any(_is_newly_leaderless(partitions, state) for state in topic.partition_states):
-                self._leaderless[topic.topic_name] = self._hold(now)
-            if any(state.leader == LEADER_IS_DELETED for state in topic.partition_states):
-                self._told.pop(topic.topic_name, None)
-                self._epochs.pop(topic.topic_name, None)
+            name, states = topic.topic_name, topic.partition_states
+            if any(_is_newly_leaderless(before, name, state, live) for state in states):
+                self._leaderless[name] = self._hold(now)
+            if any(state.leader == LEADER_IS_DELETED for state in states):
+                self._told.pop(name, None)
+                self._epochs.pop(name, None)
 
     # Questions. Each is answered with the time until which an answer is worth holding back, or with `PAST`.
 
@@ -153,16 +153,19 @@ class Doubts:
 
 
 def _is_newly_leaderless(
-    before: Mapping[int, UpdateMetadataPartitionState], state: UpdateMetadataPartitionState
+    before: Picture, topic: str, state: UpdateMetadataPartitionState, live: set[int]
 ) -> bool:
-    known = before.get(state.partition_index)
-    return state.leader == NO_LEADER and (known is None or known.leader != NO_LEADER)
+    """A leader that is not registered is told to nobody: it is none, as in the first picture of a start."""
+    if state.leader in live or state.leader == LEADER_IS_DELETED:
+        return False
+    known = before.partition(topic, state.partition_index)
+    return known is None or known.leader in before.brokers
 
 
-def _may_be_led_by(topic: PicturedTopic, brokers: set[int]) -> bool:
+def _may_be_led_by(before: Picture, topic: PicturedTopic, brokers: set[int]) -> bool:
     """Whether one of them has a replica of a partition without a leader."""
     states = topic.partitions.values()
-    return any(state.leader == NO_LEADER and not brokers.isdisjoint(state.replicas) for state in states)
+    return any(s.leader not in before.brokers and not brokers.isdisjoint(s.replicas) for s in states)
 
 
 def _epoch(partitions: Mapping[int, UpdateMetadataPartitionState], partition: int) -> int:
@@ -171,14 +174,17 @@ def _epoch(partitions: Mapping[int, UpdateMetadataPartitionState], partition: in
 
 
 def _leaders(picture: Picture, topic: PicturedTopic, partition: int | None) -> frozenset[int]:
-    """Of one partition or of all, found once for each picture."""
+    """Of one partition or of all, found once for each picture; with `NO_LEADER` if one is not registered."""
     if partition is not None:
         state = topic.partitions.get(partition)
-        return frozenset() if state is None else frozenset((state.leader,))
+        return frozenset() if state is None else _with_none(picture, {state.leader})
     known = picture.described.get((None, topic.name))
     if known is None:
-        known = picture.described[None, topic.name] = frozenset(
-            state.leader for state in topic.partitions.values()
-        )
+        leaders = {state.leader for state in topic.partitions.values()}
+        known = picture.described[None, topic.name] = _with_none(picture, leaders)
     found: frozenset[int] = known
     return found
+
+
+def _with_none(picture: Picture, leaders: set[int]) -> frozenset[int]:
+    return frozenset(leaders if leaders <= picture.brokers.keys() else leaders | {NO_LEADER})
