@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from ..protocol.kinds import TopicPartition
 from .committed import Violation
-from .registry import ADDRESS
 from .states import State
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class Liveness:
         """Whether enough of the ISR is in this group, and its leader, or will be."""
         checks, leader = self.world.checks, state["leader"]
         whole = {id for id in group & set(state["isr"]) if checks.holds(id, tp, state)}
-        return len(whole) >= MIN_ISR and (leader in whole or not self._reaches_zookeeper(leader))
+        return len(whole) >= MIN_ISR and (leader in whole or self._will_be_replaced(leader))
 
     def _is_well(self, id: int) -> bool:
         host, disk = self.world.hosts.get(id), self.world.disks[id]
@@ -113,11 +112,13 @@ class Liveness:
         )
 
     def _reaches_zookeeper(self, id: int) -> bool:
-        host, registry = self.world.hosts.get(id), self.world.registries.get(id)
-        if host is None or host.stopped or registry is None or registry.is_troubled(self.world.loop.now):
-            return False
-        cuts = self.world.loop.network.cuts
-        return not {(host.name, ADDRESS), (ADDRESS, host.name)} & cuts
+        registry = self.world.registries[id]
+        return not (registry.is_troubled(self.world.loop.now) or registry.is_cut())
+
+    def _will_be_replaced(self, id: int) -> bool:
+        """Its session ends; not so if it is only shown what was before, or reaches none of the others."""
+        host = self.world.hosts.get(id)
+        return host is None or host.stopped or self.world.registries[id].is_cut()
 
     def _reach_each_other(self, group: tuple[int, ...]) -> bool:
         network = self.world.loop.network

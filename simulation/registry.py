@@ -95,7 +95,7 @@ class SimRegistry:
         """Close the predecessor's session and open one."""
         try:
             async with asyncio.timeout(CONNECT_S_MAX):
-                while self._is_cut():
+                while self.is_cut():
                     await asyncio.sleep(0.05)  # the link is tried, as kazoo tries it
                 await asyncio.sleep(self._delay())
         except TimeoutError as error:
@@ -110,7 +110,7 @@ class SimRegistry:
     async def close(self) -> None:
         """End the session at once."""
         self._closed = True
-        if self._session is not None and self._host.alive and not self._is_cut():
+        if self._session is not None and self._host.alive and not self.is_cut():
             self._server.end(self._session.id)
         self._fail_pending()
 
@@ -178,7 +178,7 @@ class SimRegistry:
 
     def _arrive(self, apply: Callable[[int], Any], done: asyncio.Future[Any], session: Session) -> None:
         """At the server: carried out even when nobody waits for the answer any more."""
-        if self._is_cut():
+        if self.is_cut():
             if not (self._loses and self._is_down()):
                 self._loop.call_later(0.05, self._arrive, apply, done, session)
             return
@@ -196,7 +196,7 @@ class SimRegistry:
         self._in_order(self._answer, outcome, done)
 
     def _answer(self, outcome: Any, done: asyncio.Future[Any]) -> None:
-        if self._is_cut() or done.done():
+        if self.is_cut() or done.done():
             return
         self._heard_at = self._loop.now
         if isinstance(outcome, RegistryError):
@@ -257,7 +257,7 @@ class SimRegistry:
         if self._closed or not self._host.alive or self._session is None:
             return
         now = self._loop.now
-        if not self._is_cut():
+        if not self.is_cut():
             self._server.expire(now)
             if self._session.id in self._server.sessions:
                 self._session.heard_at = self._heard_at = now
@@ -289,7 +289,8 @@ class SimRegistry:
         """Whether it is worse off than others: without its connection, or shown what was before."""
         return now < self._down_until or self.lag_s > 0.0
 
-    def _is_cut(self) -> bool:
+    def is_cut(self) -> bool:
+        """Whether nothing gets through: if that stays so, its session ends."""
         cuts = self._loop.network.cuts
         return self._is_down() or (self._host.name, ADDRESS) in cuts or (ADDRESS, self._host.name) in cuts
 
