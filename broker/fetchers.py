@@ -3,15 +3,19 @@
 Each round asks where histories part, for those that must cut first, and then fetches for all others. Only
 partitions of which something may have changed are looked at, and others in turn; the leader keeps what it
 was told in a session. The next round begins when the answers of this one have been written (and flushed, with
-log.flush.before.ack), for a fetch from x says "I hold everything before x". A partition that comes while a
-fetch is parked at the leader does not wait for it: an empty fetch (a nudge) makes the leader answer at once.
+log.flush.before.ack), for a fetch from x says "I hold everything before x". A log directory where that takes
+long holds up what lies there; all others are fetched for meanwhile. A partition that comes while a fetch is
+parked at the leader does not wait for it: an empty fetch (a nudge) makes the leader answer at once.
 Left to others: what an answer means (replication/follower.py), one round's messages (fetch_round.py).
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import posixpath
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import structlog
 
@@ -37,6 +41,7 @@ from .fetch_round import (
 from .flushing import Flushing
 from .host import Host
 from .partition import Partition
+from .side_by_side import by_directory
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +50,10 @@ FIRST_RETRY_SECONDS = 0.02  # a leader is often told of its role a moment after 
 CONNECT_SECONDS_MAX = 3.0
 IDLE_SECONDS = 10.0  # all partitions wait for the controller
 GOODBYE_SECONDS_MAX = 1.0
+MEDIUM_SECONDS_MAX = 1.0  # so long all wait for the medium of one log directory
 LOOK_ROUND_SECONDS, LOOKED_AT = 0.25, 250  # so often so many more are compared with what the leader knows
+
+Work = Callable[[], Awaitable[Failed]]
 
 
 class Backoff:
@@ -81,6 +89,7 @@ class LeaderFetcher:
         self._delays: dict[Partition, tuple[float, Backoff]] = {}  # partitions that wait after an error
         self._session = FetchSession()
         self._touched: dict[Partition, None] = {}  # since the last fetch, those that may have changed
+        self._at_medium: dict[Partition, None] = {}  # being cut or flushed: nothing is asked for them
         self._look_round_at = 0.0
         self._rest_of_round: Iterator[Partition] = iter(())
         self._news = asyncio.Event()
@@ -197,7 +206,7 @@ class LeaderFetcher:
         ready: list[Partition] = []
         silent: list[Partition] = []
         for partition in self._touched:
-            waits = partition in delays and delays[partition][0] > now
+            waits = partition in self._at_medium or (partition in delays and delays[partition][0] > now)
             (silent if waits or partition not in self.partitions else ready).append(partition)
         return ready, silent
 
@@ -211,7 +220,7 @@ class LeaderFetcher:
                 cutting.request(), deadline=self._deadline()
             )
             failed = cutting.take(answer)
-            self._judge(ready, await _cut(failed, self._cuts()))
+            await self._cut(ready, failed, self._cuts())
             return  # others may have come meanwhile: they fetch in the same request
         if await self._flush(ready):
             return  # what was followed may have changed meanwhile
@@ -241,7 +250,7 @@ class LeaderFetcher:
             cuts += self._cuts()
             if len(told) >= PART:
                 await asyncio.sleep(0)
-        self._judge(asked, await _cut(failed, cuts))
+        await self._cut(asked, failed, cuts)
 
     def _cuts(self) -> list[Cutting]:
         """Those that what was just taken asks for."""
@@ -272,17 +281,40 @@ class LeaderFetcher:
         """Seconds until a partition may be asked for again; long if all wait for the controller."""
         return max(min((at for at, _ in self._delays.values()), default=now + IDLE_SECONDS) - now, 0.0)
 
+    async def _cut(self, asked: Iterable[Partition], failed: Failed, cuts: Sequence[Cutting]) -> None:
+        """Make the cuts that answers ask for; how it is with all others is known already."""
+        cut = {each.partition for each in cuts}
+        self._judge([partition for partition in asked if partition not in cut], failed)
+        there = by_directory({each: each.directory for each in cuts}).values()
+        await self._bring(([each.partition for each in some], partial(carry_out, some)) for some in there)
+
     async def _flush(self, ready: Iterable[Partition]) -> bool:
         """Bring to the medium what the next fetch would acknowledge. False if there is nothing to do."""
-        due = [p.log for p in ready if p.following is not None and p.following.must_flush]
-        if due:
-            await self._fetchers.flushing.until_flushed(due)
+        due = [p for p in ready if p.following is not None and p.following.must_flush]
+        there = by_directory({p: posixpath.dirname(p.log.directory) for p in due}).values()
+        await self._bring((some, partial(self._flushed, some)) for some in there)
         return bool(due)
 
+    async def _flushed(self, partitions: Iterable[Partition]) -> Failed:
+        await self._fetchers.flushing.until_flushed([partition.log for partition in partitions])
+        return {}
 
-async def _cut(failed: Failed, cuts: list[Cutting]) -> Failed:
-    """Make cuts; what fails is added."""
-    return {**failed, **await carry_out(cuts)}
+    async def _bring(self, works: Iterable[tuple[list[Partition], Work]]) -> None:
+        """Do this in each log directory by itself; where it takes long, only those who lie there wait."""
+        tasks = []
+        for partitions, work in works:
+            self._at_medium.update(dict.fromkeys(partitions))
+            tasks.append(self._fetchers.spawn(self._brought(partitions, work), f"medium-{self.leader}"))
+        if tasks:
+            await asyncio.wait(tasks, timeout=MEDIUM_SECONDS_MAX)
+
+    async def _brought(self, partitions: list[Partition], work: Work) -> None:
+        failed = await work()
+        for partition in partitions:
+            self._at_medium.pop(partition, None)
+            self._touched[partition] = None
+        self._judge(partitions, failed)
+        self._news.set()
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:
@@ -340,6 +372,10 @@ class Fetchers:
         """No longer fetch for a partition, whomever it followed."""
         for fetcher in self._by_leader.values():
             fetcher.remove(partition)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
+        """Begin what a fetcher does beside its rounds."""
+        return self._tasks.spawn(work, name)
 
     def of(self) -> Iterable[LeaderFetcher]:
         """All of them."""

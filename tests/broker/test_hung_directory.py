@@ -1,8 +1,9 @@
 """One log directory hangs: who brings something to its medium waits, and nobody else does, the loop least."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Event, Timer, current_thread, main_thread
 from typing import Any
@@ -15,6 +16,7 @@ from strandline.storage.cleaning.checkpoint import CLEANER_OFFSETS
 from strandline.storage.promises import Bounds, Lowered
 
 from ..storage.faulty_disk import Fault, FaultyDisk
+from .replica_stage import TP, Cluster, Member, ask, batch, outcome, produce
 from .storage_box import Box, box, run, tp
 
 SYNCS = ("sync", "sync_dir", "sync_all")
@@ -213,6 +215,83 @@ def test_a_watermark_of_a_log_that_was_made_anew_while_its_writer_waited(tmp_pat
             await writing
             said = read_offsets(b.logs.disk, f"{b.dirs[1]}/{HIGH_WATERMARKS}")
             assert said.get(tp(1), 0) == b.replicas.get(tp(1)).log.end_offset == 0
+
+    run(story)
+
+
+@asynccontextmanager
+async def two_brokers(root: Path, disk: HangingDisk, **options: Any) -> AsyncIterator[Cluster]:
+    """Each has two directories, and a partition in each. Broker 1, which leads both, has that disk."""
+    stage = Cluster(root)
+    for id in (1, 2):
+        member = Member(stage, id, root, **{"log_dirs": f"{root}/{id}x,{root}/{id}y", **options})
+        member.disk = disk if id == 1 else FaultyDisk()
+        await member.start()
+        stage.members[id] = member
+    try:
+        await give_to(stage, 1, [1, 2])
+        await put(stage, 1, b"both", 0, 1, acks=-1)
+        yield stage
+    finally:
+        disk.gate.set()
+        for member in stage.members.values():
+            await member.stop()
+
+
+async def give_to(stage: Cluster, leader: int, isr: list[int]) -> None:
+    await stage.elect(leader, isr)
+    for member in stage.members.values():
+        await stage.tell(member, leader, isr, 0, index=1)
+
+
+async def put(stage: Cluster, leader: int, value: bytes, *numbers: int, acks: int = 1) -> None:
+    client = await stage.members[leader].connect()
+    for number in numbers:
+        assert outcome(await ask(client, produce(batch(value), acks, index=number)))[0] == 0
+    await client.close()
+
+
+async def follows_in_the_other_directory(stage: Cluster, disk: HangingDisk) -> None:
+    """Broker 2 leads. The replica of broker 1 that lies well follows it, the other one when it can."""
+    follower = stage.members[1]
+    hung, well = follower.partition.log, follower.replicas.get(tp(1)).log
+    assert follower.logs.directory_of(TP) != follower.logs.directory_of(tp(1))
+    disk.hang(follower.logs.directory_of(TP))
+    await give_to(stage, 2, [2])
+    await put(stage, 2, b"new", 0)
+    await until(lambda: disk.waiting)
+    for count in (2, 3):
+        await put(stage, 2, b"more", 1)
+        await until(lambda count=count: well.end_offset == count)
+    assert not disk.gate.is_set(), "before the directory was well again"
+    disk.gate.set()
+    await until(lambda: (hung.end_offset, hung.epochs.latest) == (2, 1))
+    await put(stage, 2, b"newer", 0)
+    await until(lambda: hung.end_offset == 3)
+    assert not disk.by_the_loop
+
+
+def test_what_one_replica_must_cut_first_keeps_no_other_from_following(tmp_path: Path) -> None:
+    disk = HangingDisk()
+
+    async def story() -> None:
+        async with two_brokers(tmp_path, disk) as stage:
+            leader, other = stage.members[1].partition, stage.members[2]
+            other.replicas.fetchers.drop(other.partition)
+            await until(lambda: not leader.parked)
+            await put(stage, 1, b"only", 0)
+            assert (leader.log.end_offset, other.partition.log.end_offset) == (2, 1)
+            await follows_in_the_other_directory(stage, disk)
+
+    run(story)
+
+
+def test_what_one_replica_must_flush_first_keeps_no_other_from_following(tmp_path: Path) -> None:
+    disk = HangingDisk()
+
+    async def story() -> None:
+        async with two_brokers(tmp_path, disk, storage={"flush_before_ack": True}) as stage:
+            await follows_in_the_other_directory(stage, disk)
 
     run(story)
 
