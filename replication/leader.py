@@ -28,7 +28,7 @@ from .machines import ISR
 from .profiles import TODAY, Semantics
 from .progress import NEVER, REPEATS, Progress
 
-REVALIDATE_SECONDS = 10.0  # while the ISR is not whole, the state znode is read again this often
+REVALIDATE_SECONDS = 10.0  # while the ISR is not whole, or silent, the state znode is read again this often
 RETRY_SECONDS = 0.5  # after a write whose outcome is unknown
 REFUSED_SECONDS = 1.0  # after a failed broker check, the same follower is not proposed again at once
 
@@ -351,8 +351,10 @@ class Leader:
         return is_slow or progress.silent(now) > options.lag_seconds_max
 
     def _maybe_revalidate(self, now: Seconds) -> Effects:
+        """Others may have changed it: where nobody follows any more, they may follow a successor."""
         self._revalidate_at = now + REVALIDATE_SECONDS
-        if not self._interrupted and self.isr.members.issuperset(self.replicas):
+        is_whole = self.isr.members.issuperset(self.replicas)
+        if is_whole and not self._interrupted and not self.is_forsaken(now):
             return NOTHING
         self._busy = True
         return (ReadState(),)
