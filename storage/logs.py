@@ -132,7 +132,7 @@ class Logs:
             partition = opened.partition
             self._adopt(opened, directory.path)
             self._promises.recovery_points[partition] = min(known.recovery_point, opened.end_offset)
-            self._promises.start_offsets[partition] = known.start_offset or 0
+            self._promises.start_offsets[partition] = min(known.start_offset or 0, opened.start_offset)
             self.recovered.append(cost)
             known_mark = min(known.high_watermark, opened.end_offset)
             self.high_watermarks[partition] = max(opened.start_offset, known_mark)

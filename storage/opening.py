@@ -29,6 +29,8 @@ from .disk import Disk, DiskFailed, disk_error
 from .handles import OpenSegments
 from .log import Log
 from .progress import Progress, tell
+from .promises import ALL as PROMISES
+from .promises import Bounds
 from .recovery import BeforeLoss, Known, Recovered, Recovery, Surroundings
 from .rings import FLIGHT_RECORDER
 
@@ -79,7 +81,7 @@ class Directory:
         )
 
     def keep(self, wanted: Collection[TopicPartition]) -> None:
-        """Let go of all other logs: they were removed while they were being opened."""
+        """Let go of all other logs, open as they may be by now."""
         for each, _, _ in self.opened:
             if each.partition not in wanted:
                 each.abandon()
@@ -157,6 +159,7 @@ class Opening:
                 raise Obstructed(f"{error.filename} is a directory where a file should be") from error
             except (OSError, DiskFailed) as error:
                 directory.failure = error
+                directory.keep(directory.holds())  # none that is open already is used
 
     # Look.
 
@@ -300,19 +303,25 @@ class Opening:
         works = [partial(work, *each) for each in recoveries]
         found = self._crew(works, self._threads(progress))
         directory.opened = [each for each in found if each is not None]
+        ends = {opened.partition: opened.end_offset for opened, _, _ in directory.opened}
+        directory.cleaned = {p: min(at, ends.get(p, at)) for p, at in directory.cleaned.items()}
         directory.recoveries = []
         progress.end()
 
     def _promise_no_more(self, directory: Directory) -> None:
-        """Checkpoints that name more than there is say less, on the medium, before anything is appended.
+        """Checkpoints say no more than there is, on the medium, before anything is appended or made.
 
         Else the start after this one would take an old watermark for that of records which came later, or
-        take those for flushed. Where there is no room, nothing is appended either.
+        take those for flushed; and what was said of a log that is gone would hold for the next of its name.
+        Where there is no room, nothing is appended either.
         """
-        ends = {opened.partition: opened.end_offset for opened, _, _ in directory.opened}
-        for name in (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS):
+        there = [each for each, _, _ in directory.opened]
+        bounds = {each.partition: Bounds(each.end_offset, each.start_offset) for each in there}
+        shut = directory.holds()  # what they hold is not known
+        for name in (*PROMISES, CLEANER_OFFSETS):
             said = self._offsets(directory.path, name) or {}
-            now = {partition: min(at, ends.get(partition, at)) for partition, at in said.items()}
+            now = {p: min(at, bounds[p].of(name)) for p, at in said.items() if p in bounds}
+            now |= {p: at for p, at in said.items() if p in shut}
             if now != said:
                 path = f"{directory.path}/{name}"
                 try:

@@ -12,6 +12,7 @@ import pytest
 from strandline.protocol.kinds import TopicPartition
 from strandline.storage import checkpoints
 from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS, read_offsets
+from strandline.storage.cleaning.checkpoint import CLEANER_OFFSETS
 from strandline.storage.disk import NoDescriptor
 from strandline.storage.logs import Logs
 from strandline.storage.promises import Bounds
@@ -220,15 +221,18 @@ def torn(dirs: Dirs) -> None:
     os.truncate(path, size * 6 // 10)
 
 
-@pytest.mark.parametrize("name", [HIGH_WATERMARKS, RECOVERY_POINTS])
+@pytest.mark.parametrize("name", [HIGH_WATERMARKS, RECOVERY_POINTS, CLEANER_OFFSETS])
 def test_a_start_that_finds_less_than_was_promised_promises_less(tmp_path: Path, name: str) -> None:
     """A kill before the next checkpoint would have made the old watermark that of later records."""
     dirs, _ = stage(tmp_path)
+    for partition in (T0, T1):
+        assert dirs.logs.cleaned.note(partition, 10, 0)
     assert said(dirs, name)[T0] == 10
     torn(dirs)
     dirs.logs = dirs.open()
     assert dirs.logs.logs[T0].end_offset == 6
     assert said(dirs, name)[T0] == 6 and said(dirs, name, 1)[T1] == 10
+    assert dirs.logs.cleaned.get(T0) == 6
 
 
 def test_a_start_without_room_for_less_says_so_and_goes_on(tmp_path: Path) -> None:
@@ -239,6 +243,17 @@ def test_a_start_without_room_for_less_says_so_and_goes_on(tmp_path: Path) -> No
     assert dirs.logs.logs[T0].end_offset == 6 and not dirs.logs.places.offline
 
 
+@pytest.mark.parametrize("call", ["read", "replace"])
+def test_a_start_that_cannot_promise_less_uses_no_log_of_that_disk(tmp_path: Path, call: str) -> None:
+    """The directory is offline from then on, so what fails there later would concern nobody."""
+    dirs, disk = stage(tmp_path)
+    torn(dirs)
+    disk.fail(call, f"{dirs.paths[0]}/{HIGH_WATERMARKS}", after=call == "read")
+    dirs.open()
+    assert list(dirs.logs.places.offline) == [dirs.paths[0]]
+    assert list(dirs.logs.logs) == [T1] and not dirs.logs.holds(T0)
+
+
 def test_what_is_opened_when_there_is_room_promises_no_more_than_there_is(tmp_path: Path) -> None:
     dirs, _ = stage(tmp_path)
     torn(dirs)
@@ -247,3 +262,43 @@ def test_what_is_opened_when_there_is_room_promises_no_more_than_there_is(tmp_pa
     promises.high_watermarks[T0] = 10
     promises.keep_below([dirs.logs.logs[T0]])
     assert said(dirs, HIGH_WATERMARKS)[T0] == promises.high_watermarks[T0] == 6
+
+
+def removed_and_killed(root: Path) -> Dirs:
+    """A log that began at 8 was removed, and the process killed before its checkpoints had forgotten it."""
+    dirs, _ = stage(root)
+    dirs.logs.logs[T0].move_start(8)
+    dirs.logs.checkpoint_start_offsets()
+    assert dirs.logs.cleaned.note(T0, 9, 0)
+    dirs.logs.remove(T0, UUID(int=1), sync=False)
+    dirs.logs.close(clean=False)
+    return dirs
+
+
+@pytest.mark.parametrize("name", [HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS, CLEANER_OFFSETS])
+def test_a_start_forgets_what_was_said_of_logs_that_are_gone(tmp_path: Path, name: str) -> None:
+    dirs = removed_and_killed(tmp_path)
+    assert said(dirs, name)[T0] > 0
+    others = said(dirs, name, 1)
+    dirs.open()
+    assert T0 not in said(dirs, name) and said(dirs, name, 1) == others
+
+
+def test_the_next_log_of_a_name_loses_nothing_by_what_was_said_of_the_last(tmp_path: Path) -> None:
+    """Killed before its first checkpoint it would have begun at 8, and what it held been set aside."""
+    dirs = removed_and_killed(tmp_path)
+    dirs.open()
+    put(dirs.create(0), b"new")
+    log = dirs.reopen()
+    assert (log.start_offset, log.end_offset) == (0, 1) and dirs.doubts == []
+    assert dirs.logs.high_watermarks[T0] <= 1 and dirs.logs.cleaned.get(T0) is None
+
+
+def test_what_was_said_of_a_log_that_waits_for_room_stands(tmp_path: Path) -> None:
+    """Nobody knows how much of it there is."""
+    dirs, disk = stage(tmp_path)
+    torn(dirs)
+    disk.fail("listdir", f"{dirs.paths[0]}/t-0", errno.EMFILE)
+    dirs.open()
+    assert dirs.logs.closed == {T0}
+    assert said(dirs, HIGH_WATERMARKS) == said(dirs, RECOVERY_POINTS) == {T0: 10}
