@@ -257,7 +257,7 @@ class Recovery:
             if found.valid_bytes < segment.size:
                 self._cut(segment, found, end)
             self._write_indexes(segment)
-            segment.release()
+            segment.close()  # the last one's indexes stay in memory: no append has to open a file for them
         return segments
 
     def _write_indexes(self, segment: Segment) -> None:

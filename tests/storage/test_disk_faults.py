@@ -357,3 +357,14 @@ def test_that_there_are_gaps_is_written_down_before_the_first_one(tmp_path: Path
     assert (log.end_offset, log.size, log.gaps_allowed) == (0, 0, False)
     assert log.append_replicated(run) == len(run)
     assert b'"gaps":true' in disk.read(f"{log.directory}/topic-config.json").replace(b" ", b"")
+
+
+def test_a_log_that_was_scanned_opens_no_index_to_append(tmp_path: Path) -> None:
+    """For want of a descriptor records would stand in its file that it does not know of."""
+    dirs = Dirs(tmp_path, index_interval_bytes=100)
+    dirs.create()
+    log = dirs.reopen()
+    dirs.disk.fail("read open", "*index", errno.EMFILE)
+    log.append_replicated(b"".join(make_batch(b"x" * 100, base=offset) for offset in range(3)))
+    assert put(log, b"after") == 3
+    assert dirs.reopen().end_offset == 4 and not dirs.doubts
