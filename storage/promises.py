@@ -58,7 +58,7 @@ class Promises:
         self._places = places
         self._directory_of = directory_of
         self._turns = {directory: Lock() for directory in places.configured}
-        self._bounds: list[Mapping[TopicPartition, Bounds]] = []
+        self._bounds: dict[int, Mapping[TopicPartition, Bounds]] = {}  # by identity: several threads lift
         self._cut: dict[str, Owned] = {name: {} for name in ALL}  # ends that a late writer does not know of
 
     @property
@@ -88,7 +88,7 @@ class Promises:
             with self._turns[directory]:
                 bounds = {p: cuts[p] for p in partitions}
                 lowered.bounds.append(bounds)
-                self._bounds.append(bounds)
+                self._bounds[id(bounds)] = bounds
                 try:
                     for name in ALL:
                         if self._says_more(name, bounds):
@@ -100,13 +100,10 @@ class Promises:
     def lift(self, lowered: Lowered) -> None:
         """The logs have been cut, or will not be."""
         for bounds in lowered.bounds:
-            for place, each in enumerate(self._bounds):
-                if each is bounds:
-                    del self._bounds[place]  # threads only add at the end
-                    break
+            self._bounds.pop(id(bounds), None)
             for partition, bound in bounds.items():
                 if self._cut[RECOVERY_POINTS].get(partition) == bound.end:
-                    del self._cut[RECOVERY_POINTS][partition]  # who writes those asks when it is his turn
+                    self._cut[RECOVERY_POINTS].pop(partition, None)  # who writes those asks in his turn
 
     def keep_below(self, recovered: Iterable[Log]) -> None:
         """These logs may end before what was promised of them. Blocking."""
@@ -118,7 +115,7 @@ class Promises:
 
     def is_bound(self, partition: TopicPartition) -> bool:
         """Whether the log is about to be cut."""
-        return any(partition in bounds for bounds in tuple(self._bounds))
+        return any(partition in bounds for bounds in tuple(self._bounds.values()))
 
     def lower(self, partition: TopicPartition, end: int, start: int) -> None:
         """A log is about to be cut, in this breath. Blocking, unless `lower_all` has done it. DiskError.
@@ -240,7 +237,7 @@ class Promises:
             for partition, end in known.items():
                 if mine.get(partition, 0) > end:
                     mine[partition] = end
-            for bounds in tuple(self._bounds):
+            for bounds in tuple(self._bounds.values()):
                 for partition, bound in bounds.items():
                     if mine.get(partition, 0) > bound.of(name):
                         mine[partition] = bound.of(name)
@@ -251,13 +248,13 @@ class Promises:
             said = self._said[name]
             for partition in self._stands(directory, name):
                 if partition not in mine:
-                    del said[partition]
+                    said.pop(partition, None)
             said.update(mine)
             if all(mine.get(partition, 0) <= end for partition, end in dict(cut).items()):
                 break
         for partition, end in known.items():
             if self._directory_of.get(partition) in (directory, None) and cut.get(partition) == end:
-                del cut[partition]
+                cut.pop(partition, None)
 
     def _mine(self, directory: str, offsets: Offsets) -> Owned:
         where = dict(self._directory_of)
