@@ -20,7 +20,7 @@ from .disk import FULL, NO_DESCRIPTOR, Disk, DiskError, DiskFailed, File, LogDam
 from .handles import OpenSegments
 from .rolling import RollLimits
 from .segment import LOG, SUFFIXES, CorruptBatch, Segment
-from .swaps import swap
+from .swaps import CLEANED, file_name, swap
 from .walk import Rules
 
 PASSING = FULL | NO_DESCRIPTOR
@@ -262,17 +262,24 @@ class Chain:
     def replace(self, bases: Sequence[int]) -> list[str]:
         """Put the cleaned segment that stands ready in place of those at `bases`; their renamed files.
 
-        One that is empty is left out, unless the log begins with it.
+        One that is empty is left out, unless the log begins with it. Its file is opened before anything is
+        renamed: without a descriptor for it all stays as it is, and the next cleaning comes.
         """
         place = self.place_of(bases[0])
         old = self.segments[place : place + len(bases)]
         assert [segment.base_offset for segment in old] == list(bases), "nobody has changed them meanwhile"
         assert old[-1] is not self.active, "the active segment stays as it is"
+        with self.guarded():
+            file = self.disk.open(f"{self.directory}/{file_name(bases[0], LOG)}{CLEANED}")
         for segment in old:
             segment.close()
         with self.all_or_closed():  # halfway, the next start finishes it
-            gone = swap(self.disk, self.directory, bases)
-            fresh = Segment(self.disk, self.directory, bases[0], old[0].created_ms, create=False)
+            try:
+                gone = swap(self.disk, self.directory, bases)
+            except OSError:
+                file.close()
+                raise
+            fresh = Segment(self.disk, self.directory, bases[0], old[0].created_ms, create=False, file=file)
             paths = [segment.path(snapshots.SUFFIX) for segment in old[1:]]
             if not fresh.size and place:
                 fresh.close_file()

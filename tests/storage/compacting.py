@@ -1,7 +1,9 @@
 """A whole cleaning of a log in one call, in the order in which a broker does it."""
 
+from collections.abc import Iterator
+
 from strandline.storage.cleaning.clean import clean
-from strandline.storage.cleaning.job import Cleaned, Job
+from strandline.storage.cleaning.job import Cleaned, Job, Report
 from strandline.storage.logs import Logs
 
 from .conftest import START_MS, T0
@@ -9,6 +11,13 @@ from .conftest import START_MS, T0
 
 def compact(logs: Logs) -> None:
     """All segments but the last are swapped for fewer ones."""
+    for report in cleaning(logs):
+        if isinstance(report, Cleaned):
+            logs.condemned.add(logs.logs[T0].replace(report.bases))
+
+
+def cleaning(logs: Logs) -> Iterator[Report]:
+    """The cleaner's reports; what stands ready with each is for the caller to swap in."""
     log = logs.logs[T0]
     upper = log.segments[-1].base_offset
     logs.cleaned.note(T0, 0, 0)
@@ -22,6 +31,4 @@ def compact(logs: Logs) -> None:
         index_bytes_max=1 << 20, index_interval_bytes=100, map_bytes=1 << 14, load_factor=0.9,
         bytes_per_second=1e9, producers=log.producers.last_batches(), secret="00" * 16,
     )  # fmt: skip
-    for report in clean(logs.disk, job, lambda nbytes: None):
-        if isinstance(report, Cleaned):
-            logs.condemned.add(log.replace(report.bases))
+    return clean(logs.disk, job, lambda nbytes: None)

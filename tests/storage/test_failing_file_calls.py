@@ -12,12 +12,13 @@ import structlog
 from strandline.protocol.batches import headers
 from strandline.protocol.records import iterate
 from strandline.simulation.disk import SimDisk
+from strandline.storage.cleaning.job import Cleaned
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import DiskError
 from strandline.storage.log import Log
 from strandline.storage.logs import Logs
 
-from .compacting import compact
+from .compacting import cleaning, compact
 from .conftest import START_MS, T0, FixedClock, make_batch, put
 from .faulty_disk import Fault, FaultyDisk
 
@@ -229,3 +230,22 @@ def judge_failed(story: Story, act: Act, where: str) -> None:
     assert act is compact or list(served) == list(range(log.start_offset, log.end_offset)), where
     assert act not in GROWING or log.end_offset >= held, where
     put(log, b"more")
+
+
+def test_a_swap_that_finds_no_descriptor_has_not_begun() -> None:
+    """The replica goes on as it was; it would be offline until the next start if a file lacked afterwards."""
+    story = Story(filled("compact"), "compact")
+    log, before = story.log, values(story.log)
+    for report in cleaning(story.logs):
+        if isinstance(report, Cleaned):
+            missing = story.disk.fail("open", "*.log*", errno.EMFILE)
+            with pytest.raises(DiskError):
+                log.replace(report.bases)
+            story.disk.heal(missing)
+            assert values(log) == before
+            put(log, value(log.end_offset))
+            before = values(log)
+            break
+    compact(story.logs)
+    assert not log.failed
+    assert values(log).items() <= before.items()
