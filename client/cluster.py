@@ -33,6 +33,7 @@ T = TypeVar("T")
 FAST_REFRESH_SECONDS = (0.05, 0.1)  # between two looks for a new leader
 FAST_REFRESHES_MAX = 300  # after so many in vain, the usual backoff
 METADATA_PATIENCE_SECONDS = 1.0  # then another broker is asked, the first keeps its connection
+FAILURES_MAX = 3  # of a broker that is dialled before one whose word could not settle a doubt
 PATIENCE_SHARE = 0.8  # of what we wait for an answer: a broker that works on it must answer before
 SILENCE_SECONDS_MAX = 2.0  # of a connection with requests on it, before metadata is asked for elsewhere
 MAIN, DATA, GROUP = "main", "data", "group"
@@ -332,7 +333,8 @@ class Cluster:
             if address == self._stale:
                 return 5.0, 0.0
             if connection is None:
-                return 1.0 + self.links.failures(address), self.random.random()
+                failures = min(self.links.failures(address), FAILURES_MAX)  # it may be back by now
+                return 1.0 + failures, self.random.random()
             silent = connection.silent_for(now) > METADATA_PATIENCE_SECONDS / 2
             return (9.0 if silent else 0.0), connection.waiting + self.random.random()
 

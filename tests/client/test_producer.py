@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from double import SWALLOW, Double, on_metadata
+from double import SWALLOW, Double
 
 from strandline.client import (
     BufferExhausted,
@@ -17,7 +17,6 @@ from strandline.client import (
 )
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceResponse,
@@ -107,25 +106,6 @@ def test_a_silent_leader_is_left_once_the_cluster_no_longer_lists_it(run: Any) -
                 double.hidden.add(1)
                 double.move("t", 0, 3)
                 await asyncio.wait_for(waiting, 6)
-            assert values(log) == [b"0", b"1"]
-
-    run(story())
-
-
-def test_a_broker_that_hears_nothing_any_more_is_not_asked_for_ever(run: Any) -> None:
-    """It was deposed and says so, and its metadata names itself: others know better, and must be asked."""
-
-    async def story() -> None:
-        async with Double(3) as double:
-            (log,) = double.topic("t")
-            async with Producer(double.servers[:1]) as producer:
-                await producer.send("t", b"0")
-                old = on_metadata(double, double.brokers[1], MetadataRequest(topics=None))
-                double.hook = lambda broker, api, request: (
-                    old if (broker.node, api) == (1, Api.METADATA) else None
-                )
-                double.move("t", 0, 2)
-                await asyncio.wait_for(producer.send("t", b"1"), 5)
             assert values(log) == [b"0", b"1"]
 
     run(story())
