@@ -101,8 +101,8 @@ class Replicas:
             perform=self._isr.perform, flush=lambda each: self.flushing.want(each),
             on_disk_failed=on_disk_failed, on_leading=lambda partition: _tell(self.on_leading, partition),
             on_resigned=lambda tp: _tell(self.on_resigned, tp), recoding=Recoding(loop, on_failure),
-            on_start_reported=lambda partition: self.deletions.look_at(partition),
-            cold_reads=ColdReads(loop, wake, on_failure), lower=logs.lower, lift=logs.lift,
+            on_start_reported=lambda partition: self.deletions.look_at(partition), lower=logs.lower,
+            cold_reads=ColdReads(loop, wake, on_failure, len(logs.places.configured)), lift=logs.lift,
             recorder=recorder or Recorder(clock, 1 << 20), keeps_aside=storage.aside_bytes_max != 0,
         )  # fmt: skip
         self.partitions: dict[TopicPartition, Partition] = {}

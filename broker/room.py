@@ -49,7 +49,7 @@ class Room:
         self._tasks = tasks
         self._changed = changed
         self._failed = failed
-        self._looking = False
+        self._looking: set[str] = set()
         self._tries: dict[str, tuple[float, float]] = {}  # directory -> when next, and the pause after that
 
     def ran_out(self, directory: str, error: DiskFull) -> None:
@@ -62,38 +62,35 @@ class Room:
         for partition in self._replicas().in_directory(directory):
             partition.full = str(error)
         self._changed()
-        self._look_after()
-
-    def _look_after(self) -> None:
-        if not self._looking:
-            self._looking = True
-            self._tasks.spawn(self._look(), "room")
+        if directory not in self._looking:
+            self._looking.add(directory)
+            self._tasks.spawn(self._look(directory), "room")
 
     def pause(self, partition: Partition) -> None:
         """A follower that cannot write what it fetches need not fetch."""
         if partition.following is not None:
             self._replicas().fetchers.drop(partition)
 
-    async def _look(self) -> None:
-        loop, places = asyncio.get_running_loop(), self._logs.places
+    async def _look(self, directory: str) -> None:
+        """Each directory by itself: one may hang."""
+        loop = asyncio.get_running_loop()
         try:
-            while self._waiting():
+            while self._is_waiting(directory):
                 await asyncio.sleep(LOOK_S)
-                for directory in self._waiting():
-                    trouble = await loop.run_in_executor(None, self._probe, directory)
-                    if trouble is None and directory not in places.offline:
-                        opened = await self._open_again(directory)
-                        self._room_again(directory, opened)
-                    elif isinstance(trouble, DiskFailed):
-                        self._failed(trouble)
+                trouble = await loop.run_in_executor(None, self._probe, directory)
+                if trouble is None and directory not in self._logs.places.offline:
+                    opened = await self._open_again(directory)
+                    self._room_again(directory, opened)
+                elif isinstance(trouble, DiskFailed):
+                    self._failed(trouble)
         finally:
-            self._looking = False
+            self._looking.discard(directory)
 
-    def _waiting(self) -> list[str]:
-        """Directories that are full, and those with logs that are not open yet."""
+    def _is_waiting(self, directory: str) -> bool:
+        """Whether it is full, or has logs that are not open yet."""
         places = self._logs.places
-        waiting = {self._logs.directory_of(tp) for tp in self._logs.closed} | set(places.full)
-        return sorted(waiting - set(places.offline))
+        has_closed = any(self._logs.directory_of(tp) == directory for tp in self._logs.closed)
+        return (directory in places.full or has_closed) and directory not in places.offline
 
     def begin(self) -> None:
         """Logs that could not be opened for want of room wait for it."""

@@ -124,7 +124,7 @@ class Question:
                 answers.refuse(place, self.partition.disk_failed(error).code)
             answers.answer_if_complete(host)
 
-        return host.cold_reads.run(lookup, lookup.run, looked)
+        return host.cold_reads.run(self.partition.log, lookup, lookup.run, looked)
 
 
 class Answers(Waiting):

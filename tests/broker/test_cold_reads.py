@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
 from threading import Event, current_thread, main_thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,20 +153,45 @@ def test_a_medium_that_fails_takes_the_replica_offline(tmp_path: Path, medium: M
     play(tmp_path, story)
 
 
+def log_in(directory: str) -> Any:
+    return SimpleNamespace(directory=f"{directory}/t-0")
+
+
 def test_few_read_at_once_and_a_bounded_number_waits() -> None:
     async def story() -> None:
         let_go = Event()
         done: list[int] = []
-        reads = ColdReads(asyncio.get_running_loop(), lambda: None, None)
+        reads = ColdReads(asyncio.get_running_loop(), lambda: None, None, 1)
+        log = log_in("a")
 
         def blocked() -> None:
             assert let_go.wait(20)
 
         for place in range(THREADS + QUEUE_MAX):
-            assert reads.run(place, blocked, partial(done.append, place))
-        assert not reads.run("one more", lambda: None, lambda: None)
+            assert reads.run(log, place, blocked, partial(done.append, place))
+        assert not reads.run(log, "one more", lambda: None, lambda: None)
         let_go.set()
         await until(lambda: len(done) == THREADS + QUEUE_MAX)
+        await reads.stop()
+
+    asyncio.run(story())
+
+
+def test_a_directory_that_hangs_keeps_nobody_from_reading_in_another() -> None:
+    async def story() -> None:
+        let_go = Event()
+        done: list[str] = []
+        reads = ColdReads(asyncio.get_running_loop(), lambda: None, None, 2)
+
+        def blocked() -> None:
+            assert let_go.wait(20)
+
+        for place in range(THREADS + QUEUE_MAX):
+            reads.run(log_in("hanging"), place, blocked, lambda: None)
+        for place in range(3):
+            assert reads.run(log_in("whole"), f"whole {place}", lambda: None, partial(done.append, "whole"))
+        await until(lambda: len(done) == 3)
+        let_go.set()
         await reads.stop()
 
     asyncio.run(story())

@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -91,6 +92,31 @@ def test_room_counts_when_the_reserve_is_free_and_a_file_can_be_written(tmp_path
             await until(lambda: b.disk.asked("unlink", "*/.strandline-room") > looks + 3)
             assert b.replicas.get(tp(0)).full is not None
             b.disk.free_bytes = lambda path: RESERVE  # type: ignore[method-assign]
+            await until(lambda: b.replicas.get(tp(0)).full is None)
+
+    run(story)
+
+
+def test_a_directory_that_hangs_while_it_is_looked_at_holds_no_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with box(tmp_path) as b:
+            await b.lead(0, 1)
+            hangs, let_go, free_bytes = b.dirs[0], Event(), b.disk.free_bytes
+
+            def slow(path: str) -> int:
+                assert path != hangs or let_go.wait(20)
+                return free_bytes(path)
+
+            for place, directory in enumerate(b.dirs):
+                b.disk.fill(directory)
+                with pytest.raises(KafkaStorageError):
+                    b.append(place, b"no room")
+            b.disk.free_bytes = slow  # type: ignore[method-assign]
+            for directory in b.dirs:
+                b.disk.make_room(directory)
+            await until(lambda: b.replicas.get(tp(1)).full is None)
+            assert b.append(1, b"again") == 0 and b.replicas.get(tp(0)).full is not None
+            let_go.set()
             await until(lambda: b.replicas.get(tp(0)).full is None)
 
     run(story)
