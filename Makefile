@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 100
 FAMILY ?= all
 
-.PHONY: setup check test storage-long faults moves demo simulate bench bench-smoke docs clean
+.PHONY: setup check test storage-long simulate-long faults moves demo simulate bench bench-smoke docs clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -30,6 +30,9 @@ test: setup
 
 storage-long: setup
 	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/storage
+
+simulate-long: setup
+	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/simulation
 
 faults: setup
 	$(BIN)/python -m pytest -ra --no-header -m faults tests/faults
