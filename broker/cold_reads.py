@@ -67,8 +67,8 @@ class ColdReads:
         return self.run(partition.log, cold.key, cold.warm, lambda: self._brought(partition, cold))
 
     def run(self, log: Log, key: Hashable, work: Callable[[], None], then: Callable[[], None]) -> bool:
-        """Do `work`, which reads `log` and raises nothing, in a thread, and `then` on the loop. False if there
-        is no room.
+        """Do `work`, which reads `log` and raises nothing, in a thread, then `then` on the loop. False if
+        there is no room.
         """
         lane = self._lanes[posixpath.dirname(log.directory)]
         if len(lane.queue) >= QUEUE_MAX:

@@ -22,7 +22,7 @@ settings.load_profile("same")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes minutes is run when it is asked for: `make storage-long`, `make simulate-long`, `make faults`."""
+    """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`."""
     for marker in ("long", "faults"):
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker(marker)])
