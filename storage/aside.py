@@ -112,7 +112,7 @@ class Aside:
 
     def shelf(self, removal: Removal, sync: bool = True) -> Shelf:
         """A new place with the note in it, on the medium; unless many wait for one `sync` of all."""
-        self.disk.mkdir(self.path)
+        self._make_place(sync)
         count = 0
         while self.disk.exists(path := f"{self.path}/{_name(removal, count)}"):
             count += 1
@@ -126,6 +126,14 @@ class Aside:
                 self.disk.rmtree(path)
             raise
         return Shelf(self.disk, path, sync)
+
+    def _make_place(self, sync: bool) -> None:
+        """Its name, too, is on the medium before anything is moved to it."""
+        if not self.disk.exists(self.path):
+            self.disk.mkdir(self.path)
+            if sync:
+                with suppress(PermissionError):  # a parent that nobody may look into
+                    self.disk.sync_dir(posixpath.dirname(self.path))
 
     def sync(self) -> None:
         """Bring all that lies here to the medium. Blocking."""

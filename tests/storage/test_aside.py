@@ -42,6 +42,15 @@ def test_a_removal_is_found_again_with_all_that_was_said(tmp_path: Path) -> None
     assert Path(kept.path).parent == tmp_path / "data.aside", "beside the log directory, not in it"
 
 
+def test_the_place_is_on_the_medium_before_anything_is_moved_to_it(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    aside = Aside(disk, str(tmp_path / "data"))
+    for place in range(2):
+        aside.shelf(removal())
+        assert disk.asked("sync_dir", str(tmp_path)) == 1, "once is enough"
+        assert disk.asked("sync_dir", aside.path) == place + 1
+
+
 def test_two_at_the_same_moment_do_not_meet_and_others_are_told_apart(tmp_path: Path) -> None:
     aside = Aside(RealDisk(), str(tmp_path / "data"))
     long = TopicPartition("x" * 249, 12345)
