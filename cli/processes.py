@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+EFFORT_S = 0.01  # what `_effort_s` was where the limits of time were set
+
 
 def runs(pid: int, marker: str) -> bool:
     """Whether process `pid` lives and its command line holds `marker`."""
@@ -131,5 +133,13 @@ class BrokerProcess:
 
 
 def machine_is_slower() -> float:
-    """By which factor a process has to wait here for what it would have at once on a machine of its own."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """By which factor what takes a while takes longer than on a machine of its own, of the usual speed."""
+    shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return shared * max(1.0, min(_effort_s() for _ in range(3)) / EFFORT_S)
+
+
+def _effort_s() -> float:
+    """What one piece of work costs this processor: a guest's may be half of what it was an hour ago."""
+    begun_s = time.process_time()
+    sum(number * number for number in range(200_000))
+    return time.process_time() - begun_s

@@ -155,7 +155,7 @@ def test_a_moved_and_a_dead_leader_cost_only_time(run: Any) -> None:
                     start = asyncio.get_running_loop().time()
                     await producer.send("t", b"21")
                     assert await take(consumer, 1) == [21]
-                    assert asyncio.get_running_loop().time() - start < 0.3
+                    assert asyncio.get_running_loop().time() - start < 0.9, "no rest of a second"
 
     run(story())
 

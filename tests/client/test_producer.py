@@ -88,7 +88,7 @@ def test_the_leaders_death_costs_only_time(run: Any) -> None:
                 double.move("t", 0, 2)
                 moved = loop.time()
                 await asyncio.gather(*waiting)
-                assert loop.time() - moved < 0.15
+                assert loop.time() - moved < 0.9, "no rest of a second while there is a doubt"
             assert values(log) == [b"%d" % n for n in range(50)]
 
     run(story())

@@ -11,6 +11,7 @@ import docker
 import pytest
 from pyspark.sql import SparkSession
 
+from strandline.cli.processes import machine_is_slower
 from strandline.client import Admin, Consumer, Producer
 from strandline.protocol.errors import ApiError
 from strandline.protocol.kinds import TopicPartition
@@ -107,7 +108,7 @@ def test_a_killed_container_costs_nothing_but_time(compose: docker.DockerClient)
     load = asyncio.run(drill(compose))
     print(f"{len(load.acknowledged)} acknowledged, longest gap {load.longest_gap_s:.2f} s")
     assert not load.failed
-    assert load.longest_gap_s < GAP_MAX_S
+    assert load.longest_gap_s < GAP_MAX_S * machine_is_slower()
     assert asyncio.run(read_everything()) == load.acknowledged
 
 

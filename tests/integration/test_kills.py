@@ -109,7 +109,7 @@ def test_f1_f2_f3_a_killed_broker_costs_nothing_that_was_acknowledged(
         if "controller" in role:
             assert cluster.controller() in others(cluster, victim)
         if role != "follower":
-            assert gap_s < GAP_S_MAX
+            assert gap_s < GAP_S_MAX * machine_is_slower()
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
@@ -188,7 +188,7 @@ def test_a_controlled_shutdown_hands_leadership_over(cluster: LocalCluster) -> N
             f"\ncontrolled shutdown: {stopped_s:.2f} s, longest gap {gap_s:.2f} s, "
             f"ready {started_s:.2f} s after its start"
         )
-        assert gap_s < GAP_S_MAX
+        assert gap_s < GAP_S_MAX * machine_is_slower()
         assert started_s < 5 * machine_is_slower()
         assert_kept(load)
         wait_alike(cluster, topic, 5)
