@@ -3,7 +3,8 @@ retention, offsets of deleted topics, groups that were deleted or have nothing l
 
 Whoever commits for a topic that was made again must not find what was committed for the old one: a deleted
 partition's offsets are void in one breath, and shards owe the tombstones, which follow in slices. A tombstone
-that was refused stays owed. None is written behind a commit that came after it was due.
+that was refused stays owed, and is soon written again: a successor would not know of the debt. None is
+written behind a commit that came after it was due.
 Sources: GroupMetadataManager.cleanupGroupMetadata, GroupMetadata.removeExpiredOffsets,
 GroupCoordinator.handleDeleteGroups and handleDeletedPartitions of Kafka 3.9.
 Left to others: how a batch is written (coordinator.py), which partitions were deleted (broker/metadata.py).
@@ -31,6 +32,7 @@ log = structlog.get_logger(__name__)
 
 OFFSETS_AT_ONCE = 2_000  # looked at in one breath: about a millisecond
 TOMBSTONES_AT_ONCE = 500  # in one batch
+PAY_AGAIN_S = (1.0, 30.0)  # after tombstones were refused, at first and at most
 
 CONSUMERS = "consumer"  # the protocol type whose subscriptions we can read
 
@@ -63,7 +65,8 @@ class Forgetting:
         self._write = write
         self._end = end
         self._is_expiring = False
-        self._is_paying = self._pay_again = False
+        self._is_paying = self._pay_again = self._is_resting = False
+        self._rest_s = PAY_AGAIN_S[0]
 
     # Whole groups ----------------------------------------------------------------------------------------
 
@@ -71,7 +74,8 @@ class Forgetting:
         """Delete a group without members and its offsets; `done` when that is committed.
 
         Meanwhile the group is Dead: commits and joins are told to come again, so that none slips in before
-        the tombstones. A deletion that is refused has not happened.
+        the tombstones. A deletion that is refused has not happened; one that stands in the log all the same,
+        whatever becomes of it there, has, for a successor would read it: its tombstones are owed.
         """
         group = held.group
         if group.state is GroupState.DEAD:
@@ -84,11 +88,13 @@ class Forgetting:
 
         def written(code: ErrorCode, base_offset: int) -> None:
             if self._shards.held(group) is held:
-                if code is ErrorCode.NONE:
+                if code is not ErrorCode.NONE and base_offset < 0:
+                    group.revive(since)
+                else:
                     self._counts.offsets_deleted += len(partitions)
                     self._shards.remove(shard, held)
-                else:
-                    group.revive(since)
+                    if code is not ErrorCode.NONE:
+                        self._owe(shard, [*((group.name, tp) for tp in partitions), (group.name, None)])
             done(code)
 
         records: Stored = [
@@ -236,9 +242,26 @@ class Forgetting:
 
         def written(code: ErrorCode, base_offset: int) -> None:
             if code is not ErrorCode.NONE:
-                shard.owed.update(dict.fromkeys(debts))
+                self._owe(shard, debts)
+            else:
+                self._rest_s = PAY_AGAIN_S[0]
 
         self._write(shard, [(_key_of(debt), None) for debt in debts], written)
+
+    def _owe(self, shard: Shard, debts: Iterable[Debt]) -> None:
+        """They were refused, or nobody knows: not before a rest, for the reason may last."""
+        shard.owed.update(dict.fromkeys(debts))
+        if not self._is_resting:
+            self._is_resting = True
+            self._tasks.spawn(self._pay_rested(), "tombstones again")
+
+    async def _pay_rested(self) -> None:
+        rest_s, self._rest_s = self._rest_s, min(2 * self._rest_s, PAY_AGAIN_S[1])
+        try:
+            await asyncio.sleep(rest_s)
+        finally:
+            self._is_resting = False
+        self.pay()
 
     def _is_due(self, shard: Shard, debt: Debt) -> bool:
         """Not any more once there is something new under the same key, which is the later record."""

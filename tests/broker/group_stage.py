@@ -103,10 +103,11 @@ class Stage:
         self.waiting.append((on_committed, self.log.append(batch)))
 
     def commit(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Acknowledge everything that waits."""
+        """Acknowledge everything that waits, or refuse it; what timed out stands in the log all the same."""
+        stands = error in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
         waiting, self.waiting = self.waiting, []
         for on_committed, base in waiting:
-            on_committed(error, base if error is ErrorCode.NONE else -1)
+            on_committed(error, base if stands else -1)
 
     async def lead(self) -> "Stage":
         """Take the partition and load it."""

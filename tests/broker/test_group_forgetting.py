@@ -24,6 +24,11 @@ NOW_MS = 1_700_000_000_000
 MINUTE = 60_000
 
 
+@pytest.fixture(autouse=True)
+def short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.broker.groups.forgetting.PAY_AGAIN_S", (0.02, 0.02))
+
+
 def commit(
     stage: Stage, *partitions: TopicPartition, offset: int = 7, group: str = "g", member: tuple = SIMPLE
 ) -> list[ErrorCode]:
@@ -43,6 +48,12 @@ def kept(stage: Stage, group: str = "g") -> dict[TopicPartition, int]:
 async def turns(count: int = 5) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def written(stage: Stage) -> None:
+    async with asyncio.timeout(10):
+        while not stage.waiting:
+            await asyncio.sleep(0.001)
 
 
 async def as_a_successor_has_it(stage: Stage, group: str = "g") -> dict[TopicPartition, int]:
@@ -108,6 +119,22 @@ async def test_a_refused_tombstone_stays_owed_but_never_follows_a_new_commit(sta
     stage.commit()
     assert kept(stage) == await as_a_successor_has_it(stage) == {T1: 1}
     await stage.groups.forgetting.expire(asyncio.get_running_loop().time())
+    await turns()
+    assert not stage.waiting, "paid"
+
+
+@plays
+async def test_a_refused_tombstone_is_soon_written_again_for_no_successor_knows_of_it(
+    stage: Stage,
+) -> None:
+    commit(stage, T0)
+    stage.commit()
+    stage.groups.partitions_deleted([T0])
+    await turns()
+    stage.commit(ErrorCode.NOT_ENOUGH_REPLICAS)
+    await written(stage)
+    stage.commit()
+    assert await as_a_successor_has_it(stage) == {}
     await turns()
     assert not stage.waiting, "paid"
 
@@ -225,6 +252,22 @@ async def test_a_deletion_that_is_refused_has_not_happened(stage: Stage) -> None
     commit(stage, T0, offset=9)
     stage.commit()
     assert kept(stage) == {T0: 9}
+
+
+@plays
+async def test_a_deletion_of_open_fate_is_what_a_successor_would_read(stage: Stage) -> None:
+    commit(stage, T0, T1)
+    stage.commit()
+    told: list[ErrorCode] = []
+    stage.groups.delete("g", told.append)
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert kept(stage) == await as_a_successor_has_it(stage) == {}
+    commit(stage, T1, offset=9)
+    stage.commit()
+    await written(stage)
+    stage.commit()
+    assert kept(stage) == await as_a_successor_has_it(stage) == {T1: 9}, "no tombstone follows a new commit"
 
 
 @plays
