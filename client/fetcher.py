@@ -225,7 +225,7 @@ class Fetcher:
         """Records that we have read were taken back (unclean election): others may stand at their offsets."""
         assert place.position is not None, "only places with a position are asked for"
         log.warning("log_truncated", partition=str(place.partition), position=place.position, end=end)
-        place.seek(min(place.position, end))
+        place.go_on(min(place.position, end))
         self.on_gone_back({place.partition})
 
     def _keep(self, place: Place, records: Buffer, data: PartitionData) -> None:
@@ -246,7 +246,7 @@ class Fetcher:
             self._raise(OffsetOutOfRange(f"{place.partition}: offset {place.fetch_at}"))
             place.not_before = self._cluster.now() + self._cluster.pause(place.failures - 1)
         else:
-            place.look_up(RESETS[policy])
+            place.lose(RESETS[policy])
 
     def _raise(self, trouble: ApiError) -> None:
         """The next poll raises it."""
@@ -284,7 +284,7 @@ class Fetcher:
         for place in lost:
             offset = found.get(place.partition)
             if offset is not None and place.position is None and place.age == ages[place.partition]:
-                place.seek(offset)
+                place.go_on(offset)
         self.wake()
         self.on_settled()
 

@@ -85,8 +85,7 @@ class Handout:
     def came_back(self) -> None:
         """The caller wants more, so it is done with what it had."""
         for place in self._handed.values():
-            if place.position is not None:  # else it is being looked up, for where to go on
-                place.processed = place.position
+            place.came_back()
         self._handed.clear()
 
     def drop(self, partitions: set[TopicPartition]) -> None:

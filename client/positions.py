@@ -48,6 +48,7 @@ class Place:
     fetch_at: int = 0
     last_epoch: int = -1  # leader epoch of the last batch fetched: the leader says if its log parts from ours
     processed: int | None = None  # what the caller had when it came back for more
+    lost_at: int | None = None  # the position that the log did not have, while another is being looked up
     reset_to: int | None = None  # a time to look up; None: the committed offset, then the policy
     age: int = 0
     is_paused: bool = False
@@ -68,24 +69,39 @@ class Place:
         return len(self.chunks) >= CHUNKS_MAX
 
     def seek(self, offset: int) -> None:
-        """Go on at `offset`; what is held or on its way is void."""
+        """The caller goes on at `offset`: what is held or on its way is void, what came before is done."""
         self.age += 1
         self.position = self.processed = self.cursor = self.fetch_at = offset
-        self.reset_to, self.last_epoch = None, -1
+        self.reset_to = self.lost_at = None
+        self.last_epoch = -1
         self.chunks.clear()
         self.not_before, self.failures = 0.0, 0
 
-    def go_on(self) -> None:
-        """Fetch anew from the position. What the caller is done with is as it was: what it was handed last
-        it may still be working on."""
-        processed = self.processed
-        self.seek(self.position if self.position is not None else self.cursor)
-        self.processed = processed
+    def go_on(self, offset: int | None = None) -> None:
+        """Fetch anew: from the position, or from where the log says that it goes on. The caller may still be
+        working on what it was handed last, which is then no more done than it was."""
+        before, processed = self._handed_up_to, self.processed
+        self.seek(offset if offset is not None else self.cursor if before is None else before)
+        if processed is not None and processed != before:
+            self.processed = min(processed, self.fetch_at)
+
+    def came_back(self) -> None:
+        """The caller is done with what it was handed."""
+        self.processed = self._handed_up_to
+
+    @property
+    def _handed_up_to(self) -> int | None:
+        return self.lost_at if self.position is None else self.position
 
     def look_up(self, time: int | None) -> None:
-        """Forget the position; it will be found by `time` (None: by commit and policy)."""
+        """The caller goes on where `time` is found (None: by commit and policy)."""
+        self.lose(time)
+        self.lost_at = self.processed = None
+
+    def lose(self, time: int | None) -> None:
+        """The log does not have the position; another will be found by `time`."""
         self.age += 1
-        self.position = None
+        self.lost_at, self.position = self.position, None
         self.reset_to, self.last_epoch = time, -1
         self.chunks.clear()
 

@@ -328,3 +328,26 @@ def test_options_are_refused_by_name_and_value() -> None:
     assert configure(ProducerConfig, "h:1", {"acks": 1}).enable_idempotence is False
     with pytest.raises(ConfigError, match="heartbeat"):
         configure(ConsumerConfig, "h:1", {"session_timeout_ms": 10})
+
+
+def test_what_was_handed_out_is_done_when_the_caller_comes_back_also_while_the_position_is_lost() -> None:
+    place = Place(T0)
+    place.look_up(-2)
+    place.go_on(0)
+    assert place.processed == 0, "nothing was handed out before"
+    place.position = 10
+    place.lose(-1)
+    assert place.processed == 0
+    place.came_back()
+    assert (place.position, place.processed) == (None, 10)
+    place.go_on(500)
+    assert (place.position, place.processed) == (500, 500)
+    place.position = 510
+    place.lose(-2)
+    place.go_on(20)
+    assert (place.position, place.processed) == (20, 20), "what comes again is not done"
+    place.position = 30
+    place.look_up(-1)
+    assert place.processed is None
+    place.go_on(600)
+    assert place.processed == 600, "who seeks is done with what it had"
