@@ -86,9 +86,9 @@ class Consumer:
         if commit:
             self._came_back()
         await self._tasks.stop()
-        await self._subscription.stop()
         if self.config.enable_auto_commit and self.config.group is not None:
-            await self._try_commit()
+            await self._try_commit()  # while it is a member
+        await self._subscription.stop()
         await self._fetcher.stop()
         await self._cluster.stop()
 
@@ -248,19 +248,21 @@ class Consumer:
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """Commit `offsets` (the next ones to read), or the position in every partition.
 
-        Raises CommitFailed when the consumer subscribed and is no member now, IllegalGeneration,
-        UnknownMemberId or RebalanceInProgress when the group says so.
+        Raises CommitFailed when the consumer subscribed and is no member now, or the group gave a partition
+        to another since its records were handed out; IllegalGeneration, UnknownMemberId or
+        RebalanceInProgress when the group says so.
         """
         group = self._group()
+        in_hand = self._handout.in_hand
         if offsets is None:
-            places = self._fetcher.places
+            in_hand, places = {}, self._subscription.places
             offsets = {name: place.position for name, place in places.items() if place.position is not None}
         whole = {
             partition: one if isinstance(one, CommittedOffset) else CommittedOffset(one)
             for partition, one in offsets.items()
         }
         if whole:
-            seat = self._subscription.seat_to_commit()
+            seat = self._subscription.seat_to_commit(whole, in_hand)
             await commit_offsets(self._cluster, group, whole, self._cluster.deadline(), seat)
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, CommittedOffset | None]:

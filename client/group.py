@@ -89,9 +89,7 @@ class Membership:
     async def stop(self) -> None:
         """End the membership; others take over at once, unless this is a static member."""
         await self._tasks.stop()
-        if self.owned:
-            owned, self.owned = self.owned, set()
-            await self._on_revoked(owned)
+        await self._give_up(self.owned)
         await self._leave()
 
     def polled(self) -> None:
@@ -133,17 +131,14 @@ class Membership:
     async def _take_part(self) -> None:
         """One generation: join, sync, then heartbeats until the group changes."""
         self._rejoin.clear()
-        if not self._cooperative and self.owned:
-            owned, self.owned = self.owned, set()
-            await self._on_revoked(owned)
+        if not self._cooperative:
+            await self._give_up(self.owned)
         topics = self._topics()
         joined = await self._join(topics)
         self.seat = Seat(joined.generation_id, joined.member_id, self._config.group_instance_id)
         given = await self._sync(joined)
         taken = self.owned - given
-        if taken:
-            self.owned -= taken
-            await self._on_revoked(taken)
+        await self._give_up(taken)
         fresh = given - self.owned
         self.owned = given
         await self._on_assigned(fresh)
@@ -257,6 +252,12 @@ class Membership:
         await self._lose(keep_id=False)
         self._polled.clear()
         await self._polled.wait()
+
+    async def _give_up(self, partitions: set[TopicPartition]) -> None:
+        """Tell the owner before they are taken; what is interrupted in this is told again when it stops."""
+        if partitions:
+            await self._on_revoked(partitions)
+            self.owned = self.owned - partitions
 
     async def _lose(self, *, keep_id: bool) -> None:
         self.seat = Seat(member_id=self.seat.member_id if keep_id else "", instance_id=self.seat.instance_id)

@@ -60,6 +60,11 @@ class Handout:
         if not self.ready:
             self._catch_up()
 
+    @property
+    def in_hand(self) -> Mapping[TopicPartition, Place]:
+        """Where the records came from that the caller may still be working on."""
+        return self._handed
+
     def next(self) -> ConsumerRecord:
         """The next ready record; the position is behind it now."""
         record = self.ready.popleft()

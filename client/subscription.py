@@ -7,13 +7,13 @@ Left to others: membership (group.py), fetching (fetcher.py), the face (consumer
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..protocol.errors import ApiError
 from ..protocol.kinds import TopicPartition
 from .cluster import Cluster
-from .commits import Seat, commit_offsets
+from .commits import CommitFailed, Seat, commit_offsets
 from .config import ConsumerConfig
 from .fetcher import Fetcher
 from .group import Membership
@@ -118,11 +118,19 @@ class Subscription:
         if self.membership is not None:
             await self.membership.stop()
 
+    @property
+    def places(self) -> dict[TopicPartition, Place]:
+        """Places of which something may be committed: those that are read, and those given up that nobody
+        else can have yet, because the members are still joining."""
+        generation = self._generation
+        held = {one: place for one, (place, left_at) in self._parked.items() if left_at == generation}
+        return {**held, **self._fetcher.places}
+
     async def commit_processed(self, timeout_ms: float) -> None:
         """Commit what the caller is done with, as far as it is not committed yet."""
         offsets = {
             partition: CommittedOffset(place.processed)
-            for partition, place in self._fetcher.places.items()
+            for partition, place in self.places.items()
             if place.processed is not None and self._committed.get(partition) != place.processed
         }
         if not offsets or self._config.group is None:
@@ -131,12 +139,32 @@ class Subscription:
         await commit_offsets(self._cluster, self._config.group, offsets, deadline, self.seat_to_commit())
         self._committed |= {partition: one.offset for partition, one in offsets.items()}
 
-    def seat_to_commit(self) -> Seat | None:
-        """With which seat to commit; None for who assigns partitions itself. Raises CommitFailed for a
-        subscriber without a seat, who must not pass for such a one."""
+    def seat_to_commit(
+        self, partitions: Iterable[TopicPartition] = (), in_hand: Mapping[TopicPartition, Place] | None = None
+    ) -> Seat | None:
+        """With which seat to commit `partitions`; None for who assigns partitions itself.
+
+        Raises CommitFailed for a subscriber without a seat, who must not pass for such a one; and for a
+        partition that is not this member's, or was given to it anew since it was handed the records that it
+        has `in_hand`. The coordinator asks only who is a member, so a commit of what was read in an earlier
+        generation would take the group back behind whoever has read on since.
+        """
         if self.membership is None:
             return None
-        return self.membership.seat.may_commit(self._config.group or "")
+        seat = self.membership.seat.may_commit(self._config.group or "")
+        places = self.places
+        for one in partitions:
+            place = places.get(one)
+            if place is None or (in_hand or {}).get(one, place) is not place:
+                raise CommitFailed(
+                    f"{TopicPartition(*one)} was given to another member, so its offset is not committed: "
+                    "that one has begun at the offset committed before"
+                )
+        return seat
+
+    @property
+    def _generation(self) -> int:
+        return self.membership.seat.generation if self.membership is not None else -1
 
     # -- partitions come and go
 
@@ -160,12 +188,11 @@ class Subscription:
             except ApiError as trouble:
                 log.warning("commit_failed", group=self._config.group, reason=str(trouble))
         await _tell(self._listener.on_partitions_revoked, partitions)
-        generation = self.membership.seat.generation if self.membership is not None else -1
         for one in partitions:
             place = self._fetcher.places.get(one)
             if place is not None and place.position is not None:
                 place.go_on()
-                self._parked[one] = (place, generation)
+                self._parked[one] = (place, self._generation)
         self._adopt(set(self._fetcher.places) - partitions)
 
     async def _lost(self, partitions: set[TopicPartition]) -> None:
@@ -174,13 +201,13 @@ class Subscription:
         await _tell(self._listener.on_partitions_lost, partitions)
 
     async def _given(self, fresh: set[TopicPartition]) -> None:
-        generation = self.membership.seat.generation if self.membership is not None else -1
+        generation = self._generation
         places = dict(self._fetcher.places)
         for one in sorted(fresh):
             place, left_at = self._parked.get(one, (Place(one), generation - 1))
             places[one] = place if left_at == generation - 1 else Place(one)
             self._committed.pop(one, None)
-        self._parked.clear()
+        self._parked = {one: parked for one, parked in self._parked.items() if parked[1] == generation}
         self._fetcher.assign(places)
         await _tell(self._listener.on_partitions_assigned, fresh)
 
