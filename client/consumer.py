@@ -8,6 +8,7 @@ Left to others: which partitions (subscription.py), fetching (fetcher.py), decod
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -85,12 +86,12 @@ class Consumer:
         self._closed = True
         if commit:
             self._came_back()
-        await self._tasks.stop()
-        if self.config.enable_auto_commit and self.config.group is not None:
-            await self._try_commit()  # while it is a member
-        await self._subscription.stop()
-        await self._fetcher.stop()
-        await self._cluster.stop()
+        async with AsyncExitStack() as steps:
+            for end in (self._cluster.stop, self._fetcher.stop, self._subscription.stop):
+                steps.push_async_callback(end)
+            await self._tasks.stop()
+            if self.config.enable_auto_commit and self.config.group is not None:
+                await self._try_commit()  # while it is a member
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -308,6 +309,8 @@ class Consumer:
         trouble, self._fetcher.trouble = self._fetcher.trouble, None
         if trouble is not None:
             raise trouble
+        if self._subscription.membership is not None:
+            self._subscription.membership.raise_failure()
 
     def _place(self, partition: TopicPartition) -> Place:
         place = self._fetcher.places.get(partition)

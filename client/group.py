@@ -12,6 +12,8 @@ Left to others: who gets what (assignors.py), positions and commits (consumer.py
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from types import TracebackType
 from typing import Any
 
 from ..protocol.errors import ApiError, ErrorCode
@@ -50,7 +52,11 @@ REJOIN = FORGOTTEN | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUI
 
 
 class Membership:
-    """One member's life. `on_lost` is told when partitions went away without a chance to commit."""
+    """One member's life. `on_lost` is told when partitions went away without a chance to commit.
+
+    A refusal for good, or an exception that nobody expects (a listener's too), ends the membership: its
+    `failure`. Then nothing that the group gave may be read any longer, which `on_failure` is told at once.
+    """
 
     def __init__(
         self,
@@ -60,7 +66,7 @@ class Membership:
         on_revoked: Change,
         on_lost: Change,
         on_assigned: Change,
-        on_fatal: Callable[[ApiError], None],
+        on_failure: Callable[[], None],
     ) -> None:
         assert config.group is not None, "a member has a group"
         self._cluster = cluster
@@ -68,8 +74,9 @@ class Membership:
         self._group = config.group
         self._topics = topics
         self._on_revoked, self._on_lost, self._on_assigned = on_revoked, on_lost, on_assigned
-        self._on_fatal = on_fatal
-        self._tasks = Tasks("group")
+        self._on_failure = on_failure
+        self._tasks = Tasks("group", self._failed)
+        self._is_stopping = False
         self._cooperative = all(name in COOPERATIVE for name in config.partition_assignment_strategy)
         self._rejoin = asyncio.Event()
         self._polled = asyncio.Event()
@@ -79,6 +86,8 @@ class Membership:
         self.owned: set[TopicPartition] = set()
         self.seat = Seat(instance_id=config.group_instance_id)
         self.is_settled = asyncio.Event()
+        self.failure: BaseException | None = None
+        self._failed_at: TracebackType | None = None
 
     def start(self) -> None:
         """Begin to join."""
@@ -88,9 +97,22 @@ class Membership:
 
     async def stop(self) -> None:
         """End the membership; others take over at once, unless this is a static member."""
-        await self._tasks.stop()
-        await self._give_up(self.owned)
-        await self._leave()
+        self._is_stopping = True
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(self._leave)
+            steps.push_async_callback(self._give_back)
+            await self._tasks.stop()
+
+    async def _give_back(self) -> None:
+        if self.failure is None:
+            await self._give_up(self.owned)
+        else:
+            await self._lose(keep_id=True)
+
+    def raise_failure(self) -> None:
+        """Raise what has ended the membership, if something has, as often as this is asked."""
+        if self.failure is not None:
+            raise self.failure.with_traceback(self._failed_at)
 
     def polled(self) -> None:
         """The caller is alive and takes records."""
@@ -122,11 +144,28 @@ class Membership:
                 if code in FORGOTTEN:
                     await self._lose(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
                 elif isinstance(trouble, ApiError) and not trouble.retriable and code not in REJOIN:
-                    self._on_fatal(trouble)
-                    return
+                    raise
                 if code not in REJOIN:
                     await asyncio.sleep(self._cluster.pause(attempt))
                     attempt += 1
+
+    def _failed(self, failure: BaseException) -> None:
+        if self._is_stopping:
+            return
+        self._tasks.forgive(failure)
+        if self.failure is not None:
+            return
+        self.failure, self._failed_at = failure, failure.__traceback__
+        self.is_settled.clear()
+        self._on_failure()
+        self._tasks.spawn(self._depart(), "departure")
+
+    async def _depart(self) -> None:
+        """Leave to others what is owned; nothing can be committed any more."""
+        try:
+            await self._leave()
+        finally:
+            await self._lose(keep_id=False)
 
     async def _take_part(self) -> None:
         """One generation: join, sync, then heartbeats until the group changes."""
@@ -248,8 +287,7 @@ class Membership:
             "poll_too_late", group=self._group, max_poll_interval_ms=self._config.max_poll_interval_ms
         )
         self.is_settled.clear()
-        await self._leave()
-        await self._lose(keep_id=False)
+        await self._depart()
         self._polled.clear()
         await self._polled.wait()
 

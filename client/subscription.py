@@ -107,7 +107,7 @@ class Subscription:
                 self._revoked,
                 self._lost,
                 self._given,
-                self._fatal,
+                self._ended,
             )
             self.membership.start()
         else:
@@ -211,8 +211,9 @@ class Subscription:
         self._fetcher.assign(places)
         await _tell(self._listener.on_partitions_assigned, fresh)
 
-    def _fatal(self, trouble: ApiError) -> None:
-        self._fetcher.trouble = trouble
+    def _ended(self) -> None:
+        self._parked.clear()
+        self._adopt(set())
         self._fetcher.arrived.set()
 
 

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from double import Double
+from double import Broker, Double
 from double_group import Group
 from test_consumer import GROUP, T0, fill, take
 
 from strandline.client import CommitFailed, Consumer, RebalanceListener, TopicPartition
+from strandline.protocol.apis import Api
+from strandline.protocol.errors import ErrorCode, FencedInstanceId
+from strandline.protocol.messages.groups import HeartbeatResponse
 
 T1 = TopicPartition("t", 1)
 BY_HAND: dict[str, Any] = {**GROUP, "enable_auto_commit": False}
@@ -114,4 +117,92 @@ def test_a_revocation_that_closing_interrupts_is_told_again(run: Any) -> None:
             assert (ear.begun, group.offsets[T0][0]) == (2, 20)
 
     consumer: Any = None
+    run(story())
+
+
+class Broken(RebalanceListener):
+    """Raises when told of what it names."""
+
+    def __init__(self, *when: str) -> None:
+        self.when = when
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        self.tell("assigned")
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        self.tell("revoked")
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        self.tell("lost")
+
+    def tell(self, what: str) -> None:
+        if what in self.when:
+            raise LookupError(what)
+
+
+@pytest.mark.parametrize("when", [("assigned",), ("revoked",), ("revoked", "lost"), ("lost",)], ids="-".join)
+def test_a_listener_that_raises_ends_the_membership_and_the_caller_is_told(
+    when: tuple[str, ...], run: Any
+) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            group = double.groups.group("g")
+            consumer = Consumer(double.servers, topics=["t"], listener=Broken(*when), **GROUP)
+            async with consumer:
+                if "assigned" not in when:
+                    assert len(await take(consumer, 20)) == 20
+                    if "revoked" in when:
+                        group.members["ghost"] = None
+                        double.groups.rebalance(group)
+                    else:
+                        double.groups.lose("g")
+                for _ in range(2):
+                    with pytest.raises(LookupError):
+                        async with asyncio.timeout(5):
+                            while True:
+                                await consumer.poll(50)
+                    assert not consumer.assignment(), "what it had may be read by others"
+                await until(lambda: not [one for one in group.members if one != "ghost"])
+            await until(lambda: not double.brokers[1].links)
+
+    run(story())
+
+
+def test_who_is_refused_for_good_reads_no_more(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            fenced = False
+
+            def fence(broker: Broker, api: int, request: Any) -> Any:
+                refused = fenced and api == Api.HEARTBEAT
+                return HeartbeatResponse(error_code=ErrorCode.FENCED_INSTANCE_ID) if refused else None
+
+            double.hook = fence
+            async with Consumer(double.servers, topics=["t"], group_instance_id="i", **GROUP) as consumer:
+                assert len(await take(consumer, 20)) == 20
+                fenced = True
+                await until(lambda: not consumer.assignment())
+                fill(log, 20)
+                for _ in range(2):
+                    with pytest.raises(FencedInstanceId):
+                        await consumer.poll(50)
+
+    run(story())
+
+
+def test_closing_closes_all_even_if_a_listener_raises(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            consumer = Consumer(double.servers, topics=["t"], listener=Broken("revoked"), **GROUP)
+            with pytest.raises(LookupError):
+                async with consumer:
+                    await until(consumer.assignment)
+            assert not double.groups.group("g").members
+            await until(lambda: not double.brokers[1].links)
+
     run(story())
