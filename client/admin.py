@@ -35,7 +35,7 @@ from ..protocol.messages.topics import (
 )
 from .changes import change
 from .cluster import Cluster
-from .commits import ask_coordinator, check, commit_offsets, fetch_committed
+from .commits import Commit, ask_coordinator, check, fetch_committed
 from .config import ClientConfig, configure
 from .configs import (
     ConfigChange,
@@ -343,7 +343,7 @@ class Admin:
             partition: one if isinstance(one, CommittedOffset) else CommittedOffset(one)
             for partition, one in offsets.items()
         }
-        await commit_offsets(self._cluster, group, whole, self._cluster.deadline())
+        await Commit(self._cluster, group, whole, None).write(self._cluster.deadline())
 
     # -- inside
 

@@ -1,12 +1,16 @@
 """What a group has read: offsets committed to its coordinator, and fetched from there.
 
+An offset that is written late takes a group back. So who commits more than once does it in turn (`Commits`),
+and only what was refused is sent again.
 Left to others: membership (group.py), when to commit (consumer.py).
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Self
 
-from ..protocol.errors import ApiError, ErrorCode, IllegalGeneration, error_for
+from ..protocol.errors import ApiError, ErrorCode, IllegalGeneration, RequestTimedOut, error_for
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -45,39 +49,98 @@ class Seat(NamedTuple):
         return self
 
 
-async def commit_offsets(
-    cluster: Cluster,
-    group: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
-    deadline: float,
-    seat: Seat | None = None,
-) -> None:
-    """Commit; raises the first refusal (ILLEGAL_GENERATION and the like when `seat` is no longer valid)."""
-    generation, member_id, instance_id = seat or Seat()
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for partition, one in offsets.items():
-        part = OffsetCommitRequestPartition(
-            partition_index=partition.partition,
-            committed_offset=one.offset,
-            committed_leader_epoch=one.leader_epoch,
-            committed_metadata=one.metadata,
-        )
-        topics.setdefault(partition.topic, []).append(part)
-    request = OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        group_instance_id=instance_id,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
-    )
+class Commit:
+    """Offsets on their way to the coordinator: `accepted`, `missing`, and `unknown`, whose partitions it does
+    not know. Those are refused at once, as Kafka's clients do: a topic that is gone shall hold up no other.
+    """
 
-    async def attempt() -> None:
-        answer: OffsetCommitResponse = await ask_coordinator(cluster, group, request, deadline)
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        seat: Seat | None,
+    ) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._seat = seat or Seat()
+        self.missing = dict(offsets)
+        self.accepted: dict[TopicPartition, int] = {}
+        self.unknown: list[TopicPartition] = []
+
+    async def write(self, deadline: float, *, once: bool = False) -> None:
+        """Commit (generation and member only if the seat is valid); raises what stands in the way."""
+
+        async def attempt() -> None:
+            self._absorb(await ask_coordinator(self._cluster, self._group, self._request(), deadline))
+
+        await self._cluster.persist(attempt, self._cluster.now() if once else deadline)
+        if self.unknown:
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(map(str, self.unknown)))
+
+    def _request(self) -> OffsetCommitRequest:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for partition, one in self.missing.items():
+            part = OffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=one.offset,
+                committed_leader_epoch=one.leader_epoch,
+                committed_metadata=one.metadata,
+            )
+            topics.setdefault(partition.topic, []).append(part)
+        return OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=self._seat.generation,
+            member_id=self._seat.member_id,
+            group_instance_id=self._seat.instance_id,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+        )
+
+    def _absorb(self, answer: OffsetCommitResponse) -> None:
+        refused: dict[TopicPartition, int] = {}
         for topic in answer.topics:
             for one in topic.partitions:
-                check(cluster, group, one.error_code, f"{topic.name}-{one.partition_index}")
+                partition = TopicPartition(topic.name, one.partition_index)
+                if partition not in self.missing:
+                    continue
+                if one.error_code == ErrorCode.NONE:
+                    self.accepted[partition] = self.missing.pop(partition).offset
+                elif one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    del self.missing[partition]
+                    self.unknown.append(partition)
+                else:
+                    refused[partition] = one.error_code
+        for partition, code in refused.items():
+            check(self._cluster, self._group, code, str(partition))
 
-    await cluster.persist(attempt, deadline)
+
+class Commits:
+    """All commits of one consumer, one at a time. `latest` has what the group was told last."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self.latest: dict[TopicPartition, int] = {}
+
+    @asynccontextmanager
+    async def turn(self, deadline: float) -> AsyncIterator[None]:
+        """Wait until no other commit is under way; only then is what the caller is done with looked up."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise RequestTimedOut("an earlier commit is still under way") from None
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    async def write(self, commit: Commit, deadline: float, *, once: bool = False) -> None:
+        """Commit, in one's turn."""
+        assert self._turn.locked(), "who commits has waited for its turn"
+        try:
+            await commit.write(deadline, once=once)
+        finally:
+            self.latest |= commit.accepted
 
 
 async def fetch_committed(

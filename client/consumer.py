@@ -13,10 +13,10 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from ..protocol.errors import ApiError, RequestTimedOut
+from ..protocol.errors import ApiError, RequestTimedOut, UnknownTopicOrPartition
 from ..protocol.kinds import TopicPartition
 from .cluster import Cluster
-from .commits import commit_offsets, fetch_committed
+from .commits import fetch_committed
 from .config import ConsumerConfig, configure
 from .fetcher import Fetcher
 from .handout import Batch, Handout
@@ -264,7 +264,7 @@ class Consumer:
         }
         if whole:
             seat = self._subscription.seat_to_commit(whole, in_hand)
-            await commit_offsets(self._cluster, group, whole, self._cluster.deadline(), seat)
+            await self._subscription.commit(group, whole, seat)
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, CommittedOffset | None]:
         """What the group committed for these partitions (default: those assigned)."""
@@ -333,12 +333,17 @@ class Consumer:
         return await list_offsets(self._cluster, times, self.config.isolation, self._cluster.deadline())
 
     async def _auto_commit(self) -> None:
+        failures = 0
         while True:
-            await asyncio.sleep(self.config.auto_commit_interval_ms / 1000)
-            await self._try_commit()
+            rest = self.config.auto_commit_interval_ms / 1000
+            await asyncio.sleep(min(rest, self._cluster.pause(failures - 1)) if failures else rest)
+            failures = 0 if await self._try_commit(once=True) else failures + 1
 
-    async def _try_commit(self) -> None:
+    async def _try_commit(self, *, once: bool = False) -> bool:
+        """False when it failed and another attempt may help; that one begins with what is true by then."""
         try:
-            await self._subscription.commit_processed(self.config.request_timeout_ms)
+            await self._subscription.commit_processed(self.config.request_timeout_ms, once=once)
         except ApiError as trouble:
             log.warning("commit_failed", group=self.config.group, reason=str(trouble))
+            return not trouble.retriable or isinstance(trouble, UnknownTopicOrPartition)
+        return True

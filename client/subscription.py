@@ -13,7 +13,7 @@ from typing import Any
 from ..protocol.errors import ApiError
 from ..protocol.kinds import TopicPartition
 from .cluster import Cluster
-from .commits import CommitFailed, Seat, commit_offsets
+from .commits import Commit, CommitFailed, Commits, Seat
 from .config import ConsumerConfig
 from .fetcher import Fetcher
 from .group import Membership
@@ -58,7 +58,7 @@ class Subscription:
         self._pattern: re.Pattern[str] | None = None
         self._listener = RebalanceListener()
         self._parked: dict[TopicPartition, tuple[Place, int]] = {}
-        self._committed: dict[TopicPartition, int] = {}
+        self._commits = Commits()
         self._is_assigned = False
         self.membership: Membership | None = None
 
@@ -126,18 +126,33 @@ class Subscription:
         held = {one: place for one, (place, left_at) in self._parked.items() if left_at == generation}
         return {**held, **self._fetcher.places}
 
-    async def commit_processed(self, timeout_ms: float) -> None:
+    async def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], seat: Seat | None
+    ) -> None:
+        """Commit what the caller says that it is done with."""
+        deadline = self._cluster.deadline()
+        async with self._commits.turn(deadline):
+            commit = Commit(self._cluster, group, offsets, seat)
+            try:
+                await self._commits.write(commit, deadline)
+            finally:
+                for partition, offset in commit.accepted.items():
+                    place = self.places.get(partition)
+                    if place is not None and place.processed is not None:
+                        place.processed = max(place.processed, offset)
+
+    async def commit_processed(self, timeout_ms: float, *, once: bool = False) -> None:
         """Commit what the caller is done with, as far as it is not committed yet."""
-        offsets = {
-            partition: CommittedOffset(place.processed)
-            for partition, place in self.places.items()
-            if place.processed is not None and self._committed.get(partition) != place.processed
-        }
-        if not offsets or self._config.group is None:
-            return
         deadline = self._cluster.deadline(timeout_ms)
-        await commit_offsets(self._cluster, self._config.group, offsets, deadline, self.seat_to_commit())
-        self._committed |= {partition: one.offset for partition, one in offsets.items()}
+        async with self._commits.turn(deadline):
+            offsets = {
+                partition: CommittedOffset(place.processed)
+                for partition, place in self.places.items()
+                if place.processed is not None and self._commits.latest.get(partition) != place.processed
+            }
+            if offsets and self._config.group is not None:
+                commit = Commit(self._cluster, self._config.group, offsets, self.seat_to_commit())
+                await self._commits.write(commit, deadline, once=once)
 
     def seat_to_commit(
         self, partitions: Iterable[TopicPartition] = (), in_hand: Mapping[TopicPartition, Place] | None = None
@@ -206,7 +221,7 @@ class Subscription:
         for one in sorted(fresh):
             place, left_at = self._parked.get(one, (Place(one), generation - 1))
             places[one] = place if left_at == generation - 1 else Place(one)
-            self._committed.pop(one, None)
+            self._commits.latest.pop(one, None)
         self._parked = {one: parked for one, parked in self._parked.items() if parked[1] == generation}
         self._fetcher.assign(places)
         await _tell(self._listener.on_partitions_assigned, fresh)

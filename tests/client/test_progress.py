@@ -1,13 +1,17 @@
 """What a consumer commits: what its caller is done with, and never less than was committed before."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from double import Double
+from double import Broker, Double
+from double_group import Group
 from test_consumer import T0, fill
 
-from strandline.client import Consumer
+from strandline.client import Consumer, TopicPartition
+from strandline.protocol.apis import Api
+from strandline.protocol.errors import ErrorCode, UnknownTopicOrPartition
 
 
 @pytest.mark.parametrize("policy", ["cut", "latest", "earliest"])
@@ -61,5 +65,113 @@ def test_who_has_no_record_in_hand_is_done_with_all_before_where_the_log_goes_on
                         await asyncio.sleep(0.01)
                 await consumer._subscription.commit_processed(1_000)
                 assert double.groups.group("g").offsets[T0][0] == 50
+
+    run(story())
+
+
+class Refusals:
+    """Answers to commits: what `refuse` says of each partition, the rest is accepted."""
+
+    def __init__(self, double: Double, refuse: Callable[[int, TopicPartition], int]) -> None:
+        self.count, self.sent = 0, list[dict[TopicPartition, int]]()
+        self._double, self._refuse = double, refuse
+        double.hook = self
+
+    def __call__(self, broker: Broker, api: int, request: Any) -> Any:
+        if api != Api.OFFSET_COMMIT:
+            return None
+        self.count += 1
+        answer = self._double.groups.commit(Group(), request)
+        offsets = {}
+        for asked, topic in zip(request.topics, answer.topics, strict=True):
+            for wanted, one in zip(asked.partitions, topic.partitions, strict=True):
+                partition = TopicPartition(topic.name, one.partition_index)
+                offsets[partition] = wanted.committed_offset
+                one.error_code = self._refuse(self.count, partition)
+                if not one.error_code:
+                    self._double.groups.group("g").offsets[partition] = (wanted.committed_offset, "")
+        self.sent.append(offsets)
+        return answer
+
+
+ALONE: dict[str, Any] = {"group": "g", "fetch_max_wait_ms": 20, "auto_offset_reset": "earliest"}
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(8):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_a_commit_that_must_wait_does_not_come_behind_a_newer_one(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 60)
+            is_moving = True
+            said = Refusals(double, lambda n, _: ErrorCode.NOT_COORDINATOR if n == 1 or is_moving else 0)
+            options = {**ALONE, "auto_commit_interval_ms": 10, "retry_backoff_ms": 300}
+            async with Consumer(double.servers, **options) as consumer:
+                consumer.assign([T0])
+                assert len(await consumer.poll(5_000, max_records=10)) == 10
+                await until(lambda: said.count)
+                is_moving = False
+                await consumer.commit({T0: 51})
+                await until(lambda: len(said.sent) > 1)
+                before = len(said.sent)
+                await consumer._subscription.commit_processed(1_000)
+                assert [sent[T0] for sent in said.sent[1:]] == [51], "nothing older behind it"
+                assert before == len(said.sent)
+                consumer.seek(T0, 30)
+                await until(lambda: len(said.sent) > before)
+                assert said.sent[-1] == {T0: 30}, "but what the caller sought is newer"
+
+    run(story())
+
+
+def test_a_partition_that_is_gone_is_refused_at_once_and_sends_no_other_again(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t", 2)
+            gone = TopicPartition("t", 1)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            said = Refusals(double, lambda n, one: unknown if one == gone else 0)
+            options = {**ALONE, "enable_auto_commit": False}
+            async with Consumer(double.servers, **options) as consumer:
+                consumer.assign([T0, gone])
+                for partition in (T0, gone):
+                    consumer.seek(partition, 7)
+                with pytest.raises(UnknownTopicOrPartition, match="t-1"):
+                    await consumer.commit({T0: 9, gone: 9})
+                assert said.sent == [{T0: 9, gone: 9}]
+                with pytest.raises(UnknownTopicOrPartition):
+                    await consumer._subscription.commit_processed(1_000)
+                assert said.sent[1:] == [{gone: 7}], "the other is committed, and by nothing older"
+
+    run(story())
+
+
+def test_only_what_was_refused_is_sent_again(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t", 2)
+            other = TopicPartition("t", 1)
+            loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            said = Refusals(double, lambda n, one: loading if n == 1 and one == other else 0)
+            async with Consumer(double.servers, **ALONE) as consumer:
+                await consumer.commit({T0: 7, other: 8})
+                assert said.sent == [{T0: 7, other: 8}, {other: 8}]
+
+    run(story())
+
+
+def test_commits_go_out_in_the_order_of_their_calls(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            said = Refusals(double, lambda n, _: ErrorCode.NOT_COORDINATOR if n < 3 else 0)
+            async with Consumer(double.servers, **ALONE) as consumer:
+                await asyncio.gather(*(consumer.commit({T0: offset}) for offset in (1, 2, 3)))
+                assert [sent[T0] for sent in said.sent] == [1, 1, 1, 2, 3]
 
     run(story())
