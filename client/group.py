@@ -12,11 +12,11 @@ Left to others: who gets what (assignors.py), positions and commits (consumer.py
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any
 
-from ..protocol.errors import ApiError, ErrorCode
+from ..protocol.errors import ApiError, ErrorCode, NetworkException
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.groups import (
     HeartbeatRequest,
@@ -82,7 +82,8 @@ class Membership:
         self._polled = asyncio.Event()
         self._last_poll = 0.0
         self._joined_topics: list[str] = []
-        self._snapshot: dict[str, int] = {}
+        self._watched: list[str] = []
+        self._snapshot: dict[str, int] = {}  # partitions of the watched topics that the assignment goes by
         self.owned: set[TopicPartition] = set()
         self.seat = Seat(instance_id=config.group_instance_id)
         self.is_settled = asyncio.Event()
@@ -123,13 +124,27 @@ class Membership:
         """The subscription or the cluster's topics may have changed: join again if so."""
         topics = self._topics()
         if self.is_settled.is_set() and (
-            topics != self._joined_topics or self._count(topics) != self._snapshot
+            topics != self._joined_topics or self._count(self._watched) != self._snapshot
         ):
             self._rejoin.set()
 
     def _count(self, topics: Iterable[str]) -> dict[str, int]:
         view = self._cluster.view.topics
         return {name: len(view[name].partitions) for name in topics if name in view and view[name].partitions}
+
+    def _watch(self, topics: list[str]) -> dict[str, int]:
+        """Their partitions as known now; when they become others, that is a reason to join again."""
+        self._watched, self._snapshot = topics, self._count(topics)
+        return self._snapshot
+
+    async def _hear_of(self, topics: list[str], *, anew: bool) -> None:
+        """Wait for metadata of these topics: those not known yet, or of all `anew`.
+
+        When there is none, what is known has to do: the group goes on, and what is heard later changes it.
+        """
+        if self._cluster.track(topics) or anew:
+            with suppress(NetworkException):
+                await self._cluster.refreshed(self._cluster.deadline(self._config.session_timeout_ms / 3))
 
     async def _live(self) -> None:
         attempt = 0
@@ -172,7 +187,9 @@ class Membership:
         self._rejoin.clear()
         if not self._cooperative:
             await self._give_up(self.owned)
-        topics = self._topics()
+        await self._hear_of(self._topics(), anew=False)
+        self._joined_topics = topics = self._topics()
+        self._watch(topics)
         joined = await self._join(topics)
         self.seat = Seat(joined.generation_id, joined.member_id, self._config.group_instance_id)
         given = await self._sync(joined)
@@ -181,7 +198,6 @@ class Membership:
         fresh = given - self.owned
         self.owned = given
         await self._on_assigned(fresh)
-        self._joined_topics, self._snapshot = topics, self._count(topics)
         log.info("group_joined", group=self._group, generation=joined.generation_id, partitions=len(given))
         self.is_settled.set()
         if taken and self._cooperative:
@@ -229,14 +245,13 @@ class Membership:
         return set(decode_assignment(answer.assignment))
 
     async def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """The leader's part: decide for all members."""
+        """The leader's part: decide for all members, and from then on watch the topics of all of them."""
         members = [
             decode_subscription(one.member_id, one.group_instance_id, one.metadata) for one in joined.members
         ]
         topics = sorted({topic for member in members for topic in member.topics})
-        if self._cluster.track(topics):
-            await self._cluster.refreshed(self._cluster.deadline())
-        given = ASSIGNORS[joined.protocol_name or ""](members, self._count(topics))
+        await self._hear_of(topics, anew=True)
+        given = ASSIGNORS[joined.protocol_name or ""](members, self._watch(topics))
         return [
             SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
             for member_id, partitions in given.items()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from double import Broker, Double
+from double import HANDLERS, Broker, Double, Partition
 from double_group import Group
 from test_consumer import GROUP, T0, fill, take
 
@@ -204,5 +204,89 @@ def test_closing_closes_all_even_if_a_listener_raises(run: Any) -> None:
                     await until(consumer.assignment)
             assert not double.groups.group("g").members
             await until(lambda: not double.brokers[1].links)
+
+    run(story())
+
+
+KEEN: dict[str, Any] = {**GROUP, "metadata_max_age_ms": 20}
+
+
+def test_a_leader_watches_all_topics_of_its_group_as_it_knew_them_when_it_decided(run: Any) -> None:
+    """The topic that grows is the other member's, and the leader hears of it late."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("leaders")
+            double.topic("others", 3)
+            group, is_late = double.groups.group("g"), True
+
+            def tell_the_leader_late(broker: Broker, api: int, request: Any) -> Any:
+                if (
+                    api != Api.METADATA
+                    or not is_late
+                    or "leaders" not in [one.name for one in request.topics]
+                ):
+                    return None
+                known = double.topics["others"]
+                double.topics["others"] = known[:3]
+                answer = HANDLERS[Api.METADATA](double, broker, request)
+                double.topics["others"] = known
+                return answer
+
+            double.hook = tell_the_leader_late
+            async with Consumer(double.servers, topics=["leaders"], **KEEN) as leader:
+                await until(leader.assignment)
+                async with Consumer(double.servers, topics=["others"], **KEEN) as other:
+                    await until(lambda: len(other.assignment()) == 3)
+                    before = group.generation
+                    double.topics["others"] += [Partition(1) for _ in range(3)]
+                    await until(lambda: group.generation > before and len(other.assignment()) == 3)
+                    is_late = False
+                    await until(lambda: len(other.assignment()) == 6)
+
+    run(story())
+
+
+def test_partitions_that_come_while_a_generation_is_being_formed_are_given_in_the_next(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t", 3)
+            grown = False
+
+            async def grow(consumer: Consumer) -> None:
+                double.topics["t"] += [Partition(1) for _ in range(3)]
+                await until(lambda: len(consumer._cluster.view.topics["t"].partitions) == 6)
+
+            def amid_the_sync(broker: Broker, api: int, request: Any) -> Any:
+                nonlocal grown
+                if api != Api.SYNC_GROUP or grown:
+                    return None
+                grown = True
+                return grow(consumer)
+
+            double.hook = amid_the_sync
+            consumer = Consumer(double.servers, topics=["t"], **KEEN)
+            async with consumer:
+                await until(lambda: len(consumer.assignment()) == 6)
+
+    run(story())
+
+
+def test_a_newcomer_joins_once(run: Any) -> None:
+    """It knows the topics before it joins: hearing of them afterwards would be a reason to join again."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t", 2)
+            group = double.groups.group("g")
+            async with Consumer(double.servers, topics=["t"], **GROUP) as first:
+                await until(first.assignment)
+                async with Consumer(double.servers, topics=["t"], **GROUP) as second:
+                    await until(lambda: first.assignment() and second.assignment())
+                    for member in (first, second):
+                        assert member._subscription.membership is not None
+                        await member._subscription.membership.is_settled.wait()
+                        assert not member._subscription.membership._rejoin.is_set()
+                    assert group.generation == 2
 
     run(story())
