@@ -302,8 +302,8 @@ class Membership:
             "poll_too_late", group=self._group, max_poll_interval_ms=self._config.max_poll_interval_ms
         )
         self.is_settled.clear()
+        self._polled.clear()  # now: who comes back meanwhile may wait for long and not say so again soon
         await self._depart()
-        self._polled.clear()
         await self._polled.wait()
 
     async def _give_up(self, partitions: set[TopicPartition]) -> None:

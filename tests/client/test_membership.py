@@ -290,3 +290,32 @@ def test_a_newcomer_joins_once(run: Any) -> None:
                     assert group.generation == 2
 
     run(story())
+
+
+def test_who_comes_back_while_it_is_stepping_aside_joins_again_at_once(run: Any) -> None:
+    """A caller that waits in poll says that it is alive only twice in max_poll_interval_ms."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            group = double.groups.group("g")
+            back: list[asyncio.Task[Any]] = []
+
+            async def come_back() -> None:
+                back.append(tasks.create_task(consumer.poll(60_000)))
+                await asyncio.sleep(0)
+
+            def while_it_leaves(broker: Broker, api: int, request: Any) -> Any:
+                return come_back() if api == Api.LEAVE_GROUP and not back else None
+
+            consumer = Consumer(double.servers, topics=["t"], **BY_HAND)
+            async with consumer, asyncio.TaskGroup() as tasks:
+                assert len(await take(consumer, 20)) == 20
+                double.hook = while_it_leaves
+                assert consumer._subscription.membership is not None
+                consumer._subscription.membership._last_poll = float("-inf")
+                await until(lambda: back and group.members)
+                assert len(await back[0]) == 20, "nothing was committed"
+
+    run(story())
