@@ -89,6 +89,7 @@ class Membership:
         self.is_settled = asyncio.Event()
         self.failure: BaseException | None = None
         self._failed_at: TracebackType | None = None
+        self._owners_trouble: Exception | None = None
 
     def start(self) -> None:
         """Begin to join."""
@@ -156,6 +157,8 @@ class Membership:
                 self.is_settled.clear()
                 code = trouble.code if isinstance(trouble, ApiError) else ErrorCode.NETWORK_EXCEPTION
                 log.info("group_trouble", group=self._group, reason=str(trouble))
+                if trouble is self._owners_trouble and code not in REJOIN:
+                    raise
                 if code in FORGOTTEN:
                     await self._lose(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
                 elif isinstance(trouble, ApiError) and not trouble.retriable and code not in REJOIN:
@@ -197,7 +200,7 @@ class Membership:
         await self._give_up(taken)
         fresh = given - self.owned
         self.owned = given
-        await self._on_assigned(fresh)
+        await self._told(self._on_assigned(fresh))
         log.info("group_joined", group=self._group, generation=joined.generation_id, partitions=len(given))
         self.is_settled.set()
         if taken and self._cooperative:
@@ -309,8 +312,17 @@ class Membership:
     async def _give_up(self, partitions: set[TopicPartition]) -> None:
         """Tell the owner before they are taken; what is interrupted in this is told again when it stops."""
         if partitions:
-            await self._on_revoked(partitions)
+            await self._told(self._on_revoked(partitions))
             self.owned = self.owned - partitions
+
+    async def _told(self, telling: Awaitable[None]) -> None:
+        """Let the owner know. A file or a service that fails its listener is no trouble of the group's, to be
+        tried again; only what the group itself says to a commit in it is."""
+        try:
+            await telling
+        except (OSError, ApiError) as trouble:
+            self._owners_trouble = trouble
+            raise
 
     async def _lose(self, *, keep_id: bool) -> None:
         self.seat = Seat(member_id=self.seat.member_id if keep_id else "", instance_id=self.seat.instance_id)

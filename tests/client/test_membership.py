@@ -123,8 +123,8 @@ def test_a_revocation_that_closing_interrupts_is_told_again(run: Any) -> None:
 class Broken(RebalanceListener):
     """Raises when told of what it names."""
 
-    def __init__(self, *when: str) -> None:
-        self.when = when
+    def __init__(self, *when: str, failure: type[Exception] = LookupError) -> None:
+        self.when, self.failure = when, failure
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         self.tell("assigned")
@@ -137,19 +137,22 @@ class Broken(RebalanceListener):
 
     def tell(self, what: str) -> None:
         if what in self.when:
-            raise LookupError(what)
+            raise self.failure(what)
 
 
 @pytest.mark.parametrize("when", [("assigned",), ("revoked",), ("revoked", "lost"), ("lost",)], ids="-".join)
+@pytest.mark.parametrize("failure", [LookupError, OSError])
 def test_a_listener_that_raises_ends_the_membership_and_the_caller_is_told(
-    when: tuple[str, ...], run: Any
+    when: tuple[str, ...], failure: type[Exception], run: Any
 ) -> None:
     async def story() -> None:
         async with Double(1) as double:
             (log,) = double.topic("t")
             fill(log, 20)
             group = double.groups.group("g")
-            consumer = Consumer(double.servers, topics=["t"], listener=Broken(*when), **GROUP)
+            consumer = Consumer(
+                double.servers, topics=["t"], listener=Broken(*when, failure=failure), **GROUP
+            )
             async with consumer:
                 if "assigned" not in when:
                     assert len(await take(consumer, 20)) == 20
@@ -159,7 +162,7 @@ def test_a_listener_that_raises_ends_the_membership_and_the_caller_is_told(
                     else:
                         double.groups.lose("g")
                 for _ in range(2):
-                    with pytest.raises(LookupError):
+                    with pytest.raises(failure, match=r"assigned|revoked|lost"):
                         async with asyncio.timeout(5):
                             while True:
                                 await consumer.poll(50)
