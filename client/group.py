@@ -328,7 +328,12 @@ class Membership:
         self.seat = Seat(member_id=self.seat.member_id if keep_id else "", instance_id=self.seat.instance_id)
         if self.owned:
             owned, self.owned = self.owned, set()
-            await self._on_lost(owned)
+            try:
+                await self._told(self._on_lost(owned))
+            except ApiError as refused:  # a commit in its listener, which by default is that for the revoked
+                if refused.code not in REJOIN:
+                    raise
+                log.info("commit_failed", group=self._group, reason=str(refused))
 
     async def _leave(self) -> None:
         member_id = self.seat.member_id

@@ -322,3 +322,40 @@ def test_who_comes_back_while_it_is_stepping_aside_joins_again_at_once(run: Any)
                 assert len(await back[0]) == 20, "nothing was committed"
 
     run(story())
+
+
+def test_a_listener_that_commits_what_is_lost_already_costs_nothing_more(run: Any) -> None:
+    """By default it is told of lost partitions as of revoked ones; its commit can only be refused."""
+
+    class Committing(RebalanceListener):
+        refused = 0
+
+        async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+            try:
+                await consumer.commit()
+                await consumer.commit(dict.fromkeys(partitions, 20))
+            except CommitFailed:
+                self.refused += 1
+                raise
+
+    async def story() -> None:
+        nonlocal consumer
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            group, ear = double.groups.group("g"), Committing()
+            consumer = Consumer(double.servers, topics=["t"], listener=ear, **BY_HAND)
+            async with consumer:
+                assert len(await take(consumer, 20)) == 20
+                double.groups.lose("g")
+                await until(lambda: ear.refused)
+                assert len(await take(consumer, 20)) == 20, "it is a member again"
+                consumer._subscription.membership._last_poll = float("-inf")
+                await until(lambda: ear.refused == 2)
+                for _ in range(20):  # as many answers of the coordinator as joining takes, and more
+                    await consumer.committed(T0)
+                assert not group.members, "it waits until the caller comes back"
+                assert len(await take(consumer, 20)) == 20
+
+    consumer: Any = None
+    run(story())
