@@ -82,14 +82,16 @@ class Accumulator(Generic[T]):
         size: int,
     ) -> bool:
         """Add a record; True when that closed a batch, so that the keyless may move to another partition."""
-        lane = self._busy.get(partition) or self._wake(partition)
+        lane = self._busy.get(partition) or self._lane_for(partition)
         batch, closed = lane.growing, False
         if batch is not None and batch.builder.size + size > self._limits.batch_size:
             lane.close_growing()
             batch, closed = None, True
         if batch is None:
-            batch = lane.growing = self._open(partition, now)
+            batch = self._open(partition, now)
         batch.builder.append(*record)
+        if batch is not lane.growing:  # not before: what could not be added opens no batch
+            lane.growing, self._busy[partition] = batch, lane
         batch.tokens.append(token)
         batch.reserved += size
         self.used += size
@@ -153,13 +155,12 @@ class Accumulator(Generic[T]):
             self.release(batch)
         return held
 
-    def _wake(self, partition: TopicPartition) -> Lane[T]:
+    def _lane_for(self, partition: TopicPartition) -> Lane[T]:
         lane = self._lanes.get(partition)
         if lane is None:
             limits = self._limits
             lane = Lane(partition, limits.in_flight_max, limits.idempotent, limits.retries)
             self._lanes[partition] = lane
-        self._busy[partition] = lane
         return lane
 
     def _open(self, partition: TopicPartition, now: float) -> Batch[T]:

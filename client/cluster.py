@@ -18,6 +18,7 @@ from ..protocol.errors import ApiError, NetworkException, UnknownTopicOrPartitio
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.groups import FindCoordinatorRequest
 from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from .checks import checked_topic
 from .clock import system_random
 from .config import ClientConfig
 from .connection import Connection
@@ -108,8 +109,7 @@ class Cluster:
         """Keep these topics fresh; True when some are not known yet (a refresh is then under way)."""
         missing = False
         for topic in topics:
-            if topic not in self._tracked:
-                self._tracked[topic] = None
+            self._tracked.setdefault(checked_topic(topic))
             missing |= topic not in self.view.topics
         if missing:
             self.refresh_soon()

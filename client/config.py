@@ -19,6 +19,9 @@ Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Partitioner = Callable[[bytes | None, int], int]
 Strategy = Literal["range", "roundrobin", "cooperative-sticky"]
 
+CODECS_OWN_LEVEL = -1  # as Kafka and librdkafka say it of gzip and lz4; zstd has such a level
+LEVELS = {"gzip": (CODECS_OWN_LEVEL, 9), "lz4": (CODECS_OWN_LEVEL, 17), "zstd": (-131_072, 22)}
+
 
 class ConfigError(ValueError):
     """A client was given an option that does not exist, or a value that it cannot take."""
@@ -92,6 +95,22 @@ class ProducerConfig(ClientConfig):
         if self.enable_idempotence and self.max_in_flight > 5:
             raise ValueError("enable_idempotence needs max_in_flight <= 5")
         return self
+
+    @model_validator(mode="after")
+    def _check_level(self) -> Self:
+        low, high = LEVELS.get(self.compression_type, (None, None))
+        level = self.compression_level
+        if level is not None and low is not None and high is not None and not low <= level <= high:
+            raise ValueError(
+                f"compression_level={level}: {self.compression_type} has levels from {low} to {high}"
+            )
+        return self
+
+    @property
+    def level(self) -> int | None:
+        """The level for the codec; None for the one that it has by itself."""
+        own = self.compression_level == CODECS_OWN_LEVEL and self.compression_type != "zstd"
+        return None if own else self.compression_level
 
     @property
     def required_acks(self) -> int:

@@ -241,6 +241,11 @@ class Lane(Generic[T]):
         batch.attempts -= 1
         self._go_again(batch)
 
+    def discard(self, batch: Batch[T]) -> None:
+        """The batch was taken, but can never leave: its numbers stay a gap."""
+        self.in_flight.remove(batch)
+        self._retire(batch)
+
     def _go_again(self, *batches: Batch[T]) -> None:
         self._draining = True
         self.again += batches
@@ -272,6 +277,8 @@ class Lane(Generic[T]):
         held = self.held()
         for batch in self.in_flight:
             batch.is_expired = True
+        for batch in self.again:
+            self._retire(batch)
         self.again, self.closed, self.growing = [], deque(), None
         return held
 

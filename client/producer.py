@@ -11,6 +11,7 @@ Left to others: batching (accumulator.py), delivery (sender.py), where a key bel
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import index as whole_number
 from random import Random
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -20,6 +21,7 @@ from ..protocol.errors import ApiError, InvalidPartitions, MessageTooLarge
 from ..protocol.kinds import Clock, TopicPartition
 from ..protocol.records import Header
 from .accumulator import Accumulator, Limits, record_bytes
+from .checks import checked_headers, checked_timestamp, checked_topic
 from .clock import SystemClock
 from .cluster import Cluster
 from .config import ProducerConfig, configure
@@ -30,6 +32,8 @@ from .shapes import Receipt
 from .tasks import Tasks
 
 RETRIES_MAX = (1 << 31) - 1
+# What a caller's own function may raise for one record; those behind it in line are not to blame.
+PARTITIONER_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class BufferExhausted(Exception):
@@ -150,10 +154,14 @@ class Producer:
         if flush and self._sender is not None:
             await self.flush()
         self._closed = True
-        await self._tasks.stop()
-        if self._sender is not None:
-            await self._sender.stop()
-        await self._cluster.stop()
+        try:
+            await self._tasks.stop()
+        finally:
+            try:
+                if self._sender is not None:
+                    await self._sender.stop()
+            finally:
+                await self._cluster.stop()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -175,8 +183,8 @@ class Producer:
     ) -> "asyncio.Future[Receipt]":
         """Queue a record; await the result for its receipt.
 
-        Raises at once what can be known at once: a value that cannot be serialized, MessageTooLarge,
-        BufferExhausted.
+        Raises at once what can be known at once: a value that cannot be serialized, an argument that cannot
+        be sent (TypeError, ValueError), MessageTooLarge, BufferExhausted.
         """
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._queue(topic, value, key, partition, headers, timestamp_ms, One(future), 0)
@@ -238,19 +246,21 @@ class Producer:
         if self._sender is None or self._closed:
             raise RuntimeError("the producer is not running: use `async with Producer(...)`")
         raw_key, raw_value = self._key_out(key), self._value_out(value)
+        headers = checked_headers(headers) if headers else ()
         size = record_bytes(raw_key, raw_value, headers)
         if size > self.config.max_request_size:
             raise MessageTooLarge(
                 f"a record of {size} bytes; max_request_size is {self.config.max_request_size}"
             )
-        timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        timestamp = self._clock.wall_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         now = self._cluster.now()
         record = (timestamp, raw_key, raw_value, headers)
         deadline = now + self.config.max_block_ms / 1000
+        partition = None if partition is None else whole_number(partition)
         pending = Pending(partition, record, (sink, index, timestamp), size, deadline)
         known = self._cluster.view.topics.get(topic)
         if topic in self._lines or known is None or not known.partitions or self._is_full(size):
-            self._line_up(topic, pending)
+            self._line_up(checked_topic(topic), pending)
         else:
             self._place(topic, pending)
 
@@ -278,7 +288,7 @@ class Producer:
                     await self._cluster.partitions(topic, pending.deadline)
                     await self._room(pending.size, pending.deadline)
                     self._place(topic, pending)
-                except (ApiError, BufferExhausted) as trouble:
+                except (ApiError, BufferExhausted, *PARTITIONER_FAULTS) as trouble:
                     pending.token[0].refused(pending.token[1], trouble)
                 line.popleft()
                 self._line_bytes -= pending.size
@@ -297,7 +307,7 @@ class Producer:
         sticky = False
         if partition is None:
             if self.config.partitioner is not None:
-                partition = self.config.partitioner(key, count)
+                partition = whole_number(self.config.partitioner(key, count))
             elif key is not None:
                 partition = partition_for_key(key, count)
             else:
@@ -338,5 +348,5 @@ def _limits(config: ProducerConfig) -> Limits:
         idempotent=config.enable_idempotence,
         retries=RETRIES_MAX if config.retries is None else config.retries,
         codec=Codec[config.compression_type.upper()],
-        level=config.compression_level,
+        level=config.level,
     )

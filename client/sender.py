@@ -6,10 +6,18 @@ face (producer.py).
 """
 
 import asyncio
+import struct
 from collections.abc import Callable
 from typing import Protocol
 
-from ..protocol.errors import ApiError, ErrorCode, RequestTimedOut, UnsupportedVersion, error_for
+from ..protocol.errors import (
+    ApiError,
+    ErrorCode,
+    NetworkException,
+    RequestTimedOut,
+    UnsupportedVersion,
+    error_for,
+)
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.produce import (
     PartitionProduceData,
@@ -33,6 +41,7 @@ log = get_logger(__name__)
 IDLE_SECONDS_MAX = 1.0
 BLOCKED_SECONDS = 0.02  # until another look when something is due but has no leader or connection
 ANSWER_SLACK_SECONDS = 1.0  # the broker keeps the same time limit and shall answer first
+UNBUILDABLE = (TypeError, ValueError, ArithmeticError, MemoryError, struct.error)
 TRANSACTION_TIMEOUT_MS = 60_000  # required on the wire, without meaning for an idempotent producer
 
 LEADER_ERRORS = frozenset(
@@ -86,13 +95,16 @@ class Sender:
     def start(self) -> None:
         """Begin to send."""
         self._cluster.on_change.append(self._leaders_changed)
-        self._tasks.spawn(self._run(), "pump")
+        self._tasks.sustain(self._run, "pump", self._broken)
 
     async def stop(self) -> None:
         """Stop sending; what is still held is refused."""
-        await self._tasks.stop()
-        for batch in self._accumulator.abandon():
-            self._refuse(batch, ConnectionLost("the producer was closed before the record was acknowledged"))
+        try:
+            await self._tasks.stop()
+        finally:
+            for batch in self._accumulator.abandon():
+                reason = "the producer was closed before the record was acknowledged"
+                self._refuse(batch, NetworkException(reason))
 
     def wake(self) -> None:
         """Something may be due."""
@@ -127,7 +139,12 @@ class Sender:
                 batches = self._take(lanes, now)
                 if not batches:
                     break
-                self._submit(node, connection, batches)
+                try:
+                    self._submit(node, connection, batches)
+                except BaseException:  # the pump ends: what it took is held again, for who refuses it
+                    for batch in batches:
+                        self._accumulator.lane(batch.partition).unsent(batch)
+                    raise
                 lanes = [lane for lane in lanes if self._accumulator.is_due(lane, now)]
 
     def _keeps_order(self, lane: Lane[Token], node: int) -> bool:
@@ -158,15 +175,9 @@ class Sender:
         return batches
 
     def _submit(self, node: int, connection: Connection, batches: list[Batch[Token]]) -> None:
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for batch in batches:
-            data = PartitionProduceData(index=batch.partition.partition, records=batch.builder.build())
-            topics.setdefault(batch.partition.topic, []).append(data)
-        request = ProduceRequest(
-            acks=self._acks,
-            timeout_ms=self._config.request_timeout_ms,
-            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
-        )
+        request = self._request(batches)
+        if not batches:
+            return
         deadline = self._cluster.now() + self._config.request_timeout_ms / 1000 + ANSWER_SLACK_SECONDS
         epochs = {batch.partition: self._cluster.view.epoch(batch.partition) for batch in batches}
         try:
@@ -182,6 +193,31 @@ class Sender:
         self._requests[node] = self._requests.get(node, 0) + 1
         self._sent_to.update((batch.partition, node) for batch in batches)
         future.add_done_callback(lambda done: self._answered(node, batches, epochs, done))
+
+    def _request(self, batches: list[Batch[Token]]) -> ProduceRequest:
+        """Those of `batches` that can be built; the others are refused, and left out there as well."""
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for batch in list(batches):
+            try:
+                records = batch.builder.build()
+            except UNBUILDABLE as trouble:
+                batches.remove(batch)
+                self._unbuilt(batch, trouble)
+            else:
+                data = PartitionProduceData(index=batch.partition.partition, records=records)
+                topics.setdefault(batch.partition.topic, []).append(data)
+        return ProduceRequest(
+            acks=self._acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
+
+    def _unbuilt(self, batch: Batch[Token], trouble: Exception) -> None:
+        """Not one byte of it left, and none ever will."""
+        log.error("batch_not_built", partition=str(batch.partition), exc_info=trouble)
+        self._accumulator.lane(batch.partition).discard(batch)
+        self._accumulator.release(batch)
+        self._refuse(batch, trouble)
 
     def _answered(
         self,
@@ -246,16 +282,23 @@ class Sender:
         log.debug("produce_failed", partition=str(batch.partition), reason=str(error), again=again)
         if not again:
             self._accumulator.release(batch)
-            self._refuse(batch, error)
+            told = error if isinstance(error, ApiError) else NetworkException(str(error))
+            self._refuse(batch, told)
 
     def _refuse(self, batch: Batch[Token], error: Exception) -> None:
         """Tell the callers; `uncertain` on the error says whether they may be in the log all the same."""
-        named = error if isinstance(error, ApiError) else error_for(ErrorCode.NETWORK_EXCEPTION, str(error))
-        named.uncertain = batch.is_uncertain or bool(batch.attempts and batch.is_expired)  # type: ignore[attr-defined]
+        error.uncertain = batch.is_uncertain or bool(batch.attempts and batch.is_expired)  # type: ignore[attr-defined]
         tokens, batch.tokens = batch.tokens, []
         for sink, index, _ in tokens:
-            sink.refused(index, named)
+            sink.refused(index, error)
         self._freed()
+
+    def _broken(self, failure: BaseException) -> None:
+        """The pump met what it does not know, and would meet it again in what is held: it goes on without."""
+        for batch in self._accumulator.abandon():
+            trouble = RuntimeError("the producer could not go on sending what it held")
+            trouble.__cause__ = failure
+            self._refuse(batch, trouble)
 
     def _leaders_changed(self) -> None:
         self._accumulator.hasten()

@@ -77,12 +77,24 @@ DESERIALIZERS: dict[str, Deserializer] = {
 
 
 def serializer_for(choice: str | Serializer) -> Serializer:
-    """A serializer by name, or the function itself."""
+    """A serializer by name, or the caller's function, held to what it must return."""
     if callable(choice):
-        return choice
+        return _checked(choice)
     if choice not in SERIALIZERS:
         raise ValueError(f"no serializer {choice!r}; there are {', '.join(SERIALIZERS)}, or give a function")
     return SERIALIZERS[choice]
+
+
+def _checked(serializer: Serializer) -> Serializer:
+    """Anything but bytes or None would be noticed only where the record is written into its batch."""
+
+    def out(value: Any) -> bytes | None:
+        raw = serializer(value)
+        if raw is None or isinstance(raw, (bytes, bytearray, memoryview)):
+            return bytes_out(raw)
+        raise TypeError(f"the serializer returned {type(raw).__name__}, not bytes or None")
+
+    return out
 
 
 def deserializer_for(choice: str | Deserializer) -> Deserializer:
