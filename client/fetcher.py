@@ -5,7 +5,7 @@ Left to others: which partitions (group.py, consumer.py), offsets and their move
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ..protocol.errors import ApiError, ErrorCode, OffsetOutOfRange, error_for
@@ -17,8 +17,9 @@ from .commits import fetch_committed
 from .config import ConsumerConfig
 from .connection import Connection, ConnectionLost
 from .log import get_logger
-from .offsets import EARLIEST, LATEST, list_offsets
+from .offsets import EARLIEST, LATEST, find_offsets
 from .positions import Chunk, Place, end_of, last_epoch, visible
+from .shapes import CommittedOffset, OffsetAndTimestamp
 from .tasks import Tasks
 
 log = get_logger(__name__)
@@ -105,10 +106,9 @@ class Fetcher:
 
     def _pump(self, now: float) -> bool:
         """Ask every leader that is not being asked; True when some partition could not be asked for."""
-        self._settle_positions()
+        blocked = self._settle_positions(now)
         by_leader: dict[int, list[Place]] = {}
         crowded: set[int] = set()
-        blocked = False
         held = sum(place.nbytes for place in self.places.values())
         for place in self.places.values():
             if place.position is None or place.is_paused:
@@ -260,56 +260,114 @@ class Fetcher:
 
     # -- positions
 
-    def _settle_positions(self) -> None:
-        lost = [one for one in self.places.values() if one.position is None and not one.is_settling]
-        if not lost:
-            return
+    def _settle_positions(self, now: float) -> bool:
+        """Look up each lost position by itself: none waits for a partition that has no leader, or is gone.
+        True when some cannot be looked up yet."""
+        unknown: list[Place] = []
+        by_leader: dict[int, list[Place]] = {}
+        blocked = False
+        for place in self.places.values():
+            if place.position is not None or place.is_settling:
+                continue
+            if place.not_before <= now and place.reset_to is None:
+                if self._config.group is not None:
+                    unknown.append(place)
+                    continue
+                self._follow_policy(place)
+            leader = None
+            if place.not_before <= now and (leader := self._cluster.leader(place.partition)) is None:
+                self._miss_leader(place)
+            if leader is None:
+                blocked = True
+            else:
+                by_leader.setdefault(leader.leader, []).append(place)
+        for places in by_leader.values():
+            self._settle(places, self._find_offsets)
+        if unknown:
+            self._settle(unknown, self._find_committed)
+        return blocked
+
+    def _settle(self, lost: list[Place], find: Callable[[list[Place]], Awaitable[ApiError | None]]) -> None:
         for place in lost:
             place.is_settling = True
-        self._tasks.spawn(self._settle(lost), "positions")
 
-    async def _settle(self, lost: list[Place]) -> None:
+        async def settle() -> None:
+            try:
+                trouble = await find(lost)
+            finally:
+                for place in lost:
+                    place.is_settling = False
+            if trouble is not None:
+                log.info("positions_not_found", reason=str(trouble))
+                if not trouble.retriable:
+                    self._raise(trouble)
+            self.wake()
+            self.on_settled()
+
+        self._tasks.spawn(settle(), "positions")
+
+    async def _find_committed(self, lost: list[Place]) -> ApiError | None:
+        assert self._config.group is not None, "only a group has commits"
         ages = {place.partition: place.age for place in lost}
+        committed: dict[TopicPartition, CommittedOffset] = {}
+        trouble: ApiError | None = None
         try:
-            found = await self._find_positions(lost)
-        except ApiError as trouble:
-            found = {}
-            log.info("positions_not_found", reason=str(trouble))
+            committed = await fetch_committed(
+                self._cluster, self._config.group, ages, self._cluster.deadline()
+            )
+        except ApiError as failure:
+            trouble = failure
+        for place in _still_lost(lost, ages):
+            found = committed.get(place.partition)
+            if found is not None:
+                place.go_on(found.offset)
+            elif trouble is not None:
+                self._put_off(place)
+            else:
+                self._follow_policy(place)
+        return trouble
+
+    async def _find_offsets(self, lost: list[Place]) -> ApiError | None:
+        ages = {place.partition: place.age for place in lost}
+        wanted = {place.partition: place.reset_to for place in lost if place.reset_to is not None}
+        offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
+        deadline = self._cluster.deadline()
+        trouble = await find_offsets(self._cluster, wanted, self._config.isolation, deadline, offsets)
+        for place in _still_lost(lost, ages):
+            found = offsets.get(place.partition)
+            if found is not None and found.offset >= 0:
+                place.go_on(found.offset)
+            elif found is not None and place.reset_to != LATEST:
+                place.reset_to = LATEST  # nothing is as late as the time that was asked for
+            else:
+                self._put_off(place)
+        return trouble
+
+    def _follow_policy(self, place: Place) -> None:
+        """There is no committed offset."""
+        policy = self._config.auto_offset_reset
+        if policy == "none":
+            self._raise(
+                OffsetOutOfRange(f"{place.partition} has no committed offset, auto_offset_reset is none")
+            )
+            self._put_off(place)
+        else:
+            place.reset_to = RESETS[policy]
+
+    def _miss_leader(self, place: Place) -> None:
+        """Nobody leads the partition; the caller hears of it if that cannot change by itself."""
+        topic = self._cluster.view.topics.get(place.partition.topic)
+        if topic is not None and topic.error and not topic.partitions:
+            trouble = error_for(topic.error, topic.name)
             if not trouble.retriable:
                 self._raise(trouble)
-            await asyncio.sleep(self._cluster.pause(0))
-        finally:
-            for place in lost:
-                place.is_settling = False
-        for place in lost:
-            offset = found.get(place.partition)
-            if offset is not None and place.position is None and place.age == ages[place.partition]:
-                place.go_on(offset)
-        self.wake()
-        self.on_settled()
+        self._put_off(place)
 
-    async def _find_positions(self, lost: list[Place]) -> dict[TopicPartition, int]:
-        config, deadline = self._config, self._cluster.deadline()
-        found: dict[TopicPartition, int] = {}
-        times = {place.partition: place.reset_to for place in lost}
-        unknown = [partition for partition, time in times.items() if time is None]
-        if config.group is not None and unknown:
-            committed = await fetch_committed(self._cluster, config.group, unknown, deadline)
-            found = {partition: one.offset for partition, one in committed.items()}
-        wanted: dict[TopicPartition, int] = {}
-        for partition, time in times.items():
-            if partition in found:
-                continue
-            if time is None and config.auto_offset_reset == "none":
-                self._raise(
-                    OffsetOutOfRange(f"{partition} has no committed offset, auto_offset_reset is none")
-                )
-                continue
-            wanted[partition] = RESETS[config.auto_offset_reset] if time is None else time
-        if wanted:
-            listed = await list_offsets(self._cluster, wanted, config.isolation, deadline)
-            late = {partition: LATEST for partition, one in listed.items() if one.offset < 0}
-            if late:
-                listed |= await list_offsets(self._cluster, late, config.isolation, deadline)
-            found |= {partition: one.offset for partition, one in listed.items()}
-        return found
+    def _put_off(self, place: Place) -> None:
+        place.not_before = self._cluster.now() + self._cluster.pause(place.failures)
+        place.failures += 1
+
+
+def _still_lost(lost: list[Place], ages: dict[TopicPartition, int]) -> list[Place]:
+    """Those that went nowhere else since they were asked for."""
+    return [one for one in lost if one.position is None and one.age == ages[one.partition]]

@@ -131,7 +131,8 @@ class Membership:
 
     def _count(self, topics: Iterable[str]) -> dict[str, int]:
         view = self._cluster.view.topics
-        return {name: len(view[name].partitions) for name in topics if name in view and view[name].partitions}
+        there = (name for name in topics if name in view and not view[name].is_gone)
+        return {name: len(view[name].partitions) for name in there if view[name].partitions}
 
     def _watch(self, topics: list[str]) -> dict[str, int]:
         """Their partitions as known now; when they become others, that is a reason to join again."""

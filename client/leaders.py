@@ -1,6 +1,7 @@
 """One question about many partitions, each asked of its leader; those whose leader moved are asked again.
 
-Who needs the answers waits for them all (`ask_leaders`); who shows what is known does not (`ask_briefly`).
+Who needs the answers waits for them all (`ask_leaders`); who shows what is known does not (`ask_briefly`),
+and who goes on with each as it comes does not either (`ask_once`).
 Left to others: what is asked, and what an answer says (offsets.py, record_deletion.py).
 """
 
@@ -39,7 +40,7 @@ async def ask_leaders(
     attempt = 0
     while True:
         missing = {partition: what for partition, what in wanted.items() if partition not in found}
-        trouble = await _ask_all(cluster, missing, question, deadline, found)
+        trouble = await ask_once(cluster, missing, question, deadline, found)
         if len(found) == len(wanted):
             return found
         if trouble is not None and not trouble.retriable:
@@ -65,7 +66,7 @@ async def ask_briefly(
     found: dict[TopicPartition, T] = {}
     for attempt in range(BRIEF_TRIES):
         missing = {partition: what for partition, what in wanted.items() if partition not in found}
-        await _ask_all(cluster, missing, question, deadline, found)
+        await ask_once(cluster, missing, question, deadline, found)
         pause = cluster.pause(attempt)
         if len(found) == len(wanted) or attempt + 1 == BRIEF_TRIES or cluster.now() + pause >= deadline:
             break
@@ -73,13 +74,15 @@ async def ask_briefly(
     return found
 
 
-async def _ask_all(
+async def ask_once(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, int],
     question: Question[T],
     deadline: float,
     found: dict[TopicPartition, T],
 ) -> ApiError | None:
+    """Ask every leader there is, one time, and add to `found` what they say. Returns what a leader refused,
+    rather what no later attempt can mend."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for partition, what in wanted.items():
         leader = cluster.leader(partition)

@@ -5,6 +5,7 @@ Left to others: whom to ask, and how often (leaders.py), what a consumer does wi
 
 from collections.abc import Iterator, Mapping
 
+from ..protocol.errors import ApiError
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -13,7 +14,7 @@ from ..protocol.messages.offsets import (
     ListOffsetsTopic,
 )
 from .cluster import Cluster
-from .leaders import Question, ask_briefly, ask_leaders
+from .leaders import Question, ask_briefly, ask_leaders, ask_once
 from .shapes import OffsetAndTimestamp
 
 LATEST, EARLIEST = -1, -2
@@ -31,6 +32,17 @@ async def list_known_offsets(
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """The same, of those partitions whose leaders can say it now."""
     return await ask_briefly(cluster, wanted, _question(cluster, isolation), deadline)
+
+
+async def find_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: int,
+    deadline: float,
+    found: dict[TopicPartition, OffsetAndTimestamp],
+) -> ApiError | None:
+    """Add to `found` what one attempt brings; returns what a leader refused."""
+    return await ask_once(cluster, wanted, _question(cluster, isolation), deadline, found)
 
 
 def _question(cluster: Cluster, isolation: int) -> Question[OffsetAndTimestamp]:

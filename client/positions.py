@@ -104,6 +104,7 @@ class Place:
         self.lost_at, self.position = self.position, None
         self.reset_to, self.last_epoch = time, -1
         self.chunks.clear()
+        self.not_before, self.failures = 0.0, 0
 
     def fetched(self, chunk: Chunk) -> None:
         """Keep what came; the next fetch goes on behind it."""

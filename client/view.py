@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from ..protocol.errors import ErrorCode
 from ..protocol.kinds import TopicPartition
 from ..protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
@@ -50,6 +51,11 @@ class TopicView:
     error: int
     is_internal: bool = False
     partitions: dict[int, PartitionView] = field(default_factory=dict)
+
+    @property
+    def is_gone(self) -> bool:
+        """Was deleted, or is not made yet; its partitions are those it had."""
+        return self.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @property
     def led(self) -> list[int]:
