@@ -50,8 +50,10 @@ class Seat(NamedTuple):
 
 
 class Commit:
-    """Offsets on their way to the coordinator: `accepted`, `missing`, and `unknown`, whose partitions it does
-    not know. Those are refused at once, as Kafka's clients do: a topic that is gone shall hold up no other.
+    """Offsets on their way to the coordinator: `accepted`, `missing`, and `unknown`: of what is gone.
+
+    A coordinator may not have heard of a new topic yet; but when metadata does not know it any more either,
+    its offsets are refused at once, as Kafka's clients do: they shall hold up no other commit.
     """
 
     def __init__(
@@ -105,13 +107,17 @@ class Commit:
                     continue
                 if one.error_code == ErrorCode.NONE:
                     self.accepted[partition] = self.missing.pop(partition).offset
-                elif one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                elif one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._is_there(partition):
                     del self.missing[partition]
                     self.unknown.append(partition)
                 else:
                     refused[partition] = one.error_code
         for partition, code in refused.items():
             check(self._cluster, self._group, code, str(partition))
+
+    def _is_there(self, partition: TopicPartition) -> bool:
+        topic = self._cluster.view.topics.get(partition.topic)
+        return topic is not None and not topic.is_gone and partition.partition in topic.partitions
 
 
 class Commits:

@@ -136,17 +136,51 @@ def test_a_partition_that_is_gone_is_refused_at_once_and_sends_no_other_again(ru
             gone = TopicPartition("t", 1)
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             said = Refusals(double, lambda n, one: unknown if one == gone else 0)
-            options = {**ALONE, "enable_auto_commit": False}
+            options = {**ALONE, "enable_auto_commit": False, "metadata_max_age_ms": 20}
             async with Consumer(double.servers, **options) as consumer:
                 consumer.assign([T0, gone])
                 for partition in (T0, gone):
                     consumer.seek(partition, 7)
+                assert len(await consumer.partitions_for("t")) == 2
+                double.topic("t", 1)
+                await until(lambda: len(consumer._cluster.view.topics["t"].partitions) == 1)
                 with pytest.raises(UnknownTopicOrPartition, match="t-1"):
                     await consumer.commit({T0: 9, gone: 9})
                 assert said.sent == [{T0: 9, gone: 9}]
                 with pytest.raises(UnknownTopicOrPartition):
                     await consumer._subscription.commit_processed(1_000)
                 assert said.sent[1:] == [{gone: 7}], "the other is committed, and by nothing older"
+
+    run(story())
+
+
+def test_a_coordinator_that_has_not_heard_of_a_new_topic_is_asked_again(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            said = Refusals(double, lambda n, _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if n < 3 else 0)
+            async with Consumer(double.servers, **ALONE) as consumer:
+                consumer.assign([T0])
+                await consumer.position(T0)
+                await consumer.commit({T0: 7})
+                assert said.sent == [{T0: 7}] * 3
+
+    run(story())
+
+
+@pytest.mark.parametrize("is_deleted_first", [True, False])
+def test_a_commit_for_a_deleted_topic_ends_when_that_is_known(is_deleted_first: bool, run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            Refusals(double, lambda *_: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            async with Consumer(double.servers, **{**ALONE, "enable_auto_commit": False}) as consumer:
+                if not is_deleted_first:
+                    consumer.assign([T0])
+                    await consumer.position(T0)
+                del double.topics["t"]
+                with pytest.raises(UnknownTopicOrPartition, match="t-0"):
+                    await consumer.commit({T0: 7})
 
     run(story())
 
