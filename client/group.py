@@ -169,11 +169,11 @@ class Membership:
                     attempt += 1
 
     def _failed(self, failure: BaseException) -> None:
-        if self._is_stopping:
+        if self.failure is not None:  # the departure failed too: the caller knows, or is told, the first
+            self._tasks.forgive(failure)
+        if self.failure is not None or self._is_stopping:
             return
         self._tasks.forgive(failure)
-        if self.failure is not None:
-            return
         self.failure, self._failed_at = failure, failure.__traceback__
         self.is_settled.clear()
         self._on_failure()

@@ -359,3 +359,27 @@ def test_a_listener_that_commits_what_is_lost_already_costs_nothing_more(run: An
 
     consumer: Any = None
     run(story())
+
+
+def test_closing_while_a_failed_membership_departs_raises_no_second_failure(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 20)
+            group, leaving = double.groups.group("g"), asyncio.Event()
+
+            async def leave_slowly() -> None:
+                leaving.set()
+                await asyncio.Event().wait()
+
+            double.hook = lambda broker, api, request: (
+                leave_slowly() if api == Api.LEAVE_GROUP and not leaving.is_set() else None
+            )
+            listener = Broken("revoked", "lost")
+            async with Consumer(double.servers, topics=["t"], listener=listener, **GROUP) as consumer:
+                assert len(await take(consumer, 20)) == 20
+                group.members["ghost"] = None
+                double.groups.rebalance(group)
+                await leaving.wait()
+
+    run(story())
