@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..protocol.batches import headers
+from ..protocol.errors import ApiError
 from ..protocol.kinds import TopicPartition
 from ..protocol.records import Record
 from .positions import Place
@@ -46,17 +48,17 @@ class Handout:
         """Decode until `most` records are ready, every partition in turn getting its chance to be first."""
         if not self.ready:
             self._catch_up()
-        places = self._readable()
-        if not places:
-            return
-        self._turn = (self._turn + 1) % len(places)
-        for place in places[self._turn :] + places[: self._turn]:
+        for place in self._in_turn():
             while len(self.ready) < most:
-                record = place.next_record(self._verify)
-                if record is None:
-                    break
-                if not self._decode(place, record):
-                    return
+                try:
+                    record = place.next_record(self._verify)
+                    if record is None:
+                        break
+                    self.ready.append(self._decoded(place, record))
+                except BaseException:  # it comes again when these are handed out
+                    if self.ready:
+                        return
+                    raise
         if not self.ready:
             self._catch_up()
 
@@ -79,8 +81,13 @@ class Handout:
         """One fetch of each partition that has one, as a whole."""
         self.send_back(set(self._places()))
         batches: list[Batch] = []
-        for place in self._readable():
-            columns = place.next_columns(self._verify)
+        for place in self._in_turn():
+            try:
+                columns = self._columns(place)
+            except BaseException:  # it comes again when these are handed out
+                if batches:
+                    return batches
+                raise
             place.position = place.cursor
             self._handed[place.partition] = place
             if columns is not None:
@@ -114,12 +121,20 @@ class Handout:
                 place.position = place.cursor
                 self._handed[place.partition] = place
 
-    def _decode(self, place: Place, record: Record) -> bool:
-        """False when the record cannot be decoded and others are to be handed out before that is raised."""
+    def _columns(self, place: Place) -> "Columns | None":
+        try:
+            return place.next_columns(self._verify)
+        except BaseException:
+            sound = _columns_before_damage(place, self._verify)
+            if sound is None:
+                raise
+            return sound
+
+    def _decoded(self, place: Place, record: Record) -> ConsumerRecord:
         topic, partition = place.partition
         key, value = record.key, record.value
         try:
-            whole = ConsumerRecord(
+            return ConsumerRecord(
                 topic,
                 partition,
                 record.offset,
@@ -130,11 +145,33 @@ class Handout:
             )
         except BaseException:
             place.unread(record)
-            if not self.ready:
-                raise
-            return False
-        self.ready.append(whole)
-        return True
+            raise
+
+    def _in_turn(self) -> list[Place]:
+        """What can be read, another first each time: behind one that fails, others come next time."""
+        places = self._readable()
+        self._turn = (self._turn + 1) % max(len(places), 1)
+        return places[self._turn :] + places[: self._turn]
 
     def _readable(self) -> list[Place]:
         return [place for place in self._places().values() if place.chunks and not place.is_paused]
+
+
+def _columns_before_damage(place: Place, verify: bool) -> "Columns | None":
+    """Of what could not be decoded as a whole, the records in the batches before the first that is to blame,
+    or as many of them as are decoded at once. None if there are none: the place stands at the damage."""
+    from ..protocol.columns import decode, runs
+
+    records = memoryview(place.chunks[0].records)
+    end = 0
+    try:
+        for at, header in headers(records):
+            decode(records[at : at + header.size], lo=place.cursor, verify=verify)
+            end = at + header.size
+    except (ApiError, ValueError, ArithmeticError, LookupError):
+        pass  # it is raised when the place stands there
+    columns = next(runs(records[:end], lo=place.cursor, verify=verify), None)
+    if columns is None or not len(columns):
+        return None
+    place.cursor = columns.next_offset
+    return columns

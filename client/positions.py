@@ -118,10 +118,14 @@ class Place:
             chunk = self.chunks[0]
             if chunk.rows is None:
                 chunk.rows = iterate(chunk.records, verify=verify)
-            for record in chunk.rows:
-                if record.offset >= self.cursor:
-                    self.cursor = record.offset + 1
-                    return record
+            try:
+                for record in chunk.rows:
+                    if record.offset >= self.cursor:
+                        self.cursor = record.offset + 1
+                        return record
+            except BaseException:
+                chunk.rows = None  # what raised is at its end, and would pass for read
+                raise
             self._finish()
         return None
 

@@ -1,0 +1,109 @@
+"""Damaged batches: what lies before them is handed out, what lies behind is not skipped."""
+
+from typing import Any
+
+import pytest
+
+from strandline.client.handout import Handout
+from strandline.client.positions import Chunk, Place, end_of
+from strandline.protocol.errors import ApiError, CorruptMessage
+from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.primitives import Malformed
+from strandline.protocol.records import BatchBuilder
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def batch_at(base: int, count: int = 3) -> bytearray:
+    builder = BatchBuilder()
+    for n in range(base, base + count):
+        builder.append(1, None, b"%d" % n)
+    data = bytearray(builder.build())
+    data[0:8] = base.to_bytes(8, "big")
+    return data
+
+
+def damaged(base: int) -> bytearray:
+    data = batch_at(base)
+    data[-2] ^= 0xFF
+    return data
+
+
+def place_with(partition: TopicPartition, *chunks: bytes) -> Place:
+    place = Place(partition)
+    place.seek(0)
+    for chunk in chunks:
+        place.fetched(Chunk(chunk, place.fetch_at, end_of(chunk, place.fetch_at)))
+    return place
+
+
+def handout_of(*places: Place) -> Handout:
+    by_name = {place.partition: place for place in places}
+    return Handout(lambda: by_name, lambda key: key, lambda value: int(value), True)
+
+
+def poll(handout: Handout) -> list[tuple[int, int]]:
+    handout.came_back()
+    handout.fill(500)
+    handed = [handout.next() for _ in range(len(handout.ready))]
+    return [(one.partition, one.offset) for one in handed]
+
+
+def poll_batch(handout: Handout) -> list[tuple[int, int]]:
+    handout.came_back()
+    return [
+        (partition.partition, int(offset))
+        for partition, columns in handout.columns()
+        for offset in columns.offset
+    ]
+
+
+@pytest.mark.parametrize("ask", [poll, poll_batch])
+@pytest.mark.parametrize("in_chunks", [False, True], ids=["one fetch", "two fetches"])
+def test_damage_is_raised_until_the_caller_seeks_past_it(ask: Any, in_chunks: bool) -> None:
+    """As in Kafka: good records before it are handed out, those behind it only after a seek."""
+    parts = (
+        (batch_at(0), damaged(3) + batch_at(6)) if in_chunks else (batch_at(0) + damaged(3) + batch_at(6),)
+    )
+    place = place_with(T0, *map(bytes, parts))
+    handout = handout_of(place)
+    assert ask(handout) == [(0, 0), (0, 1), (0, 2)]
+    for _ in range(3):
+        with pytest.raises(CorruptMessage):
+            ask(handout)
+        assert (place.position, place.processed) == (3, 3)
+    place.seek(6)
+    place.fetched(Chunk(bytes(batch_at(6)), 6, 9))
+    assert ask(handout) == [(0, 6), (0, 7), (0, 8)]
+
+
+@pytest.mark.parametrize("ask", [poll, poll_batch])
+@pytest.mark.parametrize("first", [T0, T1], ids=["behind the good one", "before the good one"])
+def test_damage_in_one_partition_costs_no_record_of_another(ask: Any, first: TopicPartition) -> None:
+    good, bad = place_with(T0, bytes(batch_at(0, 9))), place_with(T1, bytes(damaged(0)))
+    handout = handout_of(*sorted((good, bad), key=lambda one: one.partition != first))
+    seen: list[tuple[int, int]] = []
+    raised = 0
+    for _ in range(4):
+        try:
+            seen += ask(handout)
+        except CorruptMessage:
+            raised += 1
+    handout.came_back()
+    assert seen == [(0, n) for n in range(9)] and raised == 3
+    assert (good.processed, bad.processed) == (9, 0)
+
+
+@pytest.mark.parametrize("ask", [poll, poll_batch])
+def test_a_batch_that_is_damaged_behind_its_checksum_is_raised_too(ask: Any) -> None:
+    """A count that cannot be true, under a checksum that was made for it: nothing is passed over."""
+    bad = batch_at(3)
+    bad[57:61] = (1000).to_bytes(4, "big")
+    place = place_with(T0, bytes(batch_at(0) + bad + batch_at(6)))
+    by_name = {T0: place}
+    handout = Handout(lambda: by_name, lambda key: key, lambda value: int(value), False)
+    assert ask(handout) == [(0, 0), (0, 1), (0, 2)]
+    for _ in range(2):
+        with pytest.raises((Malformed, ApiError)):
+            ask(handout)
+    assert place.processed == 3
