@@ -249,9 +249,10 @@ class Fetcher:
             place.lose(RESETS[policy])
 
     def _raise(self, trouble: ApiError) -> None:
-        """The next poll raises it."""
+        """The next poll raises it, or who waits for a position."""
         self.trouble = self.trouble or trouble
         self.arrived.set()
+        self.on_settled()
 
     def _leaders_changed(self) -> None:
         for place in self.places.values():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from strandline.cli.zookeeper import Zookeeper
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # The same examples each time: a run that fails by luck hinders who did not cause it. Others are looked for
-# with `pytest --hypothesis-profile=default`, and by `make storage-long`.
-settings.register_profile("same", derandomize=True)
+# with `pytest --hypothesis-profile=default`, and by `make storage-long`. How long they take says more of the
+# machine's load than of the examples.
+settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("same")
 
 

@@ -153,3 +153,16 @@ def test_without_a_commit_and_a_policy_each_poll_says_so_without_hurry(run: Any)
                 assert await take(consumer, 6) == list(range(4, 10))
 
     run(story())
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_who_waits_for_a_position_hears_why_there_is_none(group: str | None, run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            async with Consumer(double.servers, group=group, auto_offset_reset="none") as consumer:
+                consumer.assign([T0])
+                with pytest.raises(OffsetOutOfRange):
+                    await consumer.position(T0)
+
+    run(story())
