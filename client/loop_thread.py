@@ -16,6 +16,8 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self._gate = threading.Lock()  # nothing is put behind the end of the loop
+        self._is_closing = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
@@ -26,9 +28,11 @@ class LoopThread:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run `work` on the loop and wait for it. An interrupt cancels it."""
-        if not self._thread.is_alive():
-            raise RuntimeError("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        self._check_thread()
+        with self._gate:
+            if self._is_closing:
+                raise RuntimeError("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
         try:
             return future.result()
         except BaseException:
@@ -46,9 +50,16 @@ class LoopThread:
 
     def close(self) -> None:
         """End the loop and its thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+        self._check_thread()
+        with self._gate:
+            if not self._is_closing:
+                self._is_closing = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _check_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking call in the client's own thread would wait for itself")
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

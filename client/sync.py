@@ -25,6 +25,7 @@ from .descriptions import (
 )
 from .elections import Election
 from .handout import Batch
+from .listener_thread import ListenerThread, Relayed
 from .log_dirs import LogDirDescription
 from .loop_thread import Face
 from .reassignments import PartitionReassignment
@@ -106,12 +107,23 @@ class Consumer(Face):
     _inner: consumer.Consumer
 
     def __init__(self, bootstrap_servers: str | Iterable[str] = "localhost:9092", **options: Any) -> None:
+        self._listeners = ListenerThread("strandline-listener")
+        options["listener"] = self._relayed(options.get("listener"))
         self._begin("strandline-consumer", lambda: consumer.Consumer(bootstrap_servers, **options))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(commit=kind is None)
+
+    def close(self, **options: Any) -> None:
+        """Finish and end the threads. May be called twice, but not by a listener: it is told of the end."""
+        if self._listeners.is_current:
+            raise RuntimeError("a listener cannot close its consumer, which would wait for the listener")
+        try:
+            super().close(**options)
+        finally:
+            self._listeners.close()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions."""
@@ -124,8 +136,12 @@ class Consumer(Face):
         pattern: str | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics; the listener is called in the client's thread."""
-        self._thread.call(lambda: self._inner.subscribe(topics, pattern=pattern, listener=listener))
+        """Read these topics; the listener is called in a thread of its own, and may call the consumer."""
+        relayed = self._relayed(listener)
+        self._thread.call(lambda: self._inner.subscribe(topics, pattern=pattern, listener=relayed))
+
+    def _relayed(self, listener: RebalanceListener | None) -> RebalanceListener | None:
+        return None if listener is None else Relayed(listener, self._listeners)
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions being read now."""

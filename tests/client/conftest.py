@@ -2,13 +2,16 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from double import Double
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -25,3 +28,26 @@ def run() -> Runner:
         return asyncio.run(bounded())
 
     return runner
+
+
+@pytest.fixture
+def servers() -> Iterator[list[str]]:
+    """A double in a thread of its own, for callers that block."""
+    ready = threading.Event()
+    found: list[str] = []
+    stop: list[Any] = []
+
+    async def serve() -> None:
+        async with Double(2) as double:
+            found.extend(double.servers)
+            end = asyncio.Event()
+            stop.extend((asyncio.get_running_loop(), end))
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    ready.wait(5)
+    yield found
+    stop[0].call_soon_threadsafe(stop[1].set)
+    thread.join(5)

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,29 +22,6 @@ from strandline.protocol.errors import ErrorCode, RequestTimedOut
 from strandline.protocol.messages import topics
 from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-
-
-@pytest.fixture
-def servers() -> Iterator[list[str]]:
-    """A double in a thread of its own, for callers that block."""
-    ready = threading.Event()
-    found: list[str] = []
-    stop: list[Any] = []
-
-    async def serve() -> None:
-        async with Double(2) as double:
-            found.extend(double.servers)
-            end = asyncio.Event()
-            stop.extend((asyncio.get_running_loop(), end))
-            ready.set()
-            await end.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    ready.wait(5)
-    yield found
-    stop[0].call_soon_threadsafe(stop[1].set)
-    thread.join(5)
 
 
 def test_the_blocking_faces_do_the_same_and_leave_no_thread(servers: list[str]) -> None:
