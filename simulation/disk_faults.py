@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 
+from .committed import Violation
 from .fault_kinds import BROKERS, SESSION_S, TROUBLE_S, FaultKinds
 
 LANDED_S = 0.05
 """When whatever a dead process has sent has arrived."""
 DRAINED_S = 0.5
 """When a reader has been handed all that reached it."""
+SPARED_WITHIN_S = 90.0
+"""How soon others hold what a broker with a broken directory leads."""
 SLOW_THREAD_S = (0.02, 0.4)
 
 
@@ -110,12 +113,12 @@ class DiskFaults(FaultKinds, ABC):
         """A directory fails, in every call or in one, and works again from the next start on.
 
         With it the broker loses the proof of all that it holds: see `_lose_power`. So it happens while all
-        replicas are in their ISRs, and nothing else is drawn before the broker has started again, which it
-        does while others hold what it leads.
+        replicas are in their ISRs and nobody lacks room, which would soon leave it alone in one; and nothing
+        else is drawn before the broker has started again, which it does while others hold what it leads.
         """
         world, id = self.world, self._one()
         is_calm = len(world.hosts) == len(BROKERS) and not any(host.stopped for host in world.hosts.values())
-        if is_calm and world.checks.is_whole() and world.checks.spares(id, self.lossy):
+        if is_calm and self._has_room() and world.checks.is_whole() and world.checks.spares(id, self.lossy):
             directory = self.random.choice(["/data", "/more"])
             world.note(f"{directory} of b{id} is broken, and all links heal")
             world.loop.network.heal()
@@ -124,7 +127,10 @@ class DiskFaults(FaultKinds, ABC):
             await asyncio.sleep(self.random.uniform(*TROUBLE_S))
             if not world.checks.spares(id, None):
                 await self.end()
+            until_s = world.loop.now + SPARED_WITHIN_S
             while world.lives(id) and not world.checks.spares(id, None):
+                if world.loop.now > until_s:
+                    raise Violation(f"b{id} lacks {directory}, and nobody else gets to hold what it leads")
                 await asyncio.sleep(0.1)
             self.lossy = id, world.checks.incarnation(id)
             disk.broken.clear()
@@ -132,6 +138,11 @@ class DiskFaults(FaultKinds, ABC):
             world.crash(id)
             world.forget_session(id)
             world.start(id)
+
+    def _has_room(self) -> bool:
+        """Neither is a disk full, nor does a broker still think so."""
+        full = [node.broker.replicas.logs.places.full for node in self.world.nodes.values()]
+        return not any(full) and not any(disk.is_full for disk in self.world.disks.values())
 
     async def scarce(self) -> None:
         """A broker has hardly any descriptors left for a while: some calls that need one fail."""
