@@ -166,6 +166,7 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
         if node is None or host is None or host.stopped:
             return
         world.note(f"b{id} is told to stop")
+        host.is_leaving = True
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await asyncio.shield(world.loop.spawn(host, node.stop()))

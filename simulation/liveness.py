@@ -76,8 +76,8 @@ class Liveness:
         world = self.world
         network, now = world.loop.network, world.loop.now
         return (
-            tuple(sorted(world.nodes)),
-            tuple(sorted(host.name for host in world.hosts.values() if host.stopped)),
+            tuple((id, node.broker.incarnation) for id, node in sorted(world.nodes.items())),
+            tuple(sorted(host.name for host in world.hosts.values() if host.stopped or host.is_leaving)),
             tuple(sorted(network.cuts)),
             tuple(sorted(network.refused)),
             tuple(sorted(network.vanished)),
@@ -107,7 +107,8 @@ class Liveness:
         return (
             host is not None
             and id in self.world.nodes
-            and not (host.stopped or disk.is_full or disk.is_troubled or host.name in self.world.loop.slow)
+            and not (host.stopped or host.is_leaving or host.name in self.world.loop.slow)
+            and not (disk.is_full or disk.is_troubled)
             and self._reaches_zookeeper(id)
         )
 

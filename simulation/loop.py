@@ -74,6 +74,7 @@ class Host:
     def __init__(self, name: str) -> None:
         self.name, self.alive = name, True
         self.stopped = False
+        self.is_leaving = False  # it has been told to stop
         self.held: list[asyncio.TimerHandle] = []  # what it missed while stopped
 
     def __repr__(self) -> str:
