@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from typing import Any
 from uuid import UUID
@@ -46,6 +47,8 @@ from .znodes import create_if_absent, fenced
 RETRY_S = 0.1
 WRITE_MS = 10_000  # for the write alone, whatever the client allows
 SHUTDOWN_WAIT_S = 10.0
+HEARD_WITHIN_S = 3.0
+"""Who hands over waits for the word to spread, but not for a broker that hangs: it asks for 5 s."""
 
 ConfigCheck = Callable[[Mapping[str, str]], None]  # raises InvalidConfig
 
@@ -362,7 +365,9 @@ class Admin:
         async def settle() -> None:
             await self._office.until(has_begun)
             await self._office.until(is_settled)
-            await self._office.announcer.heard(self._state.live)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARD_WITHIN_S):
+                    await self._office.announcer.heard(self._state.live)
 
         await by(asyncio.get_running_loop().time() + SHUTDOWN_WAIT_S, settle())
         remaining = [

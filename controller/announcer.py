@@ -166,7 +166,7 @@ class Announcer:
             channel.push(order())
 
     async def heard(self, brokers: Iterable[int]) -> None:
-        """Wait until these brokers have answered all that is queued for them now."""
+        """Wait until these brokers have answered all that is queued for them now, or are out of reach."""
         channels = [self._channels[broker] for broker in brokers if broker in self._channels]
         for mark, channel in [(channel.pushed, channel) for channel in channels]:
             await channel.heard(mark)
@@ -220,8 +220,8 @@ class _Channel:
         self._progress.set()
 
     async def heard(self, mark: int) -> None:
-        """Wait for the answers to the first `mark` orders."""
-        while self._answered < mark and not self._finished and not self.lifeline.is_dead:
+        """Wait for the answers to the first `mark` orders, as long as it can be reached."""
+        while self._answered < mark and not (self._finished or self.lifeline.is_dead or self._is_cut):
             self._progress.clear()
             await self._progress.wait()
 
@@ -322,6 +322,7 @@ class _Channel:
         """Said when it changes; one that is away for a moment counts as it did before."""
         if is_reached is self._is_cut:
             self._is_cut = not is_reached
+            self._progress.set()
             self._reports.post(p.ReachChanged(self.broker.id, self.broker.incarnation, is_reached))
 
     def _drop_all(self) -> None:
