@@ -11,13 +11,14 @@ ABSENT = -1  # what a controller that is not ours leaves out
 
 
 class ControlGate:
-    """Remembers the highest controller epoch and, within it, the last number."""
+    """Remembers the highest controller epoch and, within it, the last number; and counts what it admits."""
 
-    __slots__ = ("controller_epoch", "sequence")
+    __slots__ = ("admitted", "controller_epoch", "sequence")
 
     def __init__(self) -> None:
         self.controller_epoch = ABSENT
         self.sequence = ABSENT
+        self.admitted = 0
 
     def admit(self, controller_epoch: int, broker_epoch: int, sequence: int, incarnation: int) -> ErrorCode:
         """NONE if the command is to be obeyed; it is then the last one seen."""
@@ -31,4 +32,5 @@ class ControlGate:
             return ErrorCode.INVALID_REQUEST
         self.controller_epoch = controller_epoch
         self.sequence = max(self.sequence, sequence)
+        self.admitted += 1
         return ErrorCode.NONE

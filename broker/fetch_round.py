@@ -102,8 +102,7 @@ def _take_epoch_end(
     partition: Partition, follower: Follower, question: AskEpochEnd, answer: EpochEndOffset, failed: Failed
 ) -> None:
     if answer.error_code:
-        if follower.refused(question, answer.error_code) is not Reaction.WAIT:
-            failed[partition] = f"error {answer.error_code}"
+        _wait_or_retry(partition, follower.refused(question, answer.error_code), answer.error_code, failed)
         return
     try:
         effects = follower.epoch_ends(question, Epoch(answer.leader_epoch), Offset(answer.end_offset))
@@ -318,8 +317,14 @@ class FetchRound:
         if reaction is Reaction.OUT_OF_RANGE:
             effects = follower.out_of_range(question, Offset(data.log_start_offset))
             partition.obey(effects)
-        if reaction is not Reaction.WAIT:
-            failed[partition] = f"error {data.error_code}"
+        _wait_or_retry(partition, reaction, data.error_code, failed)
+
+
+def _wait_or_retry(partition: Partition, reaction: Reaction, code: int, failed: Failed) -> None:
+    if reaction is Reaction.WAIT:
+        partition.host.untold()
+    else:
+        failed[partition] = f"error {code}"
 
 
 def _asked(partition: Partition) -> Asked | None:

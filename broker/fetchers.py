@@ -137,6 +137,7 @@ class LeaderFetcher:
                     log.info("fetch_session_lost", leader=self.leader, reason=str(lost))
                 except (OSError, TimeoutError) as error:
                     self._host.lost(self.leader)
+                    self._host.untold()
                     await self._disconnect()
                     wait = self._backoff.failed()
                     log.info("leader_unreachable", leader=self.leader, reason=str(error), retry_in=wait)

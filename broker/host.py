@@ -81,6 +81,7 @@ class Host:
     lift: Callable[[Lowered], None] = lambda lowered: None  # Logs.lift
     on_order_failed: Callable[[DiskError], None] = lambda error: None  # on_disk_failed has been told
     told: Callable[[TopicPartition, int], None] = lambda tp, epoch: None  # the controller knows this epoch
+    untold: Callable[[], None] = lambda: None  # something holds by now that no controller has said
     lost: Callable[[BrokerId], None] = lambda leader: None  # we are not connected to it; told again and again
     back: Callable[[BrokerId], None] = lambda leader: None
     left: Callable[[BrokerId], None] = lambda leader: None  # we do not want to be connected to it any more

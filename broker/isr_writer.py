@@ -117,6 +117,7 @@ class IsrWriter:
                         successor_epoch=epoch,
                     )  # fmt: skip
                     partition.resign((successor, epoch))
+                    self._host().untold()
                 case _:
                     raise AssertionError(f"a leader does not ask for {effect}")
         self._on_change(partition)

@@ -70,7 +70,6 @@ log = structlog.get_logger(__name__)
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
-
 MakeCleaners = Callable[[FailureHook], Cleaners]
 
 
@@ -295,6 +294,7 @@ class Node:
         )
         failures.replicas.host.on_order_failed = failures.order_failed
         failures.room.begin()
+        self._respondent.on_answered = failures.replicas.host.untold
         return failures.replicas
 
     def _follow_changes(self, logs: Logs, tasks: Tasks) -> None:

@@ -41,6 +41,7 @@ from .flushing import Flushing
 from .host import Host
 from .isr_writer import IsrWriter
 from .local_appends import Committed, LocalAppend
+from .out_of_reach import OutOfReach
 from .parked_fetch import ParkedReplicas
 from .partition import Partition
 from .recoding import Recoding
@@ -92,13 +93,13 @@ class Replicas:
         self._is_elsewhere = is_elsewhere
         self.estranged = Estranged(config.id, vouches)
         self._tasks = Tasks("replicas", on_failure)
-        self._isr = IsrWriter(registry, self._tasks, lambda: self.host, self._look_after)
+        self._isr = IsrWriter(registry, self._tasks, lambda: self.host, self.look_after)
         self.host = Host(
             me=config.id, incarnation=incarnation, loop=loop, clock=clock, wake=wake,
-            deadlines=Deadlines(loop), membership=Membership(frozenset()),
-            options=_leader_options(config),
+            deadlines=Deadlines(loop), membership=Membership(frozenset()), options=_leader_options(config),
             flush_before_ack=storage.flush_before_ack, validate_records=storage.validate_records,
             perform=self._isr.perform, flush=lambda each: self.flushing.want(each),
+            untold=OutOfReach(registry, self, self._tasks).suspect,
             on_disk_failed=on_disk_failed, on_leading=lambda partition: _tell(self.on_leading, partition),
             on_resigned=lambda tp: _tell(self.on_resigned, tp), recoding=Recoding(loop, on_failure),
             on_start_reported=lambda partition: self.deletions.look_at(partition), lower=logs.lower,
@@ -114,7 +115,7 @@ class Replicas:
         self._names: dict[UUID, str] = {}
         self.flushing = Flushing(logs, storage, self._flushed, self._not_flushed, on_failure)
         self.fetchers = Fetchers(self.host, replication, self._tasks, self.flushing)
-        self._transitions = Transitions(self, self.gate, self._tasks)
+        self.transitions = Transitions(self, self.gate, self._tasks)
         self._checkpoint_seconds = storage.high_watermark_checkpoint_interval_ms / 1000
         self._fence_on_loss = replication.fence_on_zookeeper_loss
         self._full_pass_seconds = max(replication.lag_time_max_ms / 2000, FULL_PASS_SECONDS_MIN)
@@ -192,11 +193,11 @@ class Replicas:
 
     async def obey_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Lead, follow or wait, as told."""
-        return await self._transitions.obey_leader_and_isr(request)
+        return await self.transitions.obey_leader_and_isr(request)
 
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete those that are to be deleted."""
-        return await self._transitions.stop_replicas(request)
+        return await self.transitions.stop_replicas(request)
 
     def brokers_are(
         self, live: Iterable[tuple[int, tuple[str, int] | None]], away: frozenset[int] = frozenset()
@@ -258,7 +259,7 @@ class Replicas:
             self.fetchers.drop(partition)
             if partition.offline is None:
                 partition.fail(reason)
-            self._look_after(partition)
+            self.look_after(partition)
 
     def strays(self, named: Mapping[UUID, Collection[int]], controller_epoch: int) -> list[TopicPartition]:
         """Logs of partitions that are not `named`, and that are not here as far as the controller knows."""
@@ -289,10 +290,6 @@ class Replicas:
     def _removal_name(self) -> UUID:
         self._removed += 1
         return UUID(int=(self.host.clock.wall_ms() << 64) + self._removed)
-
-    def role_changed(self, partition: Partition) -> None:
-        """`partition` has a new role."""
-        self._look_after(partition)
 
     def append_local(
         self, tp: TopicPartition, batch: bytearray, on_committed: Committed, deadline: float
@@ -329,7 +326,8 @@ class Replicas:
 
     # In the background.
 
-    def _look_after(self, partition: Partition) -> None:
+    def look_after(self, partition: Partition) -> None:
+        """Its role has changed, or its ISR."""
         leader = partition.leading
         if leader is None or (
             isinstance(leader.isr, Settled)

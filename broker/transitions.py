@@ -69,15 +69,23 @@ class Transitions:
             )
             if refused:
                 return LeaderAndIsrResponse(error_code=refused)
-            host = self._replicas.host
-            host.change = change = Change(host.loop)
-            try:
-                return await self._obey(request, change)
-            finally:
-                host.change = None
-                change.done.set_result(None)
+            return await self._obey(request)
 
-    async def _obey(self, request: LeaderAndIsrRequest, change: Change) -> LeaderAndIsrResponse:
+    async def take_up(self, request: LeaderAndIsrRequest) -> None:
+        """The same, of what has been read in ZooKeeper: whether it is old news, epochs tell alone."""
+        async with self._turn:
+            await self._obey(request)
+
+    async def _obey(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        host = self._replicas.host
+        host.change = change = Change(host.loop)
+        try:
+            return await self._change(request, change)
+        finally:
+            host.change = None
+            change.done.set_result(None)
+
+    async def _change(self, request: LeaderAndIsrRequest, change: Change) -> LeaderAndIsrResponse:
         began_s = self._replicas.host.loop.time()
         self._replicas.fetchers.know(
             (BrokerId(b.broker_id), b.host_name, b.port) for b in request.live_leaders
@@ -322,7 +330,7 @@ class Transitions:
         else:
             leader = NO_LEADER if state.leader < 0 else BrokerId(state.leader)
             partition.follow(leader, epoch)
-        self._replicas.role_changed(partition)
+        self._replicas.look_after(partition)
         self._note(partition, state)
         if quiet:
             return
@@ -351,7 +359,7 @@ class Transitions:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self._replicas.fetchers.drop(partition)
             partition.stop(Epoch(max(state.leader_epoch, partition.leader_epoch)))
-            self._replicas.role_changed(partition)
+            self._replicas.look_after(partition)
         log.info("replica_stopped", partition=str(tp), delete=state.delete_partition)
         self._replicas.host.recorder.note(str(tp), "stopped", deleted=state.delete_partition)
         try:

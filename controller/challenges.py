@@ -136,6 +136,7 @@ class Respondent:
     def __init__(self, registry: Registry, broker: int, fail: Callable[[BaseException], None]) -> None:
         self._registry = registry
         self._path = d.challenge_path(broker)
+        self.on_answered: Callable[[], None] = lambda: None
         self._incarnation: int | None = None
         self._due = asyncio.Event()
         self._watches = Watches(lambda _: self._due.set())
@@ -204,3 +205,4 @@ class Respondent:
             with suppress(MultiFailed):  # it has been written meanwhile, which the watch tells
                 await self._registry.multi([SetData(self._path, document.closed().data(), stat.version)])
                 log.info("challenge_answered", nonce=document.asked)
+                self.on_answered()

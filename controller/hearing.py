@@ -30,6 +30,8 @@ def begun(
 
 def told(state: ClusterState, led: Mapping[TopicPartition, int]) -> ClusterState:
     """A leader knows that it leads these, in these epochs."""
+    if not (state.untold and led):
+        return state
     return replace(state, untold={q: e for q, e in state.untold.items() if led.get(q, -1) < e})
 
 

@@ -213,6 +213,8 @@ def _states_read(state: ClusterState, event: p.StatesRead) -> Plan:
     before = state.partitions
     news = sorted(q for q, s in read.items() if before.get(q) != s and state.replicas(q))
     elected = [q for q in news if q not in before or before[q].leader_epoch != read[q].leader_epoch]
+    led = {q: read[q].leader_epoch for q in news if q in before and q not in elected}
+    state = hearing.told(state, led)  # only its leader writes it in the same epoch
     state = replace(
         state.with_partitions({q: read[q] for q in news}),
         broken=(state.broken - event.states.keys()) | event.broken,
@@ -263,8 +265,7 @@ def _answered(state: ClusterState, event: p.ReplicasAnswered) -> Plan:
     if known is None or known.incarnation != event.incarnation:
         return state, []
     start = (event.broker, event.incarnation)
-    if state.untold and event.led:
-        state = hearing.told(state, event.led)
+    state = hearing.told(state, event.led)
     before, full_before = state.offline.get(start, frozenset()), state.full.get(start, frozenset())
     offline = (before - event.answered) | event.offline
     full = (full_before - event.answered) | event.full

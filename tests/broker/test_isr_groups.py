@@ -70,7 +70,9 @@ class Stage:
             self.do(Create(d.broker_path(broker), b"{}"), Create(d.incarnation_path(broker), b""))
         loop = asyncio.get_running_loop()
         recorder = SimpleNamespace(note=lambda *a, **k: None)
-        host = SimpleNamespace(me=ME, incarnation=Incarnation(0), loop=loop, recorder=recorder)
+        host = SimpleNamespace(
+            me=ME, incarnation=Incarnation(0), loop=loop, recorder=recorder, untold=lambda: None
+        )
         self.tasks = Tasks("test")
         self.writer = IsrWriter(cast(Any, self.registry), self.tasks, lambda: cast(Any, host), lambda p: None)
         self.partitions = [self.led(number) for number in range(count)]

@@ -119,5 +119,9 @@ def test_who_would_not_hear_of_it_is_not_made_leader_while_there_are_others() ->
     assert leader(leads) == 3, "it leads on"
     again, _ = plan(cut, p.ReachChanged(1, 1, True))
     assert leader(replace(again, brokers=without)) == 1
+    untold = replace(world, untold={PARTITION: known.leader_epoch})
+    assert leader(plan(untold, p.ReachChanged(3, 1, False))[0]) == 1, "it does not know that it leads"
+    written, _ = plan(untold, p.StatesRead({PARTITION: replace(known, isr=(2, 3), version=7)}))
+    assert leader(plan(written, p.ReachChanged(3, 1, False))[0]) == 3, "who writes its ISR knows it"
     restarted = {**there, 1: Broker(1, 2, 1)}
     assert not plan(cut, p.BrokersRead(restarted))[0].unreached

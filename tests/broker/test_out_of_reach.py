@@ -1,0 +1,147 @@
+"""Brokers that the controller has stopped telling things: what stands in ZooKeeper holds for them, too."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from strandline.broker import out_of_reach
+from strandline.broker.out_of_reach import OutOfReach
+from strandline.client.tasks import Tasks
+from strandline.controller import documents
+from strandline.controller.registry import SetData
+from strandline.protocol.kinds import TopicPartition
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replica_stage import TOPIC_ID, TP, Cluster, Member, ask, batch, cluster, outcome, produce, until
+
+OTHER_LIFE = UUID(int=77)
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out_of_reach, "LOOK_AFTER_S", 0.1)
+    monkeypatch.setattr(out_of_reach, "LOOK_EVERY_S", 0.1)
+
+
+class Stage:
+    """Two brokers that were told once that broker 1 leads; from then on the test writes into ZooKeeper."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.first, self.second = cluster.members[1], cluster.members[2]
+
+    async def begin(self) -> None:
+        await self.cluster.elect(1, [1, 2])
+        await until(lambda: self.second.partition.following is not None)
+
+    async def write(self, leader: int, isr: list[int], topic_id: UUID = TOPIC_ID) -> None:
+        """As the controller does before it tells anybody."""
+        cluster = self.cluster
+        cluster.epoch += 1
+        topic = documents.TopicDocument(
+            topic_id=documents.uuid_to_text(topic_id), partitions={TP.partition: [1, 2]}
+        )
+        state = documents.StateDocument(
+            leader=leader, leader_epoch=cluster.epoch, isr=isr, controller_epoch=1, isr_epochs={1: 1, 2: 1}
+        )
+        for path, data in (
+            (documents.topic_path(TP.topic), topic.data()),
+            (documents.state_path(TP), state.data()),
+        ):
+            version = cluster.zookeeper.get(path, cluster.registry.session_id, None)[1].version
+            await cluster.registry.multi([SetData(path, data, version)])
+
+    def looker(self, tasks: Tasks) -> OutOfReach:
+        """One more for the first broker."""
+        return OutOfReach(cast(Any, self.cluster.registry), self.first.replicas, tasks)
+
+    def led_by(self, member: Member) -> int:
+        """In which epoch it leads."""
+        leading = member.partition.leading
+        return -1 if leading is None else int(leading.epoch)
+
+
+def play(directory: Path, story: Callable[[Stage], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with cluster(directory, 2) as members:
+            stage = Stage(members)
+            await stage.begin()
+            await story(stage)
+
+    asyncio.run(run())
+
+
+def test_a_leader_that_finds_a_newer_epoch_of_its_own_leads_on_in_it(tmp_path: Path) -> None:
+    """It was told of nothing: who waits goes on waiting, and is answered."""
+
+    async def story(stage: Stage) -> None:
+        await stage.write(1, [1])
+        client = await stage.first.connect()
+        stage.first.replicas.host.untold()
+        await until(lambda: stage.led_by(stage.first) == 1)
+        assert stage.first.partition.leading.isr.members == {1}
+        assert stage.first.partition.log.epochs.latest == 1
+        assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
+        await client.close()
+
+    play(tmp_path, story)
+
+
+def test_a_deposed_leader_and_a_refused_follower_take_the_roles_that_are_written(tmp_path: Path) -> None:
+    """Nobody has to ask them to: each learns from the other one, or from its own write, that it is behind."""
+
+    async def story(stage: Stage) -> None:
+        await stage.write(2, [1, 2])
+        stage.second.replicas.host.untold()
+        await until(lambda: stage.led_by(stage.second) == 1)
+        stage.first.partition.leading.revalidate()  # as it does every ten seconds, and when it writes its ISR
+        await until(lambda: stage.first.partition.following is not None)
+        assert stage.first.partition.leader_epoch == 1
+        client = await stage.second.connect()
+        assert outcome(await ask(client, produce(batch(b"a"), timeout_ms=10_000))) == (0, 0)
+        assert stage.first.partition.log.end_offset == 1, "acknowledged with what it holds"
+        await client.close()
+
+    play(tmp_path, story)
+
+
+def test_what_is_written_of_the_next_topic_of_the_name_does_not_hold(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.write(1, [1], OTHER_LIFE)
+        looker = stage.looker(Tasks("test"))
+        assert await looker._untold() == []
+        await stage.write(1, [1])
+        (topic,) = await looker._untold()
+        assert (topic.topic_name, topic.topic_id) == (TP.topic, TOPIC_ID)
+
+    play(tmp_path, story)
+
+
+def test_nothing_is_read_if_commands_still_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(stage: Stage) -> None:
+        read = list[list[str]]()
+        real = stage.cluster.registry.get_many
+
+        async def get_many(paths: Any) -> Any:
+            read.append(list(paths))
+            return await real(paths)
+
+        monkeypatch.setattr(stage.cluster.registry, "get_many", get_many)
+        looker = stage.looker(tasks := Tasks("test"))
+        looker.suspect()
+        await asyncio.sleep(0)
+        await stage.cluster.elect(1, [1, 2])
+        assert looker._looking is not None
+        await looker._looking
+        assert not [paths for paths in read if documents.state_path(TopicPartition(TP.topic, 0)) in paths]
+        looker.suspect()
+        await looker._looking
+        assert read == [[documents.state_path(TP)]]
+        await tasks.stop()
+
+    play(tmp_path, story)
