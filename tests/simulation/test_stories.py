@@ -161,3 +161,40 @@ def test_a_leader_that_cannot_be_told_of_its_election_makes_room() -> None:
 
 def controller(world: World) -> int:
     return next(id for id, node in world.nodes.items() if node.broker.controller.active)
+
+
+async def a_directory_while_a_disk_is_full(world: World) -> None:
+    """The one whose directory fails would soon be alone in the ISRs, and nobody could take over from it."""
+    world.disks[2].is_full = True
+    for _ in range(20):
+        await world.faults.break_dir()
+    assert not any(disk.broken or disk.flawed for disk in world.disks.values())
+    world.disks[2].is_full = False
+    await asyncio.sleep(10)
+    await world.faults.break_dir()
+
+
+def test_no_directory_breaks_while_a_disk_is_full() -> None:
+    world = play(a_directory_while_a_disk_is_full, "disks")
+    assert sum("is broken" in line for line in world.trace) == 1
+
+
+async def a_restart_between_two_looks(world: World) -> None:
+    """Links stay as they are, and yet it is not the world of before."""
+    before = world.liveness._picture()
+    node, host = world.nodes[1], world.hosts[1]
+    stopping = world.loop.spawn(host, node.stop())
+    host.is_leaving = True
+    leaving = world.liveness._picture()
+    assert leaving != before
+    assert not world.liveness._is_well(1)
+    await stopping
+    world.crash(1)
+    world.start(1)
+    while 1 not in world.nodes:
+        await asyncio.sleep(0.01)
+    assert world.liveness._picture() not in (before, leaving)
+
+
+def test_who_stops_and_starts_again_is_another_one() -> None:
+    play(a_restart_between_two_looks)
