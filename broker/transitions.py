@@ -71,10 +71,13 @@ class Transitions:
                 return LeaderAndIsrResponse(error_code=refused)
             return await self._obey(request)
 
-    async def take_up(self, request: LeaderAndIsrRequest) -> None:
-        """The same, of what has been read in ZooKeeper: whether it is old news, epochs tell alone."""
+    async def take_up(self, request: LeaderAndIsrRequest, known: int) -> None:
+        """The same, of what was read in ZooKeeper, unless more than the `known` commands have been obeyed:
+        one of them may have stopped or deleted a replica that this speaks of.
+        """
         async with self._turn:
-            await self._obey(request)
+            if self._gate.admitted == known:
+                await self._obey(request)
 
     async def _obey(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         host = self._replicas.host

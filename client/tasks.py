@@ -32,6 +32,11 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._running)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Nothing more can be spawned."""
+        return self._stopping
+
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run `work` until it ends or `stop()` is called."""
         if self._stopping:

@@ -15,6 +15,11 @@ from strandline.client.tasks import Tasks
 from strandline.controller import documents
 from strandline.controller.registry import SetData
 from strandline.protocol.kinds import TopicPartition
+from strandline.protocol.messages.control import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import TOPIC_ID, TP, Cluster, Member, ask, batch, cluster, outcome, produce, until
@@ -39,15 +44,26 @@ class Stage:
         await self.cluster.elect(1, [1, 2])
         await until(lambda: self.second.partition.following is not None)
 
-    async def write(self, leader: int, isr: list[int], topic_id: UUID = TOPIC_ID) -> None:
-        """As the controller does before it tells anybody."""
+    async def write(
+        self,
+        leader: int,
+        isr: list[int],
+        topic_id: UUID = TOPIC_ID,
+        replicas: tuple[int, ...] = (1, 2),
+        incarnation: int = 1,
+    ) -> None:
+        """As the controller does before it tells anybody; `incarnation` is that of the leader."""
         cluster = self.cluster
         cluster.epoch += 1
         topic = documents.TopicDocument(
-            topic_id=documents.uuid_to_text(topic_id), partitions={TP.partition: [1, 2]}
+            topic_id=documents.uuid_to_text(topic_id), partitions={TP.partition: list(replicas)}
         )
         state = documents.StateDocument(
-            leader=leader, leader_epoch=cluster.epoch, isr=isr, controller_epoch=1, isr_epochs={1: 1, 2: 1}
+            leader=leader,
+            leader_epoch=cluster.epoch,
+            isr=isr,
+            controller_epoch=1,
+            isr_epochs={1: 1, 2: 1, leader: incarnation},
         )
         for path, data in (
             (documents.topic_path(TP.topic), topic.data()),
@@ -122,6 +138,60 @@ def test_what_is_written_of_the_next_topic_of_the_name_does_not_hold(tmp_path: P
     play(tmp_path, story)
 
 
+def test_who_was_elected_in_an_earlier_life_does_not_lead(tmp_path: Path) -> None:
+    """It may have lost what it was elected for. The controller would announce that nobody leads."""
+
+    async def story(stage: Stage) -> None:
+        looker = stage.looker(Tasks("test"))
+        await stage.write(1, [1, 2], incarnation=0)
+        assert await looker._untold() == []
+        await stage.write(1, [1, 2])
+        assert len(await looker._untold()) == 1
+
+    play(tmp_path, story)
+
+
+def test_a_replica_that_the_topic_does_not_name_any_more_waits_for_its_end(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.write(2, [2], replicas=(2,))
+        assert await stage.looker(Tasks("test"))._untold() == []
+
+    play(tmp_path, story)
+
+
+def test_what_was_read_before_a_command_does_not_hold_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica is deleted while the states are read: it is not made anew."""
+
+    async def story(stage: Stage) -> None:
+        await stage.write(1, [1])
+        looker = stage.looker(tasks := Tasks("test"))
+        real = looker._untold
+
+        async def untold() -> Any:
+            read = await real()
+            assert read
+            state = StopReplicaPartitionState(partition_index=0, leader_epoch=0, delete_partition=True)
+            topic = StopReplicaTopicState(topic_name=TP.topic, partition_states=[state])
+            stop = StopReplicaRequest(
+                controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[topic]
+            )
+            assert (await ask(stage.first.control, stop)).error_code == 0
+            return read
+
+        monkeypatch.setattr(looker, "_untold", untold)
+        looker.suspect()
+        assert looker._looking is not None
+        await looker._looking
+        assert stage.first.replicas.find(TP) is None
+        await tasks.stop()
+        looker.suspect()
+        assert looker._looking.done(), "whoever stops begins nothing"
+
+    play(tmp_path, story)
+
+
 def test_nothing_is_read_if_commands_still_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(stage: Stage) -> None:
         read = list[list[str]]()
@@ -140,6 +210,9 @@ def test_nothing_is_read_if_commands_still_come(tmp_path: Path, monkeypatch: pyt
         await looker._looking
         assert not [paths for paths in read if documents.state_path(TopicPartition(TP.topic, 0)) in paths]
         looker.suspect()
+        await asyncio.sleep(0)
+        await stage.cluster.elect(1, [1, 2])
+        looker.suspect()  # once more, after the command: it counts
         await looker._looking
         assert read == [[documents.state_path(TP)]]
         await tasks.stop()
