@@ -9,7 +9,8 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ..protocol.kinds import BrokerId, Clock, Incarnation, TopicPartition
+from ..protocol.errors import ErrorCode
+from ..protocol.kinds import BrokerId, Clock, Epoch, Incarnation, TopicPartition
 from ..protocol.values import dataclass
 from ..replication.effects import Effects
 from ..replication.leader import Leader, LeaderOptions, Membership
@@ -92,3 +93,10 @@ class Host:
     change: "Change | None" = None  # of roles, that goes on at the moment
     dirty: list["Partition"] = field(default_factory=list)
     woken: dict[Woken, None] = field(default_factory=dict)
+
+    def epoch_error(self, asked: int, known: Epoch) -> ErrorCode:
+        """What somebody who speaks to the leader of another epoch is answered; he may know a later one."""
+        wrong = self.options.semantics.epoch_error(asked, known)
+        if wrong == ErrorCode.UNKNOWN_LEADER_EPOCH:
+            self.untold()
+        return wrong

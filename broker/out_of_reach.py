@@ -3,10 +3,10 @@
 A controller goes on to rule while it cannot reach a broker that lives. When a replica of a partition dies it
 takes it out of the ISR, in a new epoch; a leader that has not been told can change its ISR no more, and a
 follower is refused by its leader, though both reach each other and ZooKeeper. (Kafka's brokers wait until the
-controller reaches them.) Whoever finds that its epoch is over, or its leader gone, or is challenged through
-ZooKeeper, suspects it. If no command has come a moment later, it reads the states of its partitions. One in a
-newer epoch than that of the replica here is obeyed as if the controller had said it: what LeaderAndIsr says
-is in the znodes of the partition and of its topic.
+controller reaches them.) Whoever finds that its epoch is over, or its leader gone, is asked for a later epoch
+or challenged through ZooKeeper, suspects it. If no command has come a moment later, it reads the states of
+its partitions. One in a newer epoch than that of the replica here is obeyed as if the controller had said it:
+what LeaderAndIsr says is in the znodes of the partition and of its topic.
 Left to others: the suspicion (isr_writer.py, fetchers.py, controller/challenges.py), what a role means
 (transitions.py). Topics that this broker has not heard of at all wait for the controller.
 """

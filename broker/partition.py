@@ -118,7 +118,7 @@ class Partition:
         leader = self.leading
         if leader is None:
             raise self._not_led(epoch_asked)
-        if wrong := self.host.options.semantics.epoch_error(epoch_asked, leader.epoch):
+        if wrong := self.host.epoch_error(epoch_asked, leader.epoch):
             raise error_for(wrong)
         return leader
 
@@ -126,7 +126,7 @@ class Partition:
         if self.offline is not None:
             return KafkaStorageError()
         epoch = NO_EPOCH if self.incomplete else epoch_asked
-        wrong = self.host.options.semantics.epoch_error(epoch, self.leader_epoch)
+        wrong = self.host.epoch_error(epoch, self.leader_epoch)
         return error_for(wrong or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     @property

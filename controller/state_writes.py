@@ -19,6 +19,7 @@ from . import documents as d
 from . import plans as p
 from .registry import (
     TOGETHER_MAX,
+    Check,
     Create,
     MultiFailed,
     NodeExists,
@@ -137,8 +138,8 @@ class StateWrites:
 
     async def _replace(self, wanted: Sequence[Wanted]) -> list[int]:
         assert all(state.isr for _, state in wanted), "an ISR is never empty"
-        writes = [SetData(d.state_path(q), s.document().data(), s.version) for q, s in wanted]
-        stats = await fenced(self._desk.registry, self._desk.reign, writes)
+        writes: list[Op] = [SetData(d.state_path(q), s.document().data(), s.version) for q, s in wanted]
+        stats = await fenced(self._desk.registry, self._desk.reign, writes + _same_starts(wanted))
         return [stat.version for stat in stats if isinstance(stat, Stat)]
 
     async def _create(self, wanted: Sequence[Wanted]) -> list[int]:
@@ -158,6 +159,14 @@ class StateWrites:
                 ops = states  # some tool has made the parent alone
             await fenced(registry, reign, ops)
         return [0] * len(wanted)
+
+
+def _same_starts(wanted: Sequence[Wanted]) -> list[Op]:
+    """The condition that no leader has started again meanwhile: a write may land late, and a later start may
+    have lost what its leader was elected for.
+    """
+    elected = {(s.leader, s.isr_epochs[s.leader]) for _, s in wanted if s.leader in s.isr_epochs}
+    return [Check(d.incarnation_path(leader), incarnation) for leader, incarnation in sorted(elected)]
 
 
 async def _make_room(registry: Registry, topic: str) -> None:

@@ -14,6 +14,7 @@ from strandline.broker.out_of_reach import OutOfReach
 from strandline.client.tasks import Tasks
 from strandline.controller import documents
 from strandline.controller.registry import SetData
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.control import (
     StopReplicaPartitionState,
@@ -22,7 +23,19 @@ from strandline.protocol.messages.control import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC_ID, TP, Cluster, Member, ask, batch, cluster, outcome, produce, until
+from replica_stage import (
+    TOPIC_ID,
+    TP,
+    Cluster,
+    Member,
+    ask,
+    batch,
+    cluster,
+    end_of_epoch,
+    outcome,
+    produce,
+    until,
+)
 
 OTHER_LIFE = UUID(int=77)
 
@@ -121,6 +134,20 @@ def test_a_deposed_leader_and_a_refused_follower_take_the_roles_that_are_written
         client = await stage.second.connect()
         assert outcome(await ask(client, produce(batch(b"a"), timeout_ms=10_000))) == (0, 0)
         assert stage.first.partition.log.end_offset == 1, "acknowledged with what it holds"
+        await client.close()
+
+    play(tmp_path, story)
+
+
+def test_who_is_asked_for_a_later_epoch_than_it_knows_looks_whether_it_leads_in_it(tmp_path: Path) -> None:
+    """Others have been told that it does, and ask again and again."""
+
+    async def story(stage: Stage) -> None:
+        await stage.write(2, [1, 2])
+        client = await stage.second.connect()
+        answer = await ask(client, end_of_epoch(0, current=1))
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        await until(lambda: stage.led_by(stage.second) == 1)
         await client.close()
 
     play(tmp_path, story)

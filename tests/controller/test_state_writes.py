@@ -43,8 +43,10 @@ class Stage:
     def __init__(self) -> None:
         self.session = Session()
         self.ended: list[str] = []
-        for path in ("/brokers", d.TOPICS, d.topic_path("t"), d.CONTROLLER_EPOCH):
+        for path in ("/brokers", d.TOPICS, d.topic_path("t"), d.CONTROLLER_EPOCH, d.BROKER_INCARNATIONS):
             self.do(Create(path, b"1"))
+        self.do(Create(d.incarnation_path(1), b""))
+        self.restart(0)
         connected = asyncio.Event()
         connected.set()
         registry = cast(Any, self.session)
@@ -54,6 +56,10 @@ class Stage:
 
     def do(self, *ops: Op) -> None:
         self.session.server.multi(ops, self.session.session_id)
+
+    def restart(self, incarnation: int) -> None:
+        """Broker 1 has started again, after that incarnation."""
+        self.do(SetData(d.incarnation_path(1), b"", incarnation))
 
     def epoch(self, partition: TopicPartition) -> int:
         data, _ = self.session.server.get(d.state_path(partition), self.session.session_id, None)
@@ -83,7 +89,7 @@ def test_states_are_created_and_replaced_together(monkeypatch: Any) -> None:
         assert stage.session.multis == [8, 0, 8], "the parent of all was missing"
         done = await stage.writes.replace({q: state(1) for q in PARTITIONS})
         assert {s.version for s in done.written.values()} == {1} and not done.moved
-        assert stage.session.multis[3:] == [4]
+        assert stage.session.multis[3:] == [4 + 1], "and one look whether their leader is still that start"
         assert [stage.epoch(q) for q in PARTITIONS] == [1] * 4
 
     play(monkeypatch, story)
@@ -96,7 +102,7 @@ def test_groups_are_small_enough_for_zookeeper(monkeypatch: Any) -> None:
         await stage.created()
         stage.session.multis.clear()
         done = await stage.writes.replace({q: state(1) for q in PARTITIONS})
-        assert len(done.written) == 4 and stage.session.multis == [3, 1]
+        assert len(done.written) == 4 and stage.session.multis == [3 + 1, 1 + 1]
 
     play(monkeypatch, story)
 
@@ -109,6 +115,22 @@ def test_one_that_has_moved_stops_no_other(monkeypatch: Any) -> None:
         assert done.moved == {PARTITIONS[2]}
         assert [stage.epoch(q) for q in PARTITIONS] == [1, 1, 7, 1]
         assert {s.version for s in done.written.values()} == {1}
+
+    play(monkeypatch, story)
+
+
+def test_a_write_that_lands_late_elects_no_start_that_is_over(monkeypatch: Any) -> None:
+    """The next one may have lost what its broker was elected for; and the others are written."""
+
+    async def story(stage: Stage) -> None:
+        await stage.created()
+        stage.restart(1)
+        other = PartitionState(2, 1, (1, 2), {1: 1}, 1)  # whose leader knows no incarnations
+        done = await stage.writes.replace({**{q: state(1) for q in PARTITIONS}, PARTITIONS[3]: other})
+        assert done.moved == set(PARTITIONS[:3])
+        assert [stage.epoch(q) for q in PARTITIONS] == [0, 0, 0, 1]
+        renewed = {q: PartitionState(1, 1, (1, 2), {1: 2, 2: 1}, 1) for q in PARTITIONS[:3]}
+        assert not (await stage.writes.replace(renewed)).moved
 
     play(monkeypatch, story)
 
