@@ -30,7 +30,8 @@ BLOCK_BYTES = 1 << 16
 def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
     """Put the cleaned segment at `bases[0]` in place of the old ones at `bases`; the `.deleted` files.
 
-    No step waits for the disk: renames reach it in their order.
+    No step waits for the disk. Most file systems bring renames to it in their order; where one does not, what
+    a loss of power left is undone (`_undo`), as long as the new log has not got its last name.
     """
     names = [file_name(bases[0], suffix) for suffix in LOG_LAST]
     for name in names:
@@ -48,11 +49,13 @@ def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
 
 
 def make_room(disk: Disk, directory: str, bases: Sequence[int]) -> None:
-    """Delete what an earlier swap has left under the names that the next one needs. Blocking.
+    """Delete what earlier swaps have left under the names that the next one needs, and behind them. Blocking.
 
-    Else its renames would delete it, and a large file takes its time.
+    Else its renames would delete it, and a large file takes its time; and whoever undoes this swap would take
+    it for what this one has replaced.
     """
-    _unlink(disk, directory, (f"{file_name(base, suffix)}{DELETED}" for base in bases for suffix in REPLACED))
+    names = disk.listdir(directory)
+    _unlink(disk, directory, (n for n in names if _is_marked(n, DELETED) and int(n[:20]) >= bases[0]))
 
 
 def discard(disk: Disk, directory: str) -> None:
@@ -79,10 +82,39 @@ def finish_swaps(disk: Disk, directory: str) -> None:
             _complete(disk, directory, int(name[:20]), names)
             leftovers -= {f"{name[:20]}{suffix}{SWAP}" for suffix in LOG_LAST}
     # without its log a swap did not count yet, or a broker that renames indexes last has left one
+    logs = {name for name in leftovers - deleted if name[20:] in (f"{LOG}{CLEANED}", f"{LOG}{SWAP}")}
+    if logs and deleted:
+        leftovers -= _undo(disk, directory, min(int(name[:20]) for name in logs))
     for name in sorted(leftovers):
         clear(disk, f"{directory}/{name}")
     if unfinished or swapped or deleted:
         disk.sync_dir(directory)
+
+
+def _undo(disk: Disk, directory: str, first: int) -> set[str]:
+    """Give the old segments from `first` on their names back: which names they have now.
+
+    The swap does not count, and yet old segments have lost their names: the medium has got the renames in
+    another order. What an earlier swap had replaced is covered by the segment that it made.
+    """
+    names, restored, end = set(disk.listdir(directory)), set[str](), first
+    for base in sorted({int(name[:20]) for name in names if name[20:] in (LOG, f"{LOG}{DELETED}")}):
+        path = f"{directory}/{file_name(base, LOG)}"
+        if base >= first:
+            if file_name(base, LOG) in names:
+                end = max(end, _end_offset(disk, path, base))
+            elif base >= end:
+                end = max(end, _end_offset(disk, f"{path}{DELETED}", base))
+                restored |= _give_back(disk, directory, base, names)
+    return restored
+
+
+def _give_back(disk: Disk, directory: str, base: int, names: set[str]) -> set[str]:
+    """The log last: with it the segment is there."""
+    given = [file_name(base, suffix) for suffix in REPLACED if f"{file_name(base, suffix)}{DELETED}" in names]
+    for name in given:
+        disk.rename(f"{directory}/{name}{DELETED}", f"{directory}/{name}")
+    return {f"{name}{DELETED}" for name in given}
 
 
 def _complete(disk: Disk, directory: str, base: int, names: Iterable[str]) -> None:

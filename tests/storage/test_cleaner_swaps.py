@@ -160,6 +160,55 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(step: int) -> None:
             return
 
 
+def renames_of_a_swap() -> tuple[MemoryDisk, list[tuple[str, str]]]:
+    """A log whose cleaned segment stands ready, and what the first swap renames."""
+    disk = old_log()
+    report = next(iter(clean(cast(Disk, disk), job(disk), lambda nbytes: None)))
+    assert isinstance(report, Cleaned)
+    ready, made = disk.copy(), list[tuple[str, str]]()
+    rename = disk.rename
+
+    def noted(source: str, target: str) -> None:
+        made.append((source, target))
+        rename(source, target)
+
+    disk.rename = noted  # type: ignore[method-assign]
+    swap(cast(Disk, disk), DIRECTORY, report.bases)
+    return ready, made
+
+
+def test_renames_that_reach_the_medium_in_any_order_lose_nothing() -> None:
+    """Each of them may be there or not, as long as the new log has not got its last name.
+
+    With it the old segments are gone as well on every file system that keeps the order of two renames.
+    """
+    ready, made = renames_of_a_swap()
+    whole = newest([batch for batches in SEGMENTS for batch in batches])
+    last = made.pop()
+    assert last[1].endswith(LOG)
+    assert len(made) > 8
+    for kept in range(1 << len(made)):
+        disk = ready.copy()
+        for number, (source, target) in enumerate(made):
+            if kept >> number & 1 and source in disk.files:
+                disk.rename(source, target)
+        finish_swaps(cast(Disk, disk), DIRECTORY)
+        assert newest(batches_of(disk)) == whole
+        names = {name[20:] for name in disk.listdir(DIRECTORY)}
+        assert names <= {LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX}
+
+
+def test_what_an_earlier_swap_replaced_is_not_taken_for_what_this_one_has() -> None:
+    disk = old_log()
+    before = batches_of(disk)
+    stale = f"{DIRECTORY}/{file_name(2, LOG)}.deleted"
+    disk.files[stale] = bytearray(encode(SEGMENTS[0][2]))
+    disk.files[f"{DIRECTORY}/{file_name(0, LOG)}{CLEANED}"] = bytearray()
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    assert batches_of(disk) == before, "the segment at 0 covers it"
+    assert not disk.exists(stale)
+
+
 def test_a_swap_counts_from_the_moment_its_log_has_the_name() -> None:
     """As it stands after the first of three steps: all `.swap` files are there, and all old ones."""
     disk = old_log()
