@@ -25,8 +25,9 @@ check: setup
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -q --no-header tests/test_tidy.py tests/test_docs.py
 
+# Two files at a time; then, in turn, what starts brokers as processes (tests/conftest.py).
 test: setup
-	$(BIN)/python -m pytest -ra --no-header tests
+	$(BIN)/python -m pytest -ra --no-header -n 2 --dist loadgroup --no-loadscope-reorder tests
 
 storage-long: setup
 	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/storage

@@ -23,13 +23,28 @@ settings.register_profile(
 settings.load_profile("same")
 
 
-@pytest.hookimpl(trylast=True)
+TESTS = Path(__file__).parent
+ALONE = ("cli", "conformance", "docker", "integration", "testing")
+"""Folders whose tests start brokers as processes, and look at how soon something happens."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`."""
+    """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`.
+
+    The others run side by side, file by file; those that want the machine for themselves come last, in turn.
+    """
     for marker in ("long", "faults"):
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker(marker)])
             items[:] = [item for item in items if item.get_closest_marker(marker) is None]
+    items.sort(key=_wants_all)  # else as they were
+    for item in items:
+        group = "alone" if _wants_all(item) else ".".join(item.path.relative_to(TESTS).with_suffix("").parts)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _wants_all(item: pytest.Item) -> bool:
+    return item.path.relative_to(TESTS).parts[0] in ALONE or item.get_closest_marker("spark") is not None
 
 
 @pytest.fixture(scope="session")
