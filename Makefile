@@ -27,7 +27,7 @@ check: setup
 
 # Two files at a time; then, in turn, what starts brokers as processes (tests/conftest.py).
 test: setup
-	$(BIN)/python -m pytest -ra --no-header -n 2 --dist loadgroup --no-loadscope-reorder tests
+	$(BIN)/python -m pytest -ra --no-header -n 2 --no-loadscope-reorder tests
 
 storage-long: setup
 	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/storage

@@ -4,10 +4,11 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from strandline.cli.zookeeper import Zookeeper
 
@@ -23,28 +24,32 @@ settings.register_profile(
 settings.load_profile("same")
 
 
-TESTS = Path(__file__).parent
-ALONE = ("cli", "conformance", "docker", "integration", "testing")
-"""Folders whose tests start brokers as processes, and look at how soon something happens."""
+ALONE = tuple(
+    f"tests/{folder}/"
+    for folder in ("cli", "client/spark", "conformance", "docker", "integration", "testing")
+)
+"""Where tests start brokers as processes, or Spark, and look at how soon something happens."""
+
+
+class InTurn(LoadFileScheduling):
+    """Files side by side; what wants the machine for itself comes last, all of it in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "alone" if nodeid.startswith(ALONE) else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InTurn:
+    """For `make test`."""
+    return InTurn(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`.
-
-    The others run side by side, file by file; those that want the machine for themselves come last, in turn.
-    """
+    """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`."""
     for marker in ("long", "faults"):
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker(marker)])
             items[:] = [item for item in items if item.get_closest_marker(marker) is None]
-    items.sort(key=_wants_all)  # else as they were
-    for item in items:
-        group = "alone" if _wants_all(item) else ".".join(item.path.relative_to(TESTS).with_suffix("").parts)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _wants_all(item: pytest.Item) -> bool:
-    return item.path.relative_to(TESTS).parts[0] in ALONE or item.get_closest_marker("spark") is not None
+    items.sort(key=lambda item: item.nodeid.startswith(ALONE))  # else as they were
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
@@ -15,7 +16,6 @@ from strandline.client.tasks import Tasks
 from strandline.controller import documents
 from strandline.controller.registry import SetData
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.control import (
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -219,23 +219,22 @@ def test_what_was_read_before_a_command_does_not_hold_after_it(
     play(tmp_path, story)
 
 
-def test_nothing_is_read_if_commands_still_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_if_commands_still_come(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         read = list[list[str]]()
-        real = stage.cluster.registry.get_many
 
         async def get_many(paths: Any) -> Any:
             read.append(list(paths))
-            return await real(paths)
+            return await stage.cluster.registry.get_many(paths)
 
-        monkeypatch.setattr(stage.cluster.registry, "get_many", get_many)
-        looker = stage.looker(tasks := Tasks("test"))
+        registry = cast(Any, SimpleNamespace(get_many=get_many))
+        looker = OutOfReach(registry, stage.first.replicas, tasks := Tasks("test"))
         looker.suspect()
         await asyncio.sleep(0)
         await stage.cluster.elect(1, [1, 2])
         assert looker._looking is not None
         await looker._looking
-        assert not [paths for paths in read if documents.state_path(TopicPartition(TP.topic, 0)) in paths]
+        assert not read
         looker.suspect()
         await asyncio.sleep(0)
         await stage.cluster.elect(1, [1, 2])
