@@ -106,6 +106,8 @@ def _undo(disk: Disk, directory: str, first: int) -> set[str]:
             elif base >= end:
                 end = max(end, _end_offset(disk, f"{path}{DELETED}", base))
                 restored |= _give_back(disk, directory, base, names)
+    if restored:
+        disk.sync_dir(directory)  # before what tells of the swap goes: a start that dies here does this again
     return restored
 
 

@@ -198,6 +198,20 @@ def test_renames_that_reach_the_medium_in_any_order_lose_nothing() -> None:
         assert names <= {LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX}
 
 
+def test_old_names_are_on_the_medium_before_what_tells_of_the_swap_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a second loss of power could leave neither."""
+    disk, calls = renames_of_a_swap()[0], list[str]()
+    log = f"{DIRECTORY}/{file_name(0, LOG)}"
+    disk.rename(log, f"{log}.deleted")
+    unlink = disk.unlink
+    monkeypatch.setattr(disk, "sync_dir", lambda path: calls.append("sync" if disk.exists(log) else "early"))
+    monkeypatch.setattr(disk, "unlink", lambda path: (calls.append("unlink"), unlink(path)))
+    finish_swaps(cast(Disk, disk), DIRECTORY)
+    assert calls[0] == "sync" and "unlink" in calls
+
+
 def test_what_an_earlier_swap_replaced_is_not_taken_for_what_this_one_has() -> None:
     disk = old_log()
     before = batches_of(disk)
