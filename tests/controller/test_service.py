@@ -1,4 +1,4 @@
-"""Several controllers, a real ZooKeeper, listeners that record: elections, deaths, topics, shutdowns."""
+"""Several controllers, a real ZooKeeper, listeners that record: elections, deaths, topics."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from strandline.controller.admin import Defaults
 from strandline.controller.election_requests import ElectionPolicy
 from strandline.controller.registry import Create, SessionEvent, SessionState, SetData, Unknown
 from strandline.controller.service import Controller, ControllerConfig
-from strandline.protocol.errors import ErrorCode, NotController, StaleBrokerEpoch
+from strandline.protocol.errors import ErrorCode, NotController
 from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages import control
 from strandline.protocol.messages import topics as t
@@ -294,23 +294,6 @@ def test_a_start_does_not_depend_on_zookeeper(fake_broker: Any) -> None:
         await asyncio.sleep(0.05)
         assert not controller.active
         await controller.stop()
-
-    asyncio.run(story())
-
-
-def test_a_broker_that_leaves_hands_over_first(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers[1], brokers[2]
-            assert (await create(one, "t", 2, 2)).error_code == 0
-            assert (await create(one, "own", 2, 1)).error_code == 0
-            with pytest.raises(StaleBrokerEpoch):
-                await one.controller.controlled_shutdown(2, 0)
-            answer = await one.controller.controlled_shutdown(2, 1)
-            assert answer.remaining_partitions == [], "own-1 has no other replica to wait for"
-            assert one.heard_at["t-1", 1]
-            stop = next(o for o in two.orders if isinstance(o, control.StopReplicaRequest))
-            assert not stop.topic_states[0].partition_states[0].delete_partition
 
     asyncio.run(story())
 

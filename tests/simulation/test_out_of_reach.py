@@ -13,7 +13,7 @@ from strandline.simulation.families import FAMILIES
 from strandline.simulation.world import BROKERS, World
 
 CUT_S = 40.0
-SERVED_WITHIN_S = 12.0  # after the third is back: challenges come every 5 s
+SERVED_WITHIN_S = 12.0  # after the third is back
 KILLED_AFTER_S = 2.0  # the controller knows by then that it does not reach the leader
 
 
