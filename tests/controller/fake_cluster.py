@@ -10,12 +10,14 @@ from strandline.protocol.messages import topics as t
 
 @asynccontextmanager
 async def cluster(make: Any, *ids: int) -> AsyncIterator[dict[int, Any]]:
-    brokers = {broker: make(broker) for broker in ids}
+    """These brokers, started in turn. The first one is the controller: nobody else stands until it is."""
+    brokers: dict[int, Any] = {}
     dead: set[int] = set()
-    for broker in brokers.values():
-        broker.dead = dead
-        await broker.start()
-    await until(lambda: ruler(brokers) is not None)
+    for id in ids:
+        brokers[id] = make(id)
+        brokers[id].dead = dead
+        await brokers[id].start()
+        await until(lambda: ruler(brokers) is not None)
     await ruler(brokers).controller._office.until(lambda state: state.brokers.keys() == brokers.keys())
     try:
         yield brokers
