@@ -263,16 +263,16 @@ class Cleaning:
     async def _swap(self, each: Log, report: Cleaned, start_offset: int) -> None:
         """Put a new segment in place, unless somebody was quicker."""
         run, disk = self._loop.run_in_executor, self._logs.disk
-        await run(None, make_room, disk, each.directory, report.bases)
-        if not _has_changed(each, start_offset):
-            gone = each.replace(report.bases)
-            self._logs.condemned.add(gone, each.config.file_delete_delay_ms)
-            try:
+        try:
+            await run(None, make_room, disk, each.directory, report.bases)
+            if not _has_changed(each, start_offset):
+                gone = each.replace(report.bases)
+                self._logs.condemned.add(gone, each.config.file_delete_delay_ms)
                 await run(None, disk.sync_dir, each.directory)
-            except FileNotFoundError:
-                pass  # the log has been deleted
-            except OSError as error:
-                raise disk_error(each.directory, error) from error
+        except FileNotFoundError:
+            pass  # the log has been deleted
+        except OSError as error:
+            raise disk_error(each.directory, error) from error
 
     def _done(self, each: Log, report: Done, size: int, seconds: float) -> None:
         self._retry_at.pop(each.partition, None)

@@ -15,10 +15,13 @@ from strandline.broker.groups.offset_records import OffsetCommitValue, offset_ke
 from strandline.protocol.batches import read_header
 from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
+from strandline.storage.disk import NoDescriptor
 from strandline.storage.verify import damage_at
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cleaning_stage import START_MS, Stage, cleaning, in_loop
+sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
+from cleaning_stage import START_MS, T0, Stage, cleaning, in_loop
+from faulty_disk import FaultyDisk
 
 
 @pytest.fixture
@@ -51,6 +54,22 @@ async def test_a_helper_process_cleans_and_ends(stage: Stage) -> None:
         assert list(helpers.idle) == [helper], "it is used again"
     assert helper.returncode == 0
     assert len(stage.log.segments) == 3
+
+
+@in_loop
+async def test_a_swap_that_finds_no_descriptor_is_one_failed_attempt(tmp_path: Path) -> None:
+    """Nothing has been renamed yet. (In a simulated world it ended the broker.)"""
+    stage, disk = Stage(tmp_path), FaultyDisk()
+    stage.put(100, keys=5)
+    stage.start_again(clean=True, disk=disk)
+    stage.logs.high_watermarks[T0] = stage.log.end_offset
+    disk.fail("listdir", "*/t-0", errno.EMFILE)
+    async with cleaning(stage) as part:
+        await part.clean_filthiest()
+        assert part.counts().failures == 1
+        (told,) = stage.replicas.disk_errors
+        assert isinstance(told, NoDescriptor) and not stage.log.failed
+    assert len(stage.records()) == 100, "nothing has been swapped"
 
 
 @in_loop
