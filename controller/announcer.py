@@ -68,7 +68,7 @@ class Announcer:
         self._patience = patience
         self._reports = reports
         self._challenger = challenger
-        self._doubt = Doubt(reports.doubts, trusts_until_s)
+        self._doubt = Doubt(reports.doubts, self._wavers, trusts_until_s)
         self._tasks = Tasks("announcer")
         self._channels: dict[int, _Channel] = {}
         self._sequences = count(
@@ -119,6 +119,7 @@ class Announcer:
         if channel.lifeline.is_dead:
             channel.died()
         elif channel.lifeline.standing is Standing.CUT:
+            self._count()  # first: a controller in doubt moves nobody for being out of reach
             channel.answered()
         elif channel.lifeline.standing is Standing.REACHED and not channel.hangs:
             channel.reach(True)
@@ -129,6 +130,9 @@ class Announcer:
         others = [c for broker, c in sorted(self._channels.items()) if broker != self._sender.broker]
         reached = sum(c.lifeline.standing is Standing.REACHED for c in others)
         self._doubt.judge(reached, [c.broker.id for c in others if c.lifeline.standing is Standing.CUT])
+
+    def _wavers(self, doubts: bool) -> None:
+        self._reports.post(p.ReachDoubted(doubts))
 
     def _probe(self, broker: int) -> Order:
         """A request that changes nothing, to hear whether it is still the same start of the broker."""

@@ -2,9 +2,10 @@
 
 Those who answer challenges (`challenges.py`) live, whether or not a connection leads to them. If for a second
 at least half of the living, this broker counted among them, cannot be reached from here, others are better
-placed to rule: their orders would arrive. Whoever gives the seat up for that does not stand again for a
-session timeout, unless the seat stays empty: then nobody is better placed, and whoever takes it so keeps it
-for a session timeout before it doubts again, or the seat would go round.
+placed to rule: their orders would arrive. Until that second is over it moves no leadership away from whoever
+it does not reach: one that is isolated would take it all to itself. Whoever gives the seat up for that does
+not stand again for a session timeout, unless the seat stays empty: then nobody is better placed, and whoever
+takes it so keeps it for a session timeout before it doubts again, or the seat would go round.
 So does one whose reign has failed in a way that nobody foresaw.
 Left to others: who is reached (`announcer.py`), giving the seat up (`service.py`).
 """
@@ -22,11 +23,21 @@ EMPTY_S = 2.0  # how long the seat must be empty, for one who has doubted
 
 
 class Doubt:
-    """Of one reign. `doubts` is called once, with the reason; not before `from_s` (loop time)."""
+    """Of one reign. `doubts` is called once, with the reason; not before `from_s` (loop time).
 
-    def __init__(self, doubts: Callable[[str], None], from_s: float = float("-inf")) -> None:
+    `wavers` hears when it looks like that, and when it does not any more.
+    """
+
+    def __init__(
+        self,
+        doubts: Callable[[str], None],
+        wavers: Callable[[bool], None],
+        from_s: float = float("-inf"),
+    ) -> None:
         self._doubts = doubts
+        self._wavers = wavers
         self._from_s = from_s
+        self._is_wavering = False
         self._cut: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -35,10 +46,17 @@ class Doubt:
         self._cut = cut
         if not cut or len(cut) < reached + 1:
             self.end()
+            self._waver(False)
         elif self._timer is None:
             loop = asyncio.get_running_loop()
             when = max(loop.time() + DOUBTED_S, self._from_s)
             self._timer = loop.call_at(when, self._over)
+            self._waver(loop.time() >= self._from_s)
+
+    def _waver(self, wavers: bool) -> None:
+        if wavers is not self._is_wavering:
+            self._is_wavering = wavers
+            self._wavers(wavers)
 
     def end(self) -> None:
         """There is nothing to doubt (any more)."""

@@ -130,7 +130,17 @@ def _reach_changed(state: ClusterState, event: p.ReachChanged) -> Plan:
         state = replace(state, unreached=state.unreached - {start})
     else:
         state = replace(state, unreached=state.unreached | {start})
-    return _judge(state, [q for q in sorted(state.untold) if hearing.waits_in_vain(state, q)])
+    return _judge(state, _waiting_in_vain(state))
+
+
+def _reach_doubted(state: ClusterState, event: p.ReachDoubted) -> Plan:
+    """Nobody is replaced for being out of reach of one who may be the one that is cut off."""
+    state = replace(state, doubts_reach=event.doubts)
+    return _judge(state, _waiting_in_vain(state))
+
+
+def _waiting_in_vain(state: ClusterState) -> list[TopicPartition]:
+    return [q for q in sorted(state.untold) if hearing.waits_in_vain(state, q)]
 
 
 def _overflowed(state: ClusterState, event: p.QueueOverflowed) -> Plan:
@@ -363,6 +373,7 @@ HANDLERS: dict[type[Any], Callable[[ClusterState, Any], Plan]] = {
     p.BrokerSuspected: _suspected,
     p.BrokerCleared: _cleared,
     p.ReachChanged: _reach_changed,
+    p.ReachDoubted: _reach_doubted,
     p.QueueOverflowed: _overflowed,
     p.TopicsRead: _topics_read,
     p.DefaultsChanged: _defaults_changed,

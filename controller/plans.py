@@ -67,6 +67,13 @@ class ReachChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ReachDoubted:
+    """Whether so few of the living are reached that this controller may be about to give its seat up."""
+
+    doubts: bool
+
+
+@dataclass(frozen=True, slots=True)
 class QueueOverflowed:
     """So much waits for this broker that it was thrown away."""
 
@@ -213,6 +220,7 @@ Event = (
     | BrokerSuspected
     | BrokerCleared
     | ReachChanged
+    | ReachDoubted
     | QueueOverflowed
     | TopicsRead
     | DefaultsChanged

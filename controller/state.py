@@ -197,6 +197,7 @@ class ClusterState:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     suspected: frozenset[tuple[int, int]] = frozenset()
     unreached: frozenset[tuple[int, int]] = frozenset()  # alive, but out of this controller's reach
+    doubts_reach: bool = False  # they are so many that others are better placed to rule, and may be about to
     leaving: frozenset[tuple[int, int]] = frozenset()
     topics: Mapping[str, Topic] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -239,8 +240,11 @@ class ClusterState:
         return broker in self.brokers and (broker, self.brokers[broker].incarnation) in self.suspected
 
     def is_reached(self, broker: int) -> bool:
-        """Whether it would hear at once that it leads, as far as is known."""
-        return not self.unreached or self.start_of(broker) not in self.unreached
+        """Whether it would hear at once that it leads, as far as is known.
+
+        While this controller doubts itself its own reach says nothing: whoever follows it reaches others.
+        """
+        return self.doubts_reach or not self.unreached or self.start_of(broker) not in self.unreached
 
     def is_untold(self, partition: TopicPartition, known: PartitionState) -> bool:
         """Whether its leader may not know that it leads."""

@@ -253,3 +253,29 @@ def test_who_is_out_of_reach_is_not_waited_for() -> None:
         assert [event.is_reached for event in told if isinstance(event, p.ReachChanged)] == [False]
 
     play(10**6, False, story, replace(PATIENCE, hear_within_s=0.05), told.append)
+
+
+def test_a_controller_that_reaches_too_few_doubts_itself_before_it_tells_who_is_out_of_reach() -> None:
+    """What follows from a broken path is not done first: the controller may be the one that is cut off."""
+    told: list[p.Event] = []
+
+    async def story(stage: Stage, peer: Peer) -> None:
+        stage.instruct(4)
+        async with asyncio.timeout(10):
+            await stage.announcer.heard([2])
+            peer.close()
+            while not any(isinstance(event, p.ReachChanged) for event in told):
+                await asyncio.sleep(0.005)
+            port = await peer.listen()
+            stage.announcer._channels[2].lifeline._place = ("127.0.0.1", port)
+            while len([event for event in told if isinstance(event, p.ReachChanged)]) < 2:
+                await asyncio.sleep(0.005)
+
+    play(0, False, story, replace(PATIENCE, suspect_after_s=0.1), told.append)
+    seen = [event for event in told if isinstance(event, p.ReachChanged | p.ReachDoubted)]
+    assert seen == [
+        p.ReachDoubted(True),
+        p.ReachChanged(2, INCARNATION, is_reached=False),
+        p.ReachChanged(2, INCARNATION, is_reached=True),
+        p.ReachDoubted(False),
+    ]

@@ -123,5 +123,10 @@ def test_who_would_not_hear_of_it_is_not_made_leader_while_there_are_others() ->
     assert leader(plan(untold, p.ReachChanged(3, 1, False))[0]) == 1, "it does not know that it leads"
     written, _ = plan(untold, p.StatesRead({PARTITION: replace(known, isr=(2, 3), version=7)}))
     assert leader(plan(written, p.ReachChanged(3, 1, False))[0]) == 3, "who writes its ISR knows it"
+    doubts, _ = plan(untold, p.ReachDoubted(True))
+    silent, _ = plan(doubts, p.ReachChanged(3, 1, False))
+    assert leader(silent) == 3, "a controller in doubt moves nobody whom it does not reach"
+    assert leader(replace(silent, brokers=without)) == 1, "who has gone is replaced all the same"
+    assert leader(plan(silent, p.ReachDoubted(False))[0]) == 1, "it is not isolated: so the other is"
     restarted = {**there, 1: Broker(1, 2, 1)}
     assert not plan(cut, p.BrokersRead(restarted))[0].unreached
