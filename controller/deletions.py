@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from . import hearing
 from .announcements import farewell
 from .plans import Command, RemoveTopic, ReplicasDeleted, StopReplicas
 from .state import ClusterState, Deletion, Queued, Removing, Stopping
@@ -75,6 +76,18 @@ def again(state: ClusterState, brokers: Iterable[int]) -> list[Command]:
         }
         commands += [StopReplicas(broker, deletes, delete=True)] if deletes else []
     return commands
+
+
+def to_try_again(state: ClusterState, brokers: Iterable[int]) -> ClusterState:
+    """What is offline on these brokers counts as there, where its topic is on its way to its end: they are
+    told nothing of such a topic any more, so no answer would say that the replica is back.
+    """
+    offline = dict(state.offline)
+    for broker in brokers:
+        start = state.start_of(broker)
+        left = frozenset(q for q in offline.get(start, ()) if not state.is_ending(q.topic))
+        offline = hearing.with_start(offline, start, left)
+    return replace(state, offline=offline)
 
 
 def brokers_lost(state: ClusterState, brokers: frozenset[int]) -> ClusterState:

@@ -265,6 +265,7 @@ def _log_dirs_changed(state: ClusterState, event: p.LogDirsChanged) -> Plan:
     """They are told what they are told already: the answers say what is offline, and what is full."""
     brokers = sorted(broker for broker in event.brokers if state.is_live(broker))
     retold = [replace(each.instruct, full=False) for each in hosts(state, brokers)]
+    state = deletions.to_try_again(state, brokers)
     state, resumed = deletions.resume(state)  # what could not be deleted may be now
     return state, [*retold, *deletions.again(state, brokers), *resumed]
 
