@@ -299,8 +299,18 @@ class Checks:
         """Whether a replica may lose what its own watermark covers: its leader gave no proof of its data."""
         committed = self.committed.get(partition.tp)
         if committed is None or not self._is_of_today(partition):
-            return partition.tp in self.unproven or committed is not None
+            is_another = committed is not None
+            return is_another or partition.tp in self.unproven or self._is_behind_compaction(id, partition)
         return partition.recovering or not committed.counts(id)
+
+    def _is_behind_compaction(self, id: int, partition: Partition) -> bool:
+        """Whether the leader's copy of a compacted log may know nothing of epochs that this replica knows.
+
+        Whoever copied the log when none of their records was left has never heard of them. A member of the
+        ISR has the newest epoch of what was cleaned.
+        """
+        state = self.states.latest.get(partition.tp)
+        return partition.log.config.compacted and state is not None and id not in state["isr"]
 
     def holds(self, id: int, tp: TopicPartition, state: State) -> bool:
         """Whether a member of an ISR has all that this says."""
