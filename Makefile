@@ -10,7 +10,7 @@ FAMILY ?= all
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
 setup: $(VENV)/.ready
-	@$(BIN)/python -m compileall -q protocol storage replication client controller broker cli simulation testing
+	@$(BIN)/python -m compileall -q base protocol storage client zookeeper replication controller broker simulation local cli testing
 
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: apt-get install python3.11")'

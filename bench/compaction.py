@@ -25,7 +25,7 @@ from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.cleaning.job import Job, dump_job
 from strandline.storage.disk import RealDisk
-from strandline.storage.swaps import LOG, discard, file_name
+from strandline.storage.segment.segment_swap import LOG, discard, file_name
 
 from . import kafka_compaction
 

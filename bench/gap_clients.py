@@ -85,7 +85,7 @@ def aiokafka(bootstrap: str, topic: str) -> None:
 
 def strandline(bootstrap: str, topic: str) -> None:
     """The bundled client."""
-    from strandline.client.producer import Producer
+    from strandline.client.producer.producer import Producer
 
     async def work() -> None:
         async with Producer(bootstrap, serializer="bytes") as producer:
@@ -141,7 +141,7 @@ CLIENTS: dict[str, tuple[str, Callable[[str, str], None]]] = {
     "librdkafka": ("confluent_kafka", librdkafka),
     "aiokafka": ("aiokafka", aiokafka),
     "kafka-python": ("kafka", kafka_python),
-    "strandline": ("strandline.client.producer", strandline),
+    "strandline": ("strandline.client.producer.producer", strandline),
 }
 
 

@@ -21,8 +21,8 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from strandline.cli.cluster import LocalCluster
 from strandline.client.sync import Admin
+from strandline.local.cluster import LocalCluster
 
 from .gap_clients import CLIENTS, PROBES, Client, client
 

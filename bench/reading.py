@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import stamp
 from strandline.protocol.compression import Codec
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.reader import Reader
 

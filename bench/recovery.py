@@ -17,15 +17,15 @@ from pathlib import Path
 
 import structlog
 
-from strandline.cli.ports import free_ports
-from strandline.cli.zookeeper import Zookeeper
-from strandline.client.clock import SystemClock
+from strandline.base.clock import SystemClock
+from strandline.base.types import TopicPartition
+from strandline.local.embedded_zookeeper import Zookeeper
+from strandline.local.ports import free_ports
 from strandline.protocol.batches import read_header
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
-from strandline.storage.logs import Logs
 
 from .systems import STOCK_FLAGS, jars
 

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter, process_time
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import BatchHeader, read_header
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
-from strandline.storage.cold import Cold
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import RealDisk
-from strandline.storage.epochs import EpochHistory
-from strandline.storage.handles import OpenSegments
-from strandline.storage.log import Log
-from strandline.storage.producers import ProducerStates
-from strandline.storage.segment import Segment
+from strandline.storage.log.leader_epochs import EpochHistory
+from strandline.storage.log.log import Log
+from strandline.storage.log.producer_state import ProducerStates
+from strandline.storage.segment.not_resident import Cold
+from strandline.storage.segment.open_files import OpenSegments
+from strandline.storage.segment.segment import Segment
 
 MIB = 1 << 20
 SHAPES = {"1 record": (1, 100), "16 KiB": (150, 100), "1 MiB": (1000, 1038)}

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from strandline.cli.ports import free_ports
-from strandline.cli.processes import BrokerProcess
-from strandline.cli.zookeeper import Zookeeper
+from strandline.local.embedded_zookeeper import Zookeeper
+from strandline.local.ports import free_ports
+from strandline.local.processes import BrokerProcess
 
 POM = Path(__file__).parent / "kafka_pom.xml"
 STOCK_FLAGS = (

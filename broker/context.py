@@ -8,25 +8,25 @@ UpdateMetadata).
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ..protocol.kinds import BrokerId, Clock, Incarnation
-from ..protocol.values import dataclass
-from .config import BrokerConfig
-from .live_config import LiveConfig
-from .metadata import Picture
-from .metrics import Metrics
+from ..base.types import BrokerId, Clock, Incarnation
+from ..base.values import dataclass
+from .config.broker import BrokerConfig
+from .config.live import LiveConfig
+from .metadata.cache import Picture
+from .network.metrics import Metrics
 
 if TYPE_CHECKING:
-    from ..controller.service import Controller
-    from .cleaning import Cleaning
+    from ..controller.controller import Controller
     from .forward import Forwarder
     from .groups.coordinator import GroupCoordinator
-    from .held_answers import HeldAnswers
+    from .metadata.held_answers import HeldAnswers
     from .producer_ids import ProducerIds
-    from .replicas import Replicas
+    from .replicas.replicas import Replicas
+    from .upkeep.compaction import Compactor
 
 
 @dataclass(slots=True)
-class Broker:
+class BrokerContext:
     """What a handler may use."""
 
     live: LiveConfig
@@ -40,7 +40,7 @@ class Broker:
     controller: "Controller"
     forwarder: "Forwarder"
     producer_ids: "ProducerIds"
-    cleaning: "Cleaning"
+    cleaning: "Compactor"
     held: "HeldAnswers"
     wake: Callable[[], None]
     """Asks for the end of the turn: `replicas.sweep()`, then all answered heads leave. Cheap, idempotent."""

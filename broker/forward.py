@@ -16,8 +16,8 @@ from uuid import UUID
 
 import structlog
 
-from ..client.connection import Connection
-from ..client.tasks import Tasks
+from ..base.tasks import Tasks
+from ..client.network.connection import Connection
 from ..protocol.errors import ErrorCode, NotController, RequestTimedOut
 from ..protocol.messages.config_changes import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from ..protocol.messages.elections import ElectLeadersRequest
@@ -36,10 +36,10 @@ from ..protocol.messages.topics import (
 from ..protocol.schema import spec_of
 
 if TYPE_CHECKING:
-    from ..controller.service import Controller
-    from .context import Broker
+    from ..controller.controller import Controller
+    from .context import BrokerContext
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 RETRY_S = 0.05
 CREATION_TIMEOUT_MS = 10_000
@@ -61,7 +61,7 @@ class Forwarder:
     """The way to the controller. One connection, opened when needed and kept while the controller stays."""
 
     def __init__(self, tasks: Tasks, random_bytes: Callable[[int], bytes]) -> None:
-        self.broker: Broker
+        self.broker: BrokerContext
         self._tasks = tasks
         self._random_bytes = random_bytes
         self._connection: Connection | None = None
@@ -139,7 +139,7 @@ class Forwarder:
         finally:
             self._creating.discard(topic.name)
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            log.warning("topic_not_created", topic=topic.name, code=ErrorCode(code).name, reason=reason)
+            logger.warning("topic_not_created", topic=topic.name, code=ErrorCode(code).name, reason=reason)
 
     async def _try(self, request: AdminRequest, deadline: float) -> Any:
         """One attempt; None if there is no controller to ask at the moment."""
@@ -165,7 +165,7 @@ class Forwarder:
             version = spec_of(type(request)).versions[-1]
             return await connection.request(request, version=version, deadline=deadline)
         except OSError as error:  # ConnectionLost and a passed deadline are of its kind
-            log.info("controller_not_reached", controller=target, reason=str(error))
+            logger.info("controller_not_reached", controller=target, reason=str(error))
             return None
 
     async def _connect(self, target: int, deadline: float) -> Connection | None:

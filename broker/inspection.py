@@ -1,28 +1,28 @@
 """What this broker knows about one partition, as a document: its replica now, and what was decided before.
 
-Plain values, read in one breath of the loop. What they mean together is for whoever asks (cli/answers.py).
-Left to others: how it is asked (handlers/inspect.py), counts (replication_metrics.py).
+Plain values, read in one breath of the loop. What they mean together is for whoever asks
+(cli/why/answers.py). Left to others: how it is asked (handlers/inspect.py), counts (replication_metrics.py).
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..controller.chronicle import view_of
-from ..protocol.kinds import BrokerId, TopicPartition
+from ..base.types import BrokerId, TopicPartition
+from ..controller.planning.decisions import view_of
 from ..replication.follower import Follower, Idle
 from ..replication.isr import Settled
 from ..replication.leader import Leader
-from ..storage.rings import BROKER, CONTROLLER, Decision, controllers_ring
-from .isr_notes import follower_values
-from .partition import Partition
+from ..storage.decision_log import BROKER, CONTROLLER, Decision, controllers_ring
+from .replicas.isr_decisions import follower_values
+from .replicas.partition import Partition
 
 if TYPE_CHECKING:
-    from .context import Broker
+    from .context import BrokerContext
 
 DECISIONS_MAX = 500  # of each kind, the newest
 
 
-def partition_document(broker: "Broker", tp: TopicPartition) -> dict[str, Any]:
+def partition_document(broker: "BrokerContext", tp: TopicPartition) -> dict[str, Any]:
     """All that bears on why the partition is as it is."""
     replicas, controller = broker.replicas, broker.controller
     recorder = replicas.host.recorder

@@ -1,6 +1,6 @@
 """A LeaderAndIsr, log directory by log directory: what it asks of each, and what has become of that.
 
-Left to others: obeying it (transitions.py).
+Left to others: obeying it (replicas/leader_and_isr.py).
 """
 
 import asyncio
@@ -8,14 +8,14 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import field
 
+from ..base.types import TopicPartition
+from ..base.values import dataclass
 from ..protocol.errors import ErrorCode
-from ..protocol.kinds import TopicPartition
 from ..protocol.messages.control import LeaderAndIsrPartitionState, LeaderAndIsrRequest
-from ..protocol.values import dataclass
-from ..storage.fresh import Fresh
-from ..storage.logs import Logs
-from .new_replicas import Named
-from .partition import Partition
+from ..storage.directories.log_manager import Logs
+from ..storage.log.new_log import Fresh
+from .replicas.new_replicas import Named
+from .replicas.partition import Partition
 
 NOWHERE = ""  # where a log lies that is not here, or could not be had
 Removals = list[tuple[frozenset[TopicPartition], asyncio.Task[bool]]]  # names of logs, and that they are gone

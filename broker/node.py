@@ -17,35 +17,34 @@ from uuid import UUID
 
 import structlog
 
-from ..client.clock import SystemClock
-from ..client.tasks import FailureHook, Tasks
+from ..base.clock import SystemClock
+from ..base.tasks import FailureHook, Tasks
+from ..base.types import Clock, TopicPartition
 from ..controller.challenges import Respondent
-from ..controller.chronicle import Chronicle
-from ..controller.registry import Registry, RegistryError
-from ..controller.service import Controller
-from ..protocol.kinds import Clock, TopicPartition
-from ..storage.crew import Crew, in_threads, one_by_one
+from ..controller.controller import Controller
+from ..controller.planning.decisions import DecisionNotes
+from ..storage.decision_log import BROKER
+from ..storage.directories.incarnation import Incarnations
+from ..storage.directories.log_manager import Logs
+from ..storage.directories.workers import Crew, in_threads, one_by_one
 from ..storage.disk import Disk, RealDisk
-from ..storage.incarnation import Incarnations
-from ..storage.logs import Logs
-from ..storage.rings import BROKER
-from .cleaners import Cleaners, HelperProcesses, ThreadCleaners
-from .cleaning import Cleaning
-from .config import BrokerConfig
-from .config_watch import ConfigWatch
-from .context import Broker
-from .controller_config import controller_config
-from .disk_failures import DiskFailures
-from .dispatch import HANDLERS
-from .doors import Doors
+from ..zookeeper.client import ZkClient, ZkError
+from .config.broker import BrokerConfig
+from .config.controller import controller_config
+from .config.live import LiveConfig
+from .config.watch import ConfigWatch
+from .context import BrokerContext
+from .errors import BrokenInvariant, StartFailed, StorageLost
 from .forward import Forwarder
 from .groups.coordinator import GroupCoordinator
 from .groups.offsets_topic import OffsetsTopic
-from .held_answers import HeldAnswers
-from .limits import within_limits
-from .live_config import LiveConfig
-from .metadata import Picture
-from .metrics import Metrics
+from .handlers.table import HANDLERS
+from .metadata.cache import Picture
+from .metadata.held_answers import HeldAnswers
+from .network.early_listeners import Doors
+from .network.metrics import Metrics
+from .network.server import NO_DOORS, Server
+from .open_file_limits import within_limits
 from .producer_ids import ProducerIds
 from .recorder import MakeRecorder, Recorder, in_memory, on_disk
 from .registration import (
@@ -57,16 +56,17 @@ from .registration import (
     lock_directories,
     unreachable,
 )
-from .registries import Registries
-from .replicas import Replicas
-from .server import NO_DOORS, Server
+from .replicas.replicas import Replicas
 from .shutdown import hand_over
-from .trouble import BrokenInvariant, StartFailed, StorageLost
-from .upkeep import Upkeep
+from .upkeep.cleaner_processes import Cleaners, HelperProcesses, ThreadCleaners
+from .upkeep.compaction import Compactor
+from .upkeep.disk_failures import DiskFailures
+from .upkeep.passes import Upkeep
+from .zookeeper_sessions import Registries
 
 __all__ = ["Node", "StartFailed", "build", "serve"]
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -90,7 +90,7 @@ class Node:
     ) -> None:
         self.config = config  # what the broker is started with
         self.live = LiveConfig(config)
-        self.broker: Broker
+        self.broker: BrokerContext
         self.doors: Doors = {}  # taken already by whoever runs this node
         self.ports: dict[str, int] = {}
         self.failure: BaseException | None = None
@@ -107,7 +107,7 @@ class Node:
         self._stopping = False
         self._logs_untouched = True
         self.incarnations: Incarnations
-        self.cleaning: Cleaning
+        self.cleaning: Compactor
         self._registration: Registration
         self._respondent: Respondent
         self._server: Server
@@ -124,7 +124,7 @@ class Node:
             undo.push_async_callback(self._abandon)
             try:
                 await self._start()
-            except RegistryError as error:
+            except ZkError as error:
                 raise StartFailed(unreachable(self.config, error)) from error
             undo.pop_all()
 
@@ -143,7 +143,7 @@ class Node:
         known = () if self.failure is None else (type(self.failure),)  # run_until tells it, parts again
         with suppress(*known):
             await self._parts.aclose()
-        log.info("broker_stopped", broker=self.config.broker_id)
+        logger.info("broker_stopped", broker=self.config.broker_id)
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set; raises what made the broker fail, if that comes first."""
@@ -164,7 +164,7 @@ class Node:
             self.failure = failure
             self._server.is_open = False
             told = {"reason": str(failure)} if isinstance(failure, StorageLost) else {"exc_info": failure}
-            log.critical("broker_failed", broker=self.config.broker_id, **told)
+            logger.critical("broker_failed", broker=self.config.broker_id, **told)
             self._failed.set()
 
     # In order.
@@ -197,11 +197,11 @@ class Node:
         parts.push_async_callback(self._close_logs, logs)
         await self._registration.register(config.advertised(self.ports))
         await self._run(registry, logs, metrics)
-        log.info(
+        logger.info(
             "broker_started", broker=config.broker_id, ports=self.ports, incarnation=self.broker.incarnation
         )
 
-    async def _run(self, registry: Registry, logs: Logs, metrics: Metrics) -> None:
+    async def _run(self, registry: ZkClient, logs: Logs, metrics: Metrics) -> None:
         config, parts = self.config, self._parts
         tasks = Tasks("node", self.fail)
         recorder = await self._recorder(logs)
@@ -215,11 +215,11 @@ class Node:
         replicas.on_resigned.append(groups.on_resigned)
         controller = Controller(
             controller_config(self.live), registry, self._clock, self._random.randbytes, self.fail,
-            Chronicle(recorder.series),
+            DecisionNotes(recorder.series),
         )  # fmt: skip
         cleaners = self._cleaners(self.fail) if self._cleaners else ThreadCleaners(self._disk)
-        self.cleaning = Cleaning(logs, replicas, self._clock, cleaners, self._random.randbytes, self.fail)
-        self.broker = Broker(
+        self.cleaning = Compactor(logs, replicas, self._clock, cleaners, self._random.randbytes, self.fail)
+        self.broker = BrokerContext(
             live=self.live,
             clock=self._clock,
             cluster_id=self._registration.cluster_id,
@@ -272,7 +272,7 @@ class Node:
         self._parts.push_async_callback(recorder.stop)
         return recorder
 
-    def _replicas(self, registry: Registry, logs: Logs, recorder: Recorder) -> Replicas:
+    def _replicas(self, registry: ZkClient, logs: Logs, recorder: Recorder) -> Replicas:
         """The replicas, and who handles it when their disks fail."""
         failures = DiskFailures(self.config.id, self.incarnations, logs, registry, self.fail)
         self._parts.push_async_callback(failures.stop)
@@ -337,7 +337,7 @@ class Node:
             try:
                 await loop.run_in_executor(None, self.incarnations.mark_clean)
             except OSError as error:  # the next start takes longer
-                log.warning("clean_marker_not_written", reason=str(error))
+                logger.warning("clean_marker_not_written", reason=str(error))
 
     def _leave_as_found(self) -> None:
         """A start that fails before it opens a log has changed none: what was clean stays clean."""
@@ -390,7 +390,7 @@ def stray(node: Node, context: dict[str, Any]) -> None:
     if isinstance(error, AssertionError):
         node.fail(error)
     else:
-        log.error("stray_exception", message=context.get("message"), exc_info=error)
+        logger.error("stray_exception", message=context.get("message"), exc_info=error)
 
 
 def read_boot_id() -> str:

@@ -1,15 +1,16 @@
 """Producer ids, given out from blocks of a thousand that ZooKeeper reserves for this broker.
 
 A block is reserved before its first id is given out, so no id is ever given twice; what is left of a block
-when a broker stops is lost. Left to others: sequences and epochs of producers (storage/producers.py).
+when a broker stops is lost. Left to others: sequences and epochs of producers
+(storage/log/producer_state.py).
 """
 
 import asyncio
 
-from ..controller.producer_blocks import next_producer_ids
-from ..controller.registry import Registry, RegistryError
+from ..base.types import BrokerId, ProducerId
 from ..protocol.errors import CoordinatorNotAvailable
-from ..protocol.kinds import BrokerId, ProducerId
+from ..zookeeper.client import ZkClient, ZkError
+from ..zookeeper.producer_ids import next_producer_ids
 
 BLOCK_TIMEOUT_S = 10.0
 
@@ -17,7 +18,7 @@ BLOCK_TIMEOUT_S = 10.0
 class ProducerIds:
     """The ids that are left of this broker's block; one caller at a time fetches the next block."""
 
-    def __init__(self, registry: Registry, broker: BrokerId) -> None:
+    def __init__(self, registry: ZkClient, broker: BrokerId) -> None:
         self._registry = registry
         self._broker = broker
         self._next = 0
@@ -38,6 +39,6 @@ class ProducerIds:
         try:
             async with asyncio.timeout(BLOCK_TIMEOUT_S):
                 first, end = await next_producer_ids(self._registry, self._broker)
-        except (RegistryError, TimeoutError) as error:
+        except (ZkError, TimeoutError) as error:
             raise CoordinatorNotAvailable(f"no producer ids could be reserved: {error}") from error
         self._next, self._end = first, end

@@ -4,8 +4,9 @@ To note one is a few microseconds on the loop; the file is written by a thread, 
 controller that moves ten thousand partitions) come as an iterator that is walked in small steps when others
 have had their turn. Without a file, as in the simulator, everything stays in memory.
 A file that cannot be written costs nothing but what it would have held; it is begun anew later.
-Left to others: rings and their file (storage/rings.py), what is noted (transitions.py, isr_writer.py,
-cutting.py, controller/chronicle.py), who reads it (handlers/inspect.py).
+Left to others: rings and their file (storage/decision_log.py), what is noted (replicas/leader_and_isr.py,
+replicas/isr_writer.py, replicas/truncation.py, controller/planning/decisions.py), who reads it
+(handlers/inspect.py).
 """
 
 import asyncio
@@ -16,12 +17,12 @@ from typing import Any
 
 import structlog
 
-from ..client.tasks import FailureHook, Tasks
-from ..protocol.kinds import Clock
+from ..base.tasks import FailureHook, Tasks
+from ..base.types import Clock
+from ..storage.decision_log import Decision, DecisionLog, Note, RingFile
 from ..storage.disk import Disk
-from ..storage.rings import Decision, Note, RingFile, Rings
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 RING_BYTES_MAX = 16 << 10  # of one partition: some hundred decisions
 GATHER_S = 0.02  # what comes so soon after a write goes with the next one
@@ -33,8 +34,8 @@ SERIES_MAX = 1_000
 class Recorder:
     """Keeps decisions; with a file, for the next start, too."""
 
-    def __init__(self, clock: Clock, bytes_max: int, rings: Rings | None = None) -> None:
-        self.rings = rings or Rings(max(bytes_max, 1), RING_BYTES_MAX)
+    def __init__(self, clock: Clock, bytes_max: int, rings: DecisionLog | None = None) -> None:
+        self.rings = rings or DecisionLog(max(bytes_max, 1), RING_BYTES_MAX)
         self._clock = clock
         self._is_on = bytes_max > 0
         self._file: RingFile | None = None
@@ -132,7 +133,7 @@ class Recorder:
             self._writing = loop.run_in_executor(None, file.begin if anew else file.append, frames)
             await asyncio.shield(self._writing)
         except OSError as error:
-            log.warning("flight_recorder_not_written", path=file.path, reason=str(error))
+            logger.warning("flight_recorder_not_written", path=file.path, reason=str(error))
             file.failed()
             self._frames += frames[-1:]  # the next write begins anew, with all that is known
             self._retry_at = loop.time() + RETRY_S
@@ -160,6 +161,6 @@ async def on_disk(
         try:
             await asyncio.get_running_loop().run_in_executor(None, file.read, recorder.rings)
         except OSError as error:
-            log.warning("flight_recorder_unreadable", path=file.path, reason=str(error))
+            logger.warning("flight_recorder_unreadable", path=file.path, reason=str(error))
         recorder.open(file, on_failure)
     return recorder

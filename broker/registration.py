@@ -4,8 +4,8 @@ Directories are locked and recovered, the incarnation is counted on the disks fi
 in one multi with the ephemeral. A session left behind by a killed predecessor is taken up and closed. After
 a session has expired the broker registers again, one incarnation later, and what it holds is as intact as
 before.
-Left to others: the verdict (storage/incarnation.py), the znodes (controller/znodes.py), when to start
-(node.py).
+Left to others: the verdict (storage/directories/incarnation.py), the znodes (zookeeper/znodes.py), when to
+start (node.py).
 """
 
 import asyncio
@@ -16,32 +16,32 @@ from uuid import UUID
 
 import structlog
 
-from ..controller import documents, znodes
-from ..controller.agreement import Agreement, ProfileDiffers, agree, read_agreement
-from ..controller.registry import (
+from ..base.types import Clock, Incarnation, TopicPartition
+from ..storage.directories.incarnation import Incarnations, WrongDirectory
+from ..storage.directories.intact import Verdict
+from ..storage.directories.log_manager import AmbiguousDirectory, Logs, Obstructed, OldFormat
+from ..storage.directories.workers import Crew, one_by_one
+from ..storage.disk import DirectoryLocked, Disk, DiskError
+from ..zookeeper import documents, znodes
+from ..zookeeper.client import (
     BadVersion,
     NodeExists,
-    Registry,
-    RegistryError,
     RegistryUnreachable,
     SessionEvent,
     SessionState,
     Unknown,
+    ZkClient,
+    ZkError,
 )
-from ..protocol.kinds import Clock, Incarnation, TopicPartition
-from ..storage.crew import Crew, one_by_one
-from ..storage.disk import DirectoryLocked, Disk, DiskError
-from ..storage.incarnation import Incarnations, WrongDirectory
-from ..storage.logs import AmbiguousDirectory, Logs, Obstructed, OldFormat
-from ..storage.verdict import Verdict
-from .config import BrokerConfig, Endpoint
-from .trouble import StartFailed
+from ..zookeeper.cluster_profile import Agreement, ProfileDiffers, agree, read_agreement
+from .config.broker import BrokerConfig, Endpoint
+from .errors import StartFailed
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Credentials = tuple[int, bytes]
-RegistryFactory = Callable[[Credentials | None], Registry]
+RegistryFactory = Callable[[Credentials | None], ZkClient]
 RETRY_S = 0.1
 LEAVE_S_MAX = 1.0
 DISK_RETRY_S = 1.0
@@ -76,23 +76,23 @@ def lock_directories(config: BrokerConfig, disk: Disk, boot_id: str) -> Incarnat
         ) from error
 
 
-async def connect(config: BrokerConfig, factory: RegistryFactory, incarnations: Incarnations) -> Registry:
+async def connect(config: BrokerConfig, factory: RegistryFactory, incarnations: Incarnations) -> ZkClient:
     """Open a session, after ending the one that a killed predecessor has left behind."""
     previous = incarnations.previous_session()
     registry = factory(None if previous is None else previous.client_id)
     try:
         await registry.start()
-    except RegistryError as error:
+    except ZkError as error:
         raise StartFailed(unreachable(config, error)) from error
     try:
         await patiently(config, lambda: znodes.ensure_paths(registry))
-    except RegistryError as error:
+    except ZkError as error:
         await registry.close()
         raise StartFailed(unreachable(config, error)) from error
     return registry
 
 
-async def disconnect(registry: Registry, incarnations: Incarnations) -> None:
+async def disconnect(registry: ZkClient, incarnations: Incarnations) -> None:
     """End the session: the next start need not look for it. If ZooKeeper does not hear of it, it must."""
     is_heard = registry.connected
     await registry.close()
@@ -100,12 +100,12 @@ async def disconnect(registry: Registry, incarnations: Incarnations) -> None:
         try:
             incarnations.forget_session()
         except OSError as error:  # the next start finds that it has ended
-            log.warning("session_not_forgotten", reason=str(error))
+            logger.warning("session_not_forgotten", reason=str(error))
 
 
 async def patiently(config: BrokerConfig, deed: Callable[[], Awaitable[T]]) -> T:
     """The result of what may be repeated, asked for again while no answer comes, for as long as a start may
-    wait for ZooKeeper. Raises RegistryError.
+    wait for ZooKeeper. Raises ZkError.
     """
     deadline = asyncio.get_running_loop().time() + config.zookeeper.connection_timeout_ms / 1000
     while True:
@@ -114,11 +114,11 @@ async def patiently(config: BrokerConfig, deed: Callable[[], Awaitable[T]]) -> T
         except Unknown as error:
             if asyncio.get_running_loop().time() >= deadline:
                 raise
-            log.info("zookeeper_asked_again", reason=str(error))
+            logger.info("zookeeper_asked_again", reason=str(error))
             await asyncio.sleep(RETRY_S)
 
 
-def unreachable(config: BrokerConfig, error: RegistryError) -> str:
+def unreachable(config: BrokerConfig, error: ZkError) -> str:
     """Why there is no ZooKeeper, and what to do about it."""
     reason = "did not answer" if isinstance(error, RegistryUnreachable) else f"failed ({error})"
     return (
@@ -139,7 +139,7 @@ class Registration:
         self,
         config: BrokerConfig,
         incarnations: Incarnations,
-        registry: Registry,
+        registry: ZkClient,
         clock: Clock,
         random: Random,
         begin: Callable[[int], Awaitable[None]],
@@ -179,7 +179,7 @@ class Registration:
             )
             if self._agreement.document.profile != profile:
                 await self._agree()
-        except RegistryError as error:
+        except ZkError as error:
             raise StartFailed(unreachable(self._config, error)) from error
         self.cluster_id = self._agreement.document.id
         try:
@@ -216,7 +216,7 @@ class Registration:
             raise StartFailed(f"the logs cannot be opened: {error}") from error
         for directory, reason in logs.places.offline.items():
             self._incarnations.give_up(directory, OSError(reason))
-            log.error("log_dir_offline", directory=directory, reason=reason)
+            logger.error("log_dir_offline", directory=directory, reason=reason)
         return logs
 
     async def register(self, endpoints: Sequence[Endpoint]) -> None:
@@ -230,11 +230,13 @@ class Registration:
                 self._born = self._verdict.k
                 if not self._verdict.intact:
                     await znodes.forget_failed_dirs(self._registry, self._config.broker_id)
-        except (RegistryError, TimeoutError) as error:
-            reason = error if isinstance(error, RegistryError) else RegistryError("no answer")
+        except (ZkError, TimeoutError) as error:
+            reason = error if isinstance(error, ZkError) else ZkError("no answer")
             raise StartFailed(unreachable(self._config, reason)) from error
         verdict = self._verdict
-        log.info("broker_registered", incarnation=verdict.k, intact=verdict.intact, reasons=verdict.reasons)
+        logger.info(
+            "broker_registered", incarnation=verdict.k, intact=verdict.intact, reasons=verdict.reasons
+        )
 
     async def register_again(self, doubts: Collection[TopicPartition] = ()) -> None:
         """After the session has expired: one incarnation later, as intact as before. Waits for ZooKeeper.
@@ -252,7 +254,7 @@ class Registration:
                 lambda document, _: before.again(document.incarnation + 1, doubts), keep_notes=True
             )
             doubted = sorted(map(str, doubts))
-            log.info("broker_registered_again", incarnation=self._verdict.k, doubts=doubted)
+            logger.info("broker_registered_again", incarnation=self._verdict.k, doubts=doubted)
 
     async def leave(self) -> None:
         """Say in the registration that this broker is shutting down. Without ZooKeeper it stops unsaid."""
@@ -262,8 +264,8 @@ class Registration:
         try:
             async with asyncio.timeout(LEAVE_S_MAX):
                 await znodes.announce_leaving(self._registry, self._config.broker_id)
-        except (RegistryError, TimeoutError) as error:
-            log.info("leaving_not_announced", reason=repr(error))
+        except (ZkError, TimeoutError) as error:
+            logger.info("leaving_not_announced", reason=repr(error))
 
     def _judge(self, document: documents.IncarnationDocument, failed: frozenset[str]) -> Verdict:
         return self._incarnations.verdict(document.incarnation, document.dirs, failed_dirs=failed)
@@ -281,10 +283,10 @@ class Registration:
                 verdict = judge(*read)
                 await self._announce(verdict, keep_notes)
             except (Unknown, BadVersion) as error:
-                log.warning("registration_retried", reason=f"{type(error).__name__} {error}")
+                logger.warning("registration_retried", reason=f"{type(error).__name__} {error}")
                 await asyncio.sleep(RETRY_S)
             except DiskError as error:
-                log.warning("registration_waits_for_disk", reason=str(error))
+                logger.warning("registration_waits_for_disk", reason=str(error))
                 self.on_disk_failed(error)
                 await asyncio.sleep(DISK_RETRY_S)
             except NodeExists:
@@ -335,12 +337,14 @@ class Registration:
                         f"cluster keep to one profile: start this one under {differs.profile}, too, or stop "
                         f"all of them and start them under {profile}"
                     ) from differs
-                log.warning("profile_differs", of=differs.broker, profile=differs.profile, waiting_ms=wait_ms)
+                logger.warning(
+                    "profile_differs", of=differs.broker, profile=differs.profile, waiting_ms=wait_ms
+                )
                 await asyncio.sleep(AGREE_AGAIN_S)
 
     async def _wait_for_the_other(self) -> None:
         me, wait_ms = self._config.broker_id, SESSIONS_WAITED * self._config.zookeeper.session_timeout_ms
-        log.warning("broker_id_taken", broker=me, waiting_ms=wait_ms)
+        logger.warning("broker_id_taken", broker=me, waiting_ms=wait_ms)
         try:
             await znodes.await_registration_end(self._registry, me, wait_ms / 1000)
         except znodes.DuplicateBroker as error:
@@ -354,7 +358,7 @@ class Registration:
             try:
                 self._incarnations.save_session(*credentials)
             except OSError as error:  # the next start waits until this session ends by itself
-                log.warning("session_not_kept", reason=str(error))
+                logger.warning("session_not_kept", reason=str(error))
 
     def _new_id(self) -> UUID:
         return UUID(bytes=self._random.randbytes(16), version=4)
@@ -363,7 +367,7 @@ class Registration:
 class SessionKeeper:
     """Notices a new session after one has ended, so that the broker registers again."""
 
-    def __init__(self, registry: Registry, again: Callable[[], None]) -> None:
+    def __init__(self, registry: ZkClient, again: Callable[[], None]) -> None:
         self._registry = registry
         self._again = again
         self._generation = registry.generation

@@ -2,21 +2,21 @@
 start.
 
 Where Kafka has a rate (IsrShrinksPerSec) there is a count here: whoever reads it twice has the rate.
-Left to others: counts of requests (metrics.py), who asks (handlers/inspect.py).
+Left to others: counts of requests (network/metrics.py), who asks (handlers/inspect.py).
 """
 
 from typing import TYPE_CHECKING
 
-from ..controller.chronicle import gauges
-from ..protocol.kinds import NO_LEADER
+from ..base.types import NO_LEADER
+from ..controller.planning.decisions import gauges
 
 if TYPE_CHECKING:
-    from .cleaning import Cleaning
-    from .context import Broker
-    from .replicas import Replicas
+    from .context import BrokerContext
+    from .replicas.replicas import Replicas
+    from .upkeep.compaction import Compactor
 
 
-def replication_metrics(broker: "Broker") -> dict[str, int]:
+def replication_metrics(broker: "BrokerContext") -> dict[str, int]:
     """All of them, by name. The controller's are there on the broker that is controller."""
     controller = broker.controller
     view, chronicle = controller.view, controller.chronicle
@@ -52,7 +52,7 @@ def of_replicas(replicas: "Replicas") -> dict[str, int]:
     }
 
 
-def of_cleaning(cleaning: "Cleaning") -> dict[str, int]:
+def of_cleaning(cleaning: "Compactor") -> dict[str, int]:
     """Compaction here. Kafka tells only how many partitions are given up; the other names are ours."""
     counts = cleaning.counts()
     return {

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ..client.connection import Connection
+from ..base.types import TopicPartition
+from ..client.network.connection import Connection
 from ..protocol.errors import ApiError, ErrorCode
-from ..protocol.kinds import TopicPartition
 from ..protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
 from ..protocol.schema import spec_of
 
 if TYPE_CHECKING:
-    from .context import Broker
+    from .context import BrokerContext
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 ANSWER_S_MAX = 5.0
 ANSWER_WITHOUT_ZOOKEEPER_S_MAX = 3.0
 LOOK_EVERY_S = 0.1
 
 
-async def hand_over(broker: "Broker") -> bool:
+async def hand_over(broker: "BrokerContext") -> bool:
     """Ask until nothing is led here that another could lead; False if it stayed so after all attempts."""
     config, asked = broker.config, broker.controller.controller_id
     left: list[TopicPartition] | None = None
@@ -38,19 +38,21 @@ async def hand_over(broker: "Broker") -> bool:
         asked = broker.controller.controller_id
         left = await _ask(broker)
         if left is not None and not left:
-            log.info("leadership_handed_over", attempts=attempt + 1)
+            logger.info("leadership_handed_over", attempts=attempt + 1)
             return True
         if not _is_replicated(broker):
             return True
         if left is None and not broker.controller.is_informed:
             break
         names = None if left is None else [str(partition) for partition in left]
-        log.warning("leadership_not_handed_over", attempt=attempt + 1, partitions=names)
-    log.warning("stopped_as_leader", zookeeper=broker.controller.is_informed)
+        logger.warning("leadership_not_handed_over", attempt=attempt + 1, partitions=names)
+    logger.warning("stopped_as_leader", zookeeper=broker.controller.is_informed)
     return False
 
 
-async def _pause(broker: "Broker", pause_s: float, asked: int | None, left: Sequence[TopicPartition]) -> None:
+async def _pause(
+    broker: "BrokerContext", pause_s: float, asked: int | None, left: Sequence[TopicPartition]
+) -> None:
     """Wait before the next attempt, unless another controller can be asked, or it would be in vain.
 
     What could not be taken over for want of a replica in sync need not wait any more once all of it can be: a
@@ -66,12 +68,12 @@ async def _pause(broker: "Broker", pause_s: float, asked: int | None, left: Sequ
         await asyncio.sleep(min(LOOK_EVERY_S, pause_s))
 
 
-def _are_in_sync_elsewhere(broker: "Broker", partitions: Sequence[TopicPartition]) -> bool:
+def _are_in_sync_elsewhere(broker: "BrokerContext", partitions: Sequence[TopicPartition]) -> bool:
     """Whether each of them, as far as the controller has told, has a live member of its ISR beside us."""
     return all(broker.metadata.is_in_sync_elsewhere(broker.id, partition) for partition in partitions)
 
 
-async def _ask(broker: "Broker") -> list[TopicPartition] | None:
+async def _ask(broker: "BrokerContext") -> list[TopicPartition] | None:
     """What would still have to be handed over; None if the controller could not be asked."""
     request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.incarnation)
     try:
@@ -80,7 +82,7 @@ async def _ask(broker: "Broker") -> list[TopicPartition] | None:
         ):
             response = await _response(broker, request)
     except (OSError, ApiError) as error:
-        log.warning("controller_not_asked", reason=str(error) or type(error).__name__)
+        logger.warning("controller_not_asked", reason=str(error) or type(error).__name__)
         return None
     if response is None or response.error_code != ErrorCode.NONE:
         return None
@@ -92,7 +94,7 @@ async def _ask(broker: "Broker") -> list[TopicPartition] | None:
 
 
 async def _response(
-    broker: "Broker", request: ControlledShutdownRequest
+    broker: "BrokerContext", request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse | None:
     if broker.controller.active:
         return await broker.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
@@ -118,12 +120,12 @@ async def _response(
         await connection.close()
 
 
-def _could_be_led_elsewhere(broker: "Broker", topic: str, partition: int) -> bool:
+def _could_be_led_elsewhere(broker: "BrokerContext", topic: str, partition: int) -> bool:
     state = broker.metadata.partition(topic, partition)
     return state is not None and any(r != broker.id and r in broker.metadata.brokers for r in state.replicas)
 
 
-def _is_replicated(broker: "Broker") -> bool:
+def _is_replicated(broker: "BrokerContext") -> bool:
     """Whether any partition led here has a replica on another live broker."""
     return any(
         state.leader == broker.id and _could_be_led_elsewhere(broker, topic.name, state.partition_index)

@@ -12,21 +12,27 @@ from .kafka_spelling import of_a_class, translate
 
 COMMANDS = {
     # name: (module, function)
-    "up": ("local", "up"),
-    "down": ("local", "down"),
+    "up": ("up_down", "up"),
+    "down": ("up_down", "down"),
     "status": ("status", "status"),
     "health": ("status", "health"),
-    "lost": ("lost", "lost"),
+    "lost": ("why.lost", "lost"),
     "elect-leaders": ("elect", "elect_leaders"),
     "reassign": ("reassign", "reassign"),
     "produce": ("records", "produce"),
     "consume": ("records", "consume"),
-    "demo": ("demo", "demo"),
+    "demo": ("demo.command", "demo"),
     "simulate": ("simulate", "simulate"),
-    "docs": ("docs", "docs"),
+    "docs": ("docs.command", "docs"),
 }
-GROUPS = {"topics": "topics", "groups": "groups", "configs": "configs", "why": "why", "zookeeper": "registry"}
-PASSED_THROUGH = {"broker": "serve", "dump": "dump"}
+GROUPS = {
+    "topics": "topics",
+    "groups": "groups",
+    "configs": "configs",
+    "why": "why.command",
+    "zookeeper": "zookeeper",
+}
+PASSED_THROUGH = {"broker": "serve", "dump": "dump.command"}
 ORDER = (
     *("up", "status", "health", "down", "topics", "produce", "consume", "groups", "configs"),
     *("reassign", "elect-leaders", "why", "lost", "dump", "zookeeper", "broker", "demo", "simulate", "docs"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..client.configs import ConfigChange, ConfigEntry, ConfigSource, changes_of
+from ..client.admin.configs import ConfigChange, ConfigEntry, ConfigSource, changes_of
 from ..client.sync import Admin
 from .console import (
     DEFAULT_BOOTSTRAP,

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..client.config import ConfigError
-from ..client.producer import BufferExhausted
+from ..client.producer.producer import BufferExhausted
+from ..local.embedded_zookeeper import EnvironmentProblem
 from ..protocol.errors import ApiError, NetworkException
-from .zookeeper import EnvironmentProblem
 
 DEFAULT_BOOTSTRAP = "localhost:9092,localhost:9093,localhost:9094"
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from ..client.elections import Election
+from ..base.types import TopicPartition
+from ..client.admin.elections import Election
 from ..client.sync import Admin
 from ..protocol.errors import ApiError, ElectionNotNeeded
-from ..protocol.kinds import TopicPartition
 from .console import (
     DEFAULT_BOOTSTRAP,
     AsJson,

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from ..base.types import TopicPartition
 from ..client.sync import Admin
-from ..protocol.kinds import TopicPartition
 from .console import (
     BRIEFLY_MS,
     DEFAULT_BOOTSTRAP,

@@ -1,12 +1,12 @@
 """What is being moved, for commands that show partitions: as far as the controller can be asked.
 
-Left to others: asking for moves (reassign.py), how they are told (client/reassignments.py).
+Left to others: asking for moves (reassign.py), how they are told (client/admin/reassignments.py).
 """
 
-from ..client.reassignments import PartitionReassignment
+from ..base.types import TopicPartition
+from ..client.admin.reassignments import PartitionReassignment
 from ..client.sync import Admin
 from ..protocol.errors import ApiError
-from ..protocol.kinds import TopicPartition
 
 CONTROLLER_WITHIN_MS = 2_000  # how long a command waits for what only the controller knows
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..client.reassignments import PartitionReassignment
+from ..base.types import TopicPartition
+from ..client.admin.reassignments import PartitionReassignment
 from ..client.sync import Admin
 from ..protocol.errors import NoReassignmentInProgress
-from ..protocol.kinds import TopicPartition
 from .console import (
     DEFAULT_BOOTSTRAP,
     PATIENCE,

@@ -2,8 +2,9 @@
 
 Whoever holds a replica already and is among the brokers keeps it, up to its share; the rest goes to whoever
 has fewest. Then the preferred leaders are spread alike. If all these brokers say their racks, what Kafka's
-algorithm for new topics achieves (controller/placement.py) holds for the plan, too: a partition is on as many
-racks as there are, or has a rack for each replica; Kafka's own tool would move everything for that.
+algorithm for new topics achieves (controller/planning/placement.py) holds for the plan, too: a partition is
+on as many racks as there are, or has a rack for each replica; Kafka's own tool would move everything for
+that.
 """
 
 import json
@@ -11,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..controller.placement import Racks, told_racks
-from ..protocol.kinds import TopicPartition
+from ..base.types import TopicPartition
+from ..controller.planning.placement import Racks, told_racks
 from .console import WrongUsage
 
 Targets = dict[TopicPartition, tuple[int, ...]]

@@ -16,11 +16,11 @@ import msgpack
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ..client.admin import Admin
-from ..client.consumer import Consumer
-from ..client.producer import Producer
-from ..client.shapes import ConsumerRecord, Receipt
-from ..protocol.kinds import TopicPartition
+from ..base.types import TopicPartition
+from ..client.admin.admin import Admin
+from ..client.consumer.consumer import Consumer
+from ..client.producer.producer import Producer
+from ..client.results import ConsumerRecord, Receipt
 from .console import (
     DEFAULT_BOOTSTRAP,
     PATIENCE,

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import uvloop
 
-from ..broker.config_file import Loaded, load
-from ..broker.doors import Doors, open_doors
-from ..broker.trouble import ConfigError, StartFailed, StorageLost
-from .logs import to_stderr
+from ..broker.config.files import Loaded, load
+from ..broker.errors import ConfigError, StartFailed, StorageLost
+from ..broker.network.early_listeners import Doors, open_doors
+from .log_format import to_stderr
 from .watchdog import Watchdog
 
 HELP = "Run one broker in the foreground."
@@ -68,7 +68,7 @@ def _load(path: Path | None, overrides: list[str]) -> Loaded:
 
 async def _run(loaded: Loaded, doors: Doors) -> None:
     from ..broker.node import serve
-    from ..broker.side_by_side import threads_for
+    from ..broker.replicas.per_directory import threads_for
 
     gc.freeze()  # modules and their classes stay: they are never looked through again
     gc.enable()

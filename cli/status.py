@@ -9,10 +9,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..client.descriptions import NewTopic
+from ..base.types import TopicPartition
+from ..client.admin.descriptions import NewTopic
 from ..client.sync import Admin
 from ..protocol.errors import ApiError
-from ..protocol.kinds import TopicPartition
 from .console import (
     BRIEFLY_MS,
     DEFAULT_BOOTSTRAP,
@@ -26,7 +26,7 @@ from .console import (
     tell,
 )
 from .moving import moving
-from .why import ask_all
+from .why.command import ask_all
 
 LATEST = -1
 HEALTH_TOPIC = "strandline-health-check"

@@ -9,15 +9,16 @@ from typing import Annotated
 
 import typer
 
-from ..client.descriptions import NewTopic, TopicDescription
-from ..client.reassignments import PartitionReassignment
-from ..client.record_deletion import ALL_COMMITTED
+from ..base.types import TopicPartition
+from ..client.admin.descriptions import NewTopic, TopicDescription
+from ..client.admin.reassignments import PartitionReassignment
+from ..client.admin.record_deletion import ALL_COMMITTED
 from ..client.sync import Admin
-from ..controller.documents import Registration, parse
-from ..controller.registry import NoNode, RegistryUnreachable
-from ..controller.zookeeper import KazooRegistry
+from ..local.embedded_zookeeper import EnvironmentProblem
 from ..protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
-from ..protocol.kinds import TopicPartition
+from ..zookeeper.client import NoNode, RegistryUnreachable
+from ..zookeeper.documents import Registration, parse
+from ..zookeeper.kazoo_client import KazooRegistry
 from .configs import changes_from
 from .console import (
     DEFAULT_BOOTSTRAP,
@@ -35,7 +36,6 @@ from .console import (
     tell,
 )
 from .moving import Moves, moving
-from .zookeeper import EnvironmentProblem
 
 OFFSET_DIGITS, OFFSET_MAX = 19, (1 << 63) - 1
 

@@ -1,148 +1,98 @@
-"""A real ZooKeeper from the jars inside the `pyspark` wheel: nothing to download, nothing to install.
+"""`strandline zookeeper`: run one in the foreground, or look at what is kept in it."""
 
-`Zookeeper` owns one server process; `command()` is the bare command line for those who run it in
-the foreground. Left to others: what is kept in it (`controller/znodes.py`).
-"""
-
-import importlib.util
-import shutil
-import signal
-import socket
-import subprocess
-import time
+import asyncio
+import json
+import os
 from pathlib import Path
+from typing import Annotated, Any
 
-from .ports import free_ports
+import typer
 
-JAR_STEMS = ("zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-")
-"""What the server loads. The rest of Spark's jars would only slow its start."""
+from ..local.embedded_zookeeper import EnvironmentProblem, command
+from ..local.ports import is_free
+from ..zookeeper.client import NoNode, RegistryUnreachable, Stat
+from ..zookeeper.kazoo_client import KazooRegistry
+from .console import AsJson, Failure, WrongUsage, clear_errors, out, print_json
 
-JAVA_MISSING = (
-    "Java is missing: ZooKeeper and Spark need Java 17 or newer. "
-    "On Debian or Ubuntu: apt-get install openjdk-17-jre-headless"
+app = typer.Typer(
+    invoke_without_command=True, help="The ZooKeeper inside the pyspark wheel: run it, or look into it."
 )
-MEMORY_FLAGS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
-CONFIG = """tickTime={tick_ms}
-dataDir={data}
-clientPort={port}
-clientPortAddress={host}
-maxClientCnxns=0
-admin.enableServer=false
-4lw.commands.whitelist=ruok,srvr,mntr,dump,cons
-minSessionTimeout=1000
-maxSessionTimeout=60000
-"""
-
-LOGGING = """status = warn
-appender.out.type = Console
-appender.out.name = OUT
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d %p %c{{1}}: %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.out.ref = OUT
-"""
+Address = Annotated[str, typer.Option("--zookeeper", "-z", help="host:port, with /chroot if there is one")]
 
 
-class EnvironmentProblem(Exception):
-    """The machine lacks something; the message says what, and the remedy. Exit status 1."""
+@app.callback()
+def run(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="the port it serves")] = 2181,
+    dir: Annotated[Path, typer.Option("--dir", "-d", help="where it keeps its data")] = Path(
+        "/tmp/strandline-zookeeper"
+    ),
+) -> None:
+    """Without a command: run ZooKeeper in the foreground until it is interrupted."""
+    if context.invoked_subcommand is not None:
+        return
+    with clear_errors():
+        if not is_free(port):
+            raise EnvironmentProblem(f"port {port} is in use: stop what listens there, or choose --port")
+        line = command(dir, port)
+        out.print(f"ZooKeeper serves 127.0.0.1:{port}; its data is in {dir}")
+        os.execvp(line[0], line)
 
 
-def java() -> str:
-    """The `java` to run. Raises EnvironmentProblem when there is none, or one that is too old."""
-    found = shutil.which("java")
-    if found is None:
-        raise EnvironmentProblem(JAVA_MISSING)
-    return found
+@app.command()
+def get(path: str, zookeeper: Address = "localhost:2181", as_json: AsJson = False) -> None:
+    """Print a znode: its data (JSON laid out), version and owner."""
+    with clear_errors():
+        data, stat = asyncio.run(_read(zookeeper, path, "get"))
+        text = data.decode(errors="replace")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text or None
+        if as_json:
+            owned = f"0x{stat.owner:x}" if stat.owner else None
+            print_json({"path": path, "data": value, "version": stat.version, "owner": owned})
+            return
+        if isinstance(value, dict):
+            out.print_json(text)
+        elif text:
+            out.print(text, markup=False, soft_wrap=True)
+        owner = f"session 0x{stat.owner:x}" if stat.owner else "nobody (persistent)"
+        out.print(f"version {stat.version}, created in transaction 0x{stat.czxid:x}, owned by {owner}")
 
 
-def jars() -> list[Path]:
-    """The jars of a ZooKeeper server, out of the installed `pyspark` (which is not imported)."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise EnvironmentProblem("pyspark is missing: it carries ZooKeeper's jars. Run: pip install pyspark")
-    folder = Path(spec.origin).parent / "jars"
-    return sorted(jar for jar in folder.glob("*.jar") if jar.name.startswith(JAR_STEMS))
+@app.command()
+def ls(
+    path: Annotated[str, typer.Argument(help="the root, if none")] = "/",
+    zookeeper: Address = "localhost:2181",
+    as_json: AsJson = False,
+) -> None:
+    """List the children of a znode."""
+    with clear_errors():
+        names = asyncio.run(_read(zookeeper, path, "ls"))
+        if as_json:
+            print_json(names)
+        elif names:
+            out.print("\n".join(names), markup=False)
 
 
-def command(directory: Path, port: int, host: str = "127.0.0.1", tick_ms: int = 1000) -> list[str]:
-    """Write the server's configuration under `directory` and give the command that runs it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    config, logging = directory / "zoo.cfg", directory / "log4j2.properties"
-    config.write_text(CONFIG.format(data=directory / "data", port=port, host=host, tick_ms=tick_ms))
-    logging.write_text(LOGGING.format())
-    return [
-        java(),
-        *MEMORY_FLAGS,
-        f"-Dlog4j2.configurationFile={logging}",
-        "-Dzookeeper.jmx.log4j.disable=true",
-        "-cp",
-        ":".join(map(str, jars())),
-        "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-        str(config),
-    ]
-
-
-def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
-    """Whether a ZooKeeper serves requests there (`srvr` is refused while it starts)."""
+async def _read(address: str, path: str, what: str) -> Any:
+    if not path.startswith("/"):
+        raise WrongUsage(f"{path}: the path of a znode begins with /, as in /brokers/ids")
+    registry = KazooRegistry(address, 6000, connect_timeout_s=5)
     try:
-        with socket.create_connection((host, port), timeout_s) as sock:
-            sock.sendall(b"srvr")
-            return b"Zookeeper version" in sock.recv(4096)
-    except OSError:
-        return False
-
-
-class Zookeeper:
-    """One ZooKeeper process on this machine, with its directory and port."""
-
-    def __init__(self, directory: Path, port: int | None = None, tick_ms: int = 1000) -> None:
-        self.directory, self.host = directory, "127.0.0.1"
-        self.port = port or free_ports(1)[0]
-        self.tick_ms = tick_ms
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        return self.process.pid if self.process else None
-
-    def start(self, wait_s: float = 30.0) -> None:
-        """Start and wait until it answers. Raises EnvironmentProblem when it does not."""
-        self.launch()
-        self.wait(wait_s)
-
-    def launch(self) -> None:
-        """Start the process and return at once."""
-        line = command(self.directory, self.port, self.host, self.tick_ms)
-        with (self.directory / "zookeeper.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                line, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-            )
-
-    def wait(self, wait_s: float = 30.0) -> None:
-        """Wait until the launched server answers, at most `wait_s` seconds."""
-        assert self.process is not None, "launched before it is waited for"
-        deadline = time.monotonic() + wait_s
-        while not answers(self.host, self.port):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise EnvironmentProblem(f"ZooKeeper did not start; see {self.directory / 'zookeeper.log'}")
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        """SIGKILL: what it had acknowledged is in its log; sessions outlive it until they time out."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, sign: signal.Signals) -> None:
-        if self.process is not None:
-            if self.process.poll() is None:
-                self.process.send_signal(sign)
-            self.process.wait(timeout=10)
-            self.process = None
+        await registry.start()
+    except RegistryUnreachable:
+        raise EnvironmentProblem(
+            f"no ZooKeeper answers at {address}: start one, or name it with --zookeeper"
+        ) from None
+    try:
+        if what == "get":
+            found: tuple[bytes, Stat] = await registry.get(path)
+            return found
+        return await registry.children(path)
+    except NoNode:
+        raise Failure(f"{path} does not exist") from None
+    finally:
+        await registry.close()

@@ -14,19 +14,19 @@ from ..protocol.errors import ApiError as ApiError
 from ..protocol.errors import ErrorCode as ErrorCode
 
 if TYPE_CHECKING:
-    from .admin import Admin
-    from .commits import CommitFailed
+    from .admin.admin import Admin
+    from .admin.configs import AlterConfigOp, ConfigChange, ConfigEntry, ConfigSource
+    from .admin.descriptions import NewTopic
+    from .admin.elections import Election
+    from .admin.reassignments import PartitionReassignment
     from .config import ConfigError
-    from .configs import AlterConfigOp, ConfigChange, ConfigEntry, ConfigSource
-    from .connection import ConnectionLost
-    from .consumer import Consumer
-    from .descriptions import NewTopic
-    from .elections import Election
-    from .handout import Batch
-    from .producer import BufferExhausted, Producer
-    from .reassignments import PartitionReassignment
-    from .shapes import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt, TopicPartition
-    from .subscription import RebalanceListener
+    from .consumer.buffer import Batch
+    from .consumer.commits import CommitFailed
+    from .consumer.consumer import Consumer
+    from .consumer.subscription import RebalanceListener
+    from .network.connection import ConnectionLost
+    from .producer.producer import BufferExhausted, Producer
+    from .results import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt, TopicPartition
 
 __all__ = [
     "Admin",
@@ -56,27 +56,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Admin": "admin",
+    "Admin": "admin.admin",
     "ConfigError": "config",
-    "CommitFailed": "commits",
-    "AlterConfigOp": "configs",
-    "ConfigChange": "configs",
-    "ConfigEntry": "configs",
-    "ConfigSource": "configs",
-    "ConnectionLost": "connection",
-    "Consumer": "consumer",
-    "NewTopic": "descriptions",
-    "Election": "elections",
-    "Batch": "handout",
-    "BufferExhausted": "producer",
-    "Producer": "producer",
-    "PartitionReassignment": "reassignments",
-    "CommittedOffset": "shapes",
-    "ConsumerRecord": "shapes",
-    "OffsetAndTimestamp": "shapes",
-    "Receipt": "shapes",
-    "TopicPartition": "shapes",
-    "RebalanceListener": "subscription",
+    "CommitFailed": "consumer.commits",
+    "AlterConfigOp": "admin.configs",
+    "ConfigChange": "admin.configs",
+    "ConfigEntry": "admin.configs",
+    "ConfigSource": "admin.configs",
+    "ConnectionLost": "network.connection",
+    "Consumer": "consumer.consumer",
+    "NewTopic": "admin.descriptions",
+    "Election": "admin.elections",
+    "Batch": "consumer.buffer",
+    "BufferExhausted": "producer.producer",
+    "Producer": "producer.producer",
+    "PartitionReassignment": "admin.reassignments",
+    "CommittedOffset": "results",
+    "ConsumerRecord": "results",
+    "OffsetAndTimestamp": "results",
+    "Receipt": "results",
+    "TopicPartition": "results",
+    "RebalanceListener": "consumer.subscription",
 }
 
 

@@ -1,6 +1,7 @@
 """An asyncio client behind blocking calls: a private event loop in one thread of its own.
 
-Left to others: what is called (sync.py), what is done (producer.py, consumer.py, admin.py).
+Left to others: what is called (sync.py), what is done (producer/producer.py, consumer/consumer.py,
+admin/admin.py).
 """
 
 import asyncio

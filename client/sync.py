@@ -2,7 +2,8 @@
 
 Every object runs a private event loop in one thread of its own, ended by `close()` (or the end of `with`).
 A call hands its work to that loop and waits; an interrupt (Ctrl-C) cancels the work and is raised where the
-caller waits. Left to others: everything that is done (producer.py, consumer.py, admin.py).
+caller waits. Left to others: everything that is done (producer/producer.py, consumer/consumer.py,
+admin/admin.py).
 """
 
 import asyncio
@@ -11,26 +12,28 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
+from ..base.types import TopicPartition
 from ..protocol.errors import ApiError
-from ..protocol.kinds import TopicPartition
 from ..protocol.records import Header
-from . import admin, consumer, producer
-from .configs import ConfigChange, ConfigEntry
-from .descriptions import (
+from .admin import admin
+from .admin.configs import ConfigChange, ConfigEntry
+from .admin.descriptions import (
     ClusterDescription,
     GroupDescription,
     GroupListing,
     NewTopic,
     TopicDescription,
 )
-from .elections import Election
-from .handout import Batch
-from .listener_thread import ListenerThread, Relayed
-from .log_dirs import LogDirDescription
+from .admin.elections import Election
+from .admin.log_dirs import LogDirDescription
+from .admin.reassignments import PartitionReassignment
+from .consumer import consumer
+from .consumer.buffer import Batch
+from .consumer.listener_thread import ListenerThread, Relayed
+from .consumer.subscription import RebalanceListener
 from .loop_thread import Face
-from .reassignments import PartitionReassignment
-from .shapes import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt
-from .subscription import RebalanceListener
+from .producer import producer
+from .results import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt
 
 __all__ = ["Admin", "Consumer", "Producer"]
 

@@ -2,23 +2,26 @@
 
 The node is Kafka's; beside it stands, in a key that Kafka leaves alone, the order in which replicas were
 assigned before they began to move, so that a cancellation restores it.
-Left to others: when an assignment changes (reassignment.py), who asks for it (reassigning.py).
+Left to others: when an assignment changes (planning/reassignment.py), who asks for it
+(requests/reassignments.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from . import documents as d
-from .assignment import Assignment
-from .plans import RestorePartitions
-from .registry import MultiFailed, NoNode, Registry, SetData, Stat
-from .znodes import Reign, fenced
+from ..zookeeper import documents
+from ..zookeeper.client import MultiFailed, NoNode, SetData, Stat, ZkClient
+from ..zookeeper.znodes import ControllerTerm, fenced
+from .planning.assignment import Assignment
+from .planning.plans import RestorePartitions
 
-Change = Callable[[d.TopicDocument], Mapping[int, Assignment]]  # what shall be different; empty: nothing
+Change = Callable[
+    [documents.TopicDocument], Mapping[int, Assignment]
+]  # what shall be different; empty: nothing
 
 
-def assignment_of(document: d.TopicDocument, number: int) -> Assignment:
+def assignment_of(document: documents.TopicDocument, number: int) -> Assignment:
     """One partition of a topic. Of what another tool has written, the order before is not known."""
     replicas = tuple(document.partitions[number])
     held = set(replicas)
@@ -32,7 +35,9 @@ def assignment_of(document: d.TopicDocument, number: int) -> Assignment:
     return Assignment(replicas, adding, removing, origin)
 
 
-def with_assignments(document: d.TopicDocument, changes: Mapping[int, Assignment]) -> d.TopicDocument:
+def with_assignments(
+    document: documents.TopicDocument, changes: Mapping[int, Assignment]
+) -> documents.TopicDocument:
     """The same topic with other assignments."""
     partitions, adding = dict(document.partitions), dict(document.adding_replicas)
     removing, origins = dict(document.removing_replicas), dict(document.origin_replicas or {})
@@ -55,18 +60,20 @@ def with_assignments(document: d.TopicDocument, changes: Mapping[int, Assignment
     )
 
 
-async def change_assignments(registry: Registry, reign: Reign, topic: str, change: Change) -> int | None:
+async def change_assignments(
+    registry: ZkClient, reign: ControllerTerm, topic: str, change: Change
+) -> int | None:
     """Change a topic's node; its version, or None if there is none. May raise Unknown: then again.
 
     `change` is asked anew for whatever stands there at each attempt, and must want nothing once it is done.
     """
-    path = d.topic_path(topic)
+    path = documents.topic_path(topic)
     while True:
         try:
             data, stat = await registry.get(path)
         except NoNode:
             return None
-        document = d.parse(d.TopicDocument, data)
+        document = documents.parse(documents.TopicDocument, data)
         wanted = change(document)
         if not wanted:
             return stat.version
@@ -79,10 +86,10 @@ async def change_assignments(registry: Registry, reign: Reign, topic: str, chang
         return written.version
 
 
-async def restore_partitions(registry: Registry, reign: Reign, command: RestorePartitions) -> None:
+async def restore_partitions(registry: ZkClient, reign: ControllerTerm, command: RestorePartitions) -> None:
     """Put back what the topic's node lacks; nothing if another topic has its name now. May raise Unknown."""
 
-    def lacking(document: d.TopicDocument) -> Mapping[int, Assignment]:
+    def lacking(document: documents.TopicDocument) -> Mapping[int, Assignment]:
         if document.uuid != command.topic_id:
             return {}
         return {n: one for n, one in command.assignments.items() if n not in document.partitions}

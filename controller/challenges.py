@@ -6,7 +6,7 @@ which broker N keeps under watch, and a living broker writes it back, in some mi
 from the broker's event loop, which also serves its clients. Each write names the version that it expects, so
 none that is late or sent twice changes anything; several may ask at once and wait for one answer.
 A broker that knows nothing of this has no such node, or one of another start: of it nothing is learned.
-Left to others: when to ask, and what follows (lifeline.py).
+Left to others: when to ask, and what follows (failure_detector.py).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import NamedTuple
 
 import structlog
 
-from ..client.tasks import Tasks
-from . import documents as d
-from .registry import (
+from ..base.tasks import Tasks
+from ..zookeeper import documents
+from ..zookeeper.client import (
     Check,
     Create,
     MultiFailed,
     NoNode,
     Op,
-    Registry,
-    RegistryError,
     SessionEvent,
     SessionState,
     SetData,
     Watch,
+    ZkClient,
+    ZkError,
 )
-from .watching import Watches
-from .znodes import create_if_absent
+from ..zookeeper.znodes import create_if_absent
+from .watches import Watches
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 RETRY_S = 0.1
 AGAIN_S = 0.01  # until what somebody else has written is read here
@@ -55,14 +55,14 @@ class Word(Enum):
 class _Standing(NamedTuple):
     """The node of a broker as it was read."""
 
-    document: d.ChallengeDocument
+    document: documents.ChallengeDocument
     version: int
 
 
 class Challenger:
     """Asks, in the name of one session."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ZkClient) -> None:
         self._registry = registry
 
     async def ask(self, broker: int, incarnation: int, patience_s: float) -> Word:
@@ -71,7 +71,7 @@ class Challenger:
         At most two writes: the question, and, before silence is believed, a check that ZooKeeper's leader
         makes: it never lags, and stands behind an answer that is under way there.
         """
-        loop, path = asyncio.get_running_loop(), d.challenge_path(broker)
+        loop, path = asyncio.get_running_loop(), documents.challenge_path(broker)
         try:
             asked = await self._put(path, incarnation)
             deadline = loop.time() + patience_s
@@ -91,10 +91,10 @@ class Challenger:
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(deadline):
                         await changed.wait()
-        except (_UnknownStart, NoNode, d.BadDocument):
+        except (_UnknownStart, NoNode, documents.BadDocument):
             return Word.UNKNOWN
-        except RegistryError as error:
-            log.info("challenge_interrupted", broker=broker, reason=repr(error))
+        except ZkError as error:
+            logger.info("challenge_interrupted", broker=broker, reason=repr(error))
             return Word.UNHEARD
 
     async def _put(self, path: str, incarnation: int) -> int:
@@ -113,7 +113,7 @@ class Challenger:
 
     async def _read(self, path: str, incarnation: int, watch: Watch | None = None) -> _Standing:
         data, stat = await self._registry.get(path, watch)
-        document = d.parse(d.ChallengeDocument, data)
+        document = documents.parse(documents.ChallengeDocument, data)
         if document.incarnation != incarnation:
             raise _UnknownStart()
         return _Standing(document, stat.version)
@@ -133,9 +133,9 @@ class _UnknownStart(Exception):
 class Respondent:
     """Answers challenges to this broker, for as long as it serves."""
 
-    def __init__(self, registry: Registry, broker: int, fail: Callable[[BaseException], None]) -> None:
+    def __init__(self, registry: ZkClient, broker: int, fail: Callable[[BaseException], None]) -> None:
         self._registry = registry
-        self._path = d.challenge_path(broker)
+        self._path = documents.challenge_path(broker)
         self.on_answered: Callable[[], None] = lambda: None
         self._incarnation: int | None = None
         self._due = asyncio.Event()
@@ -145,17 +145,17 @@ class Respondent:
         self._tasks.spawn(self._run(), "respondent")
 
     async def begin(self, incarnation: int) -> None:
-        """Answer as this start from now on, which is about to be registered. Raises RegistryError."""
+        """Answer as this start from now on, which is about to be registered. Raises ZkError."""
         await self._make_node(incarnation, lambda: True)
         self._incarnation = incarnation
         self._due.set()
 
     async def _make_node(self, incarnation: int, is_due: Callable[[], bool]) -> None:
-        ready = d.ChallengeDocument(incarnation=incarnation)
+        ready = documents.ChallengeDocument(incarnation=incarnation)
         while is_due():
             stat = await self._registry.exists(self._path)
             if stat is None:
-                for parent in (d.STRANDLINE, d.CHALLENGES):
+                for parent in (documents.STRANDLINE, documents.CHALLENGES):
                     await create_if_absent(self._registry, parent, b"")
             op: Op = Create(self._path, ready.data())
             if stat is not None:
@@ -187,22 +187,22 @@ class Respondent:
                 continue
             try:
                 await self._look(self._incarnation)
-            except RegistryError as error:
-                log.info("challenge_look_failed", reason=repr(error))
+            except ZkError as error:
+                logger.info("challenge_look_failed", reason=repr(error))
                 self._due.set()
                 await asyncio.sleep(RETRY_S)
 
     async def _look(self, incarnation: int) -> None:
         try:
             data, stat = await self._watches.arm(self._path, self._registry.get)
-            document = d.parse(d.ChallengeDocument, data)
-        except (NoNode, d.BadDocument) as error:  # somebody has removed or spoilt it
-            log.warning("challenge_node_made_anew", reason=repr(error))
+            document = documents.parse(documents.ChallengeDocument, data)
+        except (NoNode, documents.BadDocument) as error:  # somebody has removed or spoilt it
+            logger.warning("challenge_node_made_anew", reason=repr(error))
             await self._make_node(incarnation, lambda: self._incarnation == incarnation)
             self._due.set()
             return
         if document.incarnation == incarnation and document.is_open:
             with suppress(MultiFailed):  # it has been written meanwhile, which the watch tells
                 await self._registry.multi([SetData(self._path, document.closed().data(), stat.version)])
-                log.info("challenge_answered", nonce=document.asked)
+                logger.info("challenge_answered", nonce=document.asked)
                 self.on_answered()

@@ -3,7 +3,7 @@
 A state has a version of its own to expect, so a group is a saving and nothing else: ZooKeeper carries it out
 as a whole or not at all, and a group that fails because of one state is written again, each state by itself.
 An answer that is lost settles nothing: the same write is repeated, and exactly one of the attempts can win.
-Left to others: what is written (`planner.py`), what follows (`office.py`).
+Left to others: what is written (`planning/planner.py`), what follows (`active.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from ..protocol.kinds import TopicPartition
-from ..protocol.values import dataclass
-from . import documents as d
-from . import plans as p
-from .registry import (
+from ..base.types import TopicPartition
+from ..base.values import dataclass
+from ..zookeeper import documents
+from ..zookeeper.client import (
     TOGETHER_MAX,
     Check,
     Create,
@@ -25,14 +24,15 @@ from .registry import (
     NodeExists,
     NoNode,
     Op,
-    Registry,
-    RegistryError,
     SetData,
     Stat,
     Unknown,
+    ZkClient,
+    ZkError,
 )
-from .state import PartitionState
-from .znodes import ControllerMoved, Reign, create_if_absent, fenced, read_state
+from ..zookeeper.znodes import ControllerMoved, ControllerTerm, create_if_absent, fenced, read_state
+from .planning import plans
+from .planning.state import PartitionState
 
 RETRY_S = 0.2
 
@@ -46,11 +46,11 @@ class Attempt(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class WriteContext:
     """Where an office's writes are made: `ended` when its reign is over, which `end` brings about."""
 
-    registry: Registry
-    reign: Reign
+    registry: ZkClient
+    reign: ControllerTerm
     connected: asyncio.Event
     ended: Callable[[], bool]
     end: Callable[[str], None]
@@ -59,20 +59,20 @@ class Desk:
 class StateWrites:
     """Writes and creates the states of partitions for one reign."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: WriteContext) -> None:
         self._desk = desk
 
-    async def replace(self, writes: Mapping[TopicPartition, PartitionState]) -> p.StatesWritten | None:
+    async def replace(self, writes: Mapping[TopicPartition, PartitionState]) -> plans.StatesWritten | None:
         """Over the versions that are known; None if the reign ends meanwhile."""
         return await self._write(writes, self._replace)
 
-    async def create(self, writes: Mapping[TopicPartition, PartitionState]) -> p.StatesWritten | None:
+    async def create(self, writes: Mapping[TopicPartition, PartitionState]) -> plans.StatesWritten | None:
         """Where there are none; None if the reign ends meanwhile."""
         return await self._write(writes, self._create)
 
     async def _write(
         self, writes: Mapping[TopicPartition, PartitionState], attempt: Attempt
-    ) -> p.StatesWritten | None:
+    ) -> plans.StatesWritten | None:
         """All go out together; their results come back as one event."""
         wanted = [(partition, writes[partition]) for partition in sorted(writes)]
         groups = [wanted[first : first + TOGETHER_MAX] for first in range(0, len(wanted), TOGETHER_MAX)]
@@ -80,7 +80,7 @@ class StateWrites:
         if self._desk.ended():
             return None
         written = {q: state for some in settled for q, state in some.items()}
-        return p.StatesWritten(written, frozenset(writes.keys() - written.keys()))
+        return plans.StatesWritten(written, frozenset(writes.keys() - written.keys()))
 
     async def _settle_group(
         self, group: Sequence[Wanted], attempt: Attempt
@@ -124,7 +124,7 @@ class StateWrites:
         while not self._desk.ended():
             try:
                 document, version = await read_state(self._desk.registry, partition)
-            except (NoNode, d.BadDocument):
+            except (NoNode, documents.BadDocument):
                 return None
             except Unknown:
                 await self._pause()
@@ -138,14 +138,16 @@ class StateWrites:
 
     async def _replace(self, wanted: Sequence[Wanted]) -> list[int]:
         assert all(state.isr for _, state in wanted), "an ISR is never empty"
-        writes: list[Op] = [SetData(d.state_path(q), s.document().data(), s.version) for q, s in wanted]
+        writes: list[Op] = [
+            SetData(documents.state_path(q), s.document().data(), s.version) for q, s in wanted
+        ]
         stats = await fenced(self._desk.registry, self._desk.reign, writes + _same_starts(wanted))
         return [stat.version for stat in stats if isinstance(stat, Stat)]
 
     async def _create(self, wanted: Sequence[Wanted]) -> list[int]:
         registry, reign = self._desk.registry, self._desk.reign
-        parents: list[Op] = [Create(d.partition_path(q), b"") for q, _ in wanted]
-        states: list[Op] = [Create(d.state_path(q), s.document().data()) for q, s in wanted]
+        parents: list[Op] = [Create(documents.partition_path(q), b"") for q, _ in wanted]
+        states: list[Op] = [Create(documents.state_path(q), s.document().data()) for q, s in wanted]
         ops = [op for pair in zip(parents, states, strict=True) for op in pair]
         try:
             await fenced(registry, reign, ops)
@@ -166,14 +168,14 @@ def _same_starts(wanted: Sequence[Wanted]) -> list[Op]:
     have lost what its leader was elected for.
     """
     elected = {(s.leader, s.isr_epochs[s.leader]) for _, s in wanted if s.leader in s.isr_epochs}
-    return [Check(d.incarnation_path(leader), incarnation) for leader, incarnation in sorted(elected)]
+    return [Check(documents.incarnation_path(leader), incarnation) for leader, incarnation in sorted(elected)]
 
 
-async def _make_room(registry: Registry, topic: str) -> None:
+async def _make_room(registry: ZkClient, topic: str) -> None:
     """The parent of a topic's partitions. If the topic itself is gone, the write that follows says so."""
     try:
-        await create_if_absent(registry, d.partitions_path(topic), b"")
+        await create_if_absent(registry, documents.partitions_path(topic), b"")
     except Unknown:
         raise
-    except RegistryError:
+    except ZkError:
         return

@@ -3,12 +3,13 @@
 `advertised` is what ApiVersions tells clients; `served` what is answered on a client listener; `internal`
 what brokers speak among themselves. Produce is advertised from version 0 on, for old clients conclude
 from a higher minimum that the broker cannot compress, and served from 3 on.
-Left to others: who handles a request (broker/dispatch.py).
+Left to others: who handles a request (broker/handlers/table.py).
 """
 
 from enum import IntEnum
 from typing import Any
 
+from ..base.values import dataclass
 from .messages import (
     api_versions,
     cluster,
@@ -29,7 +30,6 @@ from .messages import (
     topics,
 )
 from .schema import Spec, spec_of
-from .values import dataclass
 
 
 class Api(IntEnum):

@@ -2,7 +2,7 @@
 
 A broker places batches and never opens them: base offset and leader epoch lie before the CRC's reach,
 so a batch is stored as the producer sealed it. Left to others: the records inside (records.py, columns.py),
-their compression (compression.py), sequence numbers (storage/producers.py), keys of compacted topics
+their compression (compression.py), sequence numbers (storage/log/producer_state.py), keys of compacted topics
 (`records.first_without_key`).
 """
 
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from ..base.values import dataclass
 from .errors import ApiError, ErrorCode, error_for
 from .primitives import Buffer, Malformed
-from .values import dataclass
 
 HEADER_SIZE = 61
 MAGIC = 2

@@ -2,7 +2,8 @@
 
 A frame is a size of four bytes and that many bytes. Answers come in the order of the requests, so a client
 keeps a queue, and a correlation id that is not the oldest one's ends the connection.
-Left to others: sockets, deadlines, bounds on requests in flight (broker/server.py, client/connection.py).
+Left to others: sockets, deadlines, bounds on requests in flight (broker/network/server.py,
+client/network/connection.py).
 """
 
 import struct

@@ -7,8 +7,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from ..base.values import dataclass
 from .primitives import Buffer, UnknownTag
-from .values import dataclass
 
 Decoder: TypeAlias = Callable[[Buffer, int, list[UnknownTag] | None], tuple[Any, int]]
 Encoder: TypeAlias = Callable[[Any, list[Buffer]], None]

@@ -7,8 +7,8 @@ socket or ZooKeeper.
 
 from typing import TypeAlias
 
-from ..protocol.kinds import BrokerId, Epoch, Incarnation, Offset
-from ..protocol.values import dataclass
+from ..base.types import BrokerId, Epoch, Incarnation, Offset
+from ..base.values import dataclass
 
 Seconds: TypeAlias = float  # of a monotonic clock; where it starts means nothing
 

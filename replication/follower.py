@@ -2,16 +2,16 @@
 
 Nothing is fetched before the histories are known to match, and a truncation is only ever decided by a
 leader of the same epoch. An answer counts only if the log is still as it was when the question was asked.
-Left to others: sending (broker/fetchers.py), the log itself (broker/partition.py).
+Left to others: sending (broker/follower/fetcher.py), the log itself (broker/replicas/partition.py).
 """
 
 from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol, TypeAlias
 
+from ..base.types import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Offset
+from ..base.values import dataclass
 from ..protocol.errors import ErrorCode
-from ..protocol.kinds import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Offset
-from ..protocol.values import dataclass
 from .effects import NOTHING, Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
 from .machines import FOLLOWER
 from .profiles import TODAY, Semantics, Truncation

@@ -6,8 +6,8 @@ when both have it. Growing counts the newcomer before it is confirmed, Shrinking
 
 from typing import TypeAlias
 
-from ..protocol.kinds import BrokerId, Incarnation
-from ..protocol.values import dataclass
+from ..base.types import BrokerId, Incarnation
+from ..base.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ The high watermark is the smallest end among the replicas that must acknowledge 
 change is asked of ZooKeeper) and among those that had everything a moment ago and are about to be
 admitted. An ISR change is a conditional write; until its outcome is certain it stays pending, and is
 written again with the same expected version: exactly one of the attempts can land. Left to others: the
-log (broker/partition.py), the write itself (broker/isr_writer.py), what a produce waits for
-(broker/waiting.py).
+log (broker/replicas/partition.py), the write itself (broker/replicas/isr_writer.py), what a produce waits for
+(broker/replicas/purgatory.py).
 """
 
 from collections.abc import Iterable
 
-from ..protocol.kinds import BrokerId, Epoch, Incarnation, Offset
-from ..protocol.values import dataclass
+from ..base.types import BrokerId, Epoch, Incarnation, Offset
+from ..base.values import dataclass
 from .effects import (
     NOTHING,
     CheckBatch,

@@ -1,10 +1,10 @@
 """What may follow what in the rules of replication: the ISR of a leader, the stages of a follower. Tables.
 
 `Leader` and `Follower` check every change against them. Left to others: what causes a change (leader.py,
-follower.py), the same for the controller (controller/machines.py).
+follower.py), the same for the controller (controller/planning/state_machines.py).
 """
 
-from ..protocol.machines import Machine, Move
+from ..base.state_machine import Machine, Move
 
 ISR = Machine(
     name="The ISR of a leader",

@@ -5,15 +5,15 @@ Most disagreements are a matter of time: what was true of 0.8 is not true of 3.9
 acknowledged records by design, which is what they are for. What no profile changes: the maximal ISR,
 incarnations and the proof of data, who may lead.
 Left to others: the points of disagreement one by one (disagreements.py), the rules that ask (leader.py,
-follower.py), the options whose defaults a profile sets (broker/config_sections.py, storage/config.py).
+follower.py), the options whose defaults a profile sets (broker/config/sections.py, storage/config.py).
 """
 
 from collections.abc import Mapping
 from enum import Enum
 
+from ..base.types import NO_EPOCH, Epoch
+from ..base.values import dataclass
 from ..protocol.errors import ErrorCode
-from ..protocol.kinds import NO_EPOCH, Epoch
-from ..protocol.values import dataclass
 
 
 class Truncation(Enum):

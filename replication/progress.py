@@ -6,7 +6,7 @@ that it does not name, each from the offset that it named last. Their leaders lo
 they must know, which is before their logs grow.
 """
 
-from ..protocol.kinds import Incarnation, Offset
+from ..base.types import Incarnation, Offset
 from .effects import Seconds
 
 UNKNOWN_END = Offset(-1)  # blocks the high watermark, as it is below every offset

@@ -9,7 +9,7 @@ acknowledged records lie above it. (Old profiles do cut to it, or ask only once:
 
 from typing import Protocol
 
-from ..protocol.kinds import Epoch, Offset
+from ..base.types import Epoch, Offset
 from .effects import Truncate
 
 

@@ -1,7 +1,7 @@
 """What brokers did in a world, counted: rolls, snapshots, cuts, cleanings, stops, commits, and more.
 
 A world in which nobody rolls a segment shows nothing about rolls. Left to others: how often each is to
-happen (tests/simulation/test_deeds.py).
+happen (tests/simulation/test_seeds.py).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..broker.cleaning import Cleaning
-from ..broker.cold_reads import ColdReads
 from ..broker.groups.coordinator import GroupCoordinator
 from ..broker.node import Node
-from ..controller import recovery
-from ..storage import snapshots
-from ..storage.chain import Chain
-from ..storage.incarnation import Incarnations
-from ..storage.log import Log
-from ..storage.logs import Logs
+from ..broker.replicas.cold_reads import ColdReads
+from ..broker.upkeep.compaction import Compactor
+from ..controller.planning import unclean_recovery
+from ..storage.directories.incarnation import Incarnations
+from ..storage.directories.log_manager import Logs
+from ..storage.log import producer_snapshots
+from ..storage.log.log import Log
+from ..storage.log.segments import Segments
 from .patches import Patches
 
 Amount = Callable[..., int]
@@ -35,20 +35,20 @@ def _if_any(result: Any) -> int:
 
 
 DEEDS: dict[str, tuple[Any, str, Amount]] = {
-    "rolls": (Chain, "roll", _once),
-    "snapshots": (snapshots, "take", _once),
-    "snapshots read": (snapshots, "restore_newest", _if_any),
+    "rolls": (Segments, "roll", _once),
+    "snapshots": (producer_snapshots, "take", _once),
+    "snapshots read": (producer_snapshots, "restore_newest", _if_any),
     "recovery points": (Logs, "checkpoint_recovery_points", _once),
-    "retirements": (Chain, "retire", _if_any),
+    "retirements": (Segments, "retire", _if_any),
     "starts moved": (Log, "move_start", _if_any),
     "cuts": (Log, "truncate_to", _once),
     "new beginnings": (Log, "restart_at", _once),
     "cold reads": (ColdReads, "bring", _once),
-    "cleanings": (Cleaning, "_done", _once),
-    "swaps": (Chain, "replace", _once),
+    "cleanings": (Compactor, "_done", _once),
+    "swaps": (Segments, "replace", _once),
     "controlled stops": (Node, "stop", _once),
     "clean markers": (Incarnations, "mark_clean", _once),
-    "recoveries asked": (recovery, "answered", _once),
+    "recoveries asked": (unclean_recovery, "answered", _once),
     "group commits": (GroupCoordinator, "commit", _once),
 }
 

@@ -1,14 +1,14 @@
 """Families of seeds: in what kind of world they happen, and which faults they draw.
 
 A seed of a family that swarms draws a few kinds of it and leaves the others out: what hides behind frequent
-faults is found by seeds without them. Left to others: what each kind does (`faults.py`).
+faults is found by seeds without them. Left to others: what each kind does (`faults/faults.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .loop import EXECUTOR_DELAY_S
+from .environment.loop import EXECUTOR_DELAY_S
 
 FIRST_KINDS = ("crash", "bounce", "bounce", "cut", "isolate", "heal")
 SECOND_KINDS = (*FIRST_KINDS, "pause", "power_loss", "behead", "exile")

@@ -16,20 +16,21 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
-from ..broker.isr_writer import IsrWriter
-from ..broker.partition import Partition
-from ..controller import documents, elections, recovery, znodes
-from ..controller.registry import MultiFailed, SetData
+from ..base.types import Offset
+from ..broker.replicas.isr_writer import IsrWriter
+from ..broker.replicas.partition import Partition
+from ..controller.planning import elections, unclean_recovery
 from ..protocol.batches import read_header
-from ..protocol.kinds import Offset
 from ..replication import isr
 from ..replication.effects import Truncate
 from ..replication.follower import AskRecords, Follower
 from ..replication.leader import Leader
 from ..replication.profiles import TODAY, Truncation
-from ..storage import incarnation, verdict
-from ..storage import recovery as log_recovery
-from ..storage.lasting import Flush
+from ..storage.directories import incarnation, intact
+from ..storage.log.flush import Flush
+from ..storage.recovery import recover_log
+from ..zookeeper import documents, znodes
+from ..zookeeper.client import MultiFailed, SetData
 from .many import spare_garbage
 from .patches import Patches
 from .world import run_seed
@@ -161,13 +162,13 @@ def _balanced_isr_only(patches: Patches) -> None:
         if (
             search is None
             or search.epoch != known.leader_epoch
-            or not recovery._is_due(state, partition, known)
+            or not unclean_recovery._is_due(state, partition, known)
         ):
             return None
         ends = {member: search.ends.get(state.start_of(member)) for member in known.isr}
         return None if None in ends.values() else max(ends, key=lambda member: ends[member])
 
-    patches.put(recovery, "longest", longest)
+    patches.put(unclean_recovery, "longest", longest)
 
 
 def _dup_ack_early(patches: Patches) -> None:
@@ -211,7 +212,7 @@ def _flush_believed(patches: Patches) -> None:
 
 
 def _note_after_cut(patches: Patches) -> None:
-    run = log_recovery.Recovery.run
+    run = recover_log.Recovery.run
     around = dataclasses.replace
 
     def cut_first(recovered: Any, *more: Any) -> Any:
@@ -223,11 +224,11 @@ def _note_after_cut(patches: Patches) -> None:
             whole.before_loss(*doubt)
         return result
 
-    patches.put(log_recovery.Recovery, "run", cut_first)
+    patches.put(recover_log.Recovery, "run", cut_first)
 
 
 def _flush_cfg_now(patches: Patches) -> None:
-    judge = verdict.judge
+    judge = intact.judge
 
     def by_today(before: Any, **more: Any) -> Any:
         return judge(dataclasses.replace(before, flush_mode=True), **more)

@@ -1,6 +1,6 @@
 """Attributes replaced for a while, and put back: how a tester takes a rule away, or looks over a shoulder.
 
-Left to others: what is replaced, and by what (`mutants.py`, `standing.py`).
+Left to others: what is replaced, and by what (`mutants.py`, `checks/standing.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What is said between processes, as sentences: requests and answers by name, with epochs and offsets.
 
 It listens to the bytes of every connection and reads them with the declarations that wrote them. What says
-nothing (an empty fetch, a heartbeat) is left out. Left to others: carrying the bytes (`network.py`).
+nothing (an empty fetch, a heartbeat) is left out. Left to others: carrying the bytes
+(`environment/network.py`).
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ..controller.registry import Check, Create, Delete, MultiFailed, Op, SetData
 from ..protocol.apis import APIS, Api, response_header_version
 from ..protocol.batches import headers
 from ..protocol.connection import FrameSplitter, parse_head
 from ..protocol.errors import ErrorCode
 from ..protocol.schema import decode
+from ..zookeeper.client import Check, Create, Delete, MultiFailed, Op, SetData
 
 if TYPE_CHECKING:
-    from .network import Transport
+    from .environment.network import Transport
 
 FRAME_BYTES_MAX = 1 << 28
 DATA_SHOWN_MAX = 200

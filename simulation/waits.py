@@ -2,7 +2,8 @@
 
 Whatever a broker does on its loop keeps all its partitions waiting: one disk that hangs would take the others
 along. A sync belongs into a thread as soon as the broker serves; before that nobody waits.
-Left to others: locks and threads that know of each other (`threads.py`), files (`disk.py`).
+Left to others: locks and threads that know of each other (`environment/threads.py`), files
+(`environment/disk.py`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from .committed import Violation
-from .loop import current_host
+from .checks.committed import Violation
+from .environment.loop import current_host
+from .environment.threads import is_loop, lock_in_turn
 from .patches import Patches
-from .threads import is_loop, lock_in_turn
 
 if TYPE_CHECKING:
     from .world import World

@@ -1,8 +1,8 @@
 """A whole cluster in virtual time: brokers, ZooKeeper, clients, faults; one seed, one story.
 
 The brokers are built by `broker/node.py` and the clients are those of `client/`, unchanged. The world
-draws what happens to them, checks what must hold while it happens (`checks.py`), and at the end asks
-for the verdict. It has no replication rule of its own.
+draws what happens to them, checks what must hold while it happens (`checks/invariants.py`), and at the end
+asks for the verdict. It has no replication rule of its own.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from ..broker.config import BrokerConfig
-from ..broker.config_file import load
+from ..broker.config.broker import BrokerConfig
+from ..broker.config.files import load
+from ..broker.errors import StorageLost
 from ..broker.node import Node, StartFailed, build
-from ..broker.trouble import StorageLost
-from ..controller.registry import Op
 from ..protocol.errors import ApiError
-from .checks import Checks
-from .committed import Violation
+from ..zookeeper.client import Op
+from .checks.committed import Violation
+from .checks.invariants import Checks
+from .checks.judging import Judging
+from .checks.liveness import Liveness
+from .checks.standing import Standing
+from .clients.errands import Errands
+from .clients.moving import Mover
+from .clients.readers import Readers
+from .clients.workload import Workload
 from .deeds import Deeds
-from .disk import SimDisk
-from .errands import Errands
+from .environment.disk import SimDisk
+from .environment.loop import Host, SimLoop
+from .environment.zk_client import SimRegistry
+from .environment.zookeeper import SimZooKeeper
 from .families import FAMILIES, FLUSHED, KINDS, Family
-from .fault_kinds import BROKERS, SESSION_S
-from .faults import Faults
-from .judging import Judging
-from .liveness import Liveness
-from .loop import Host, SimLoop
-from .moving import Mover
-from .readers import Readers
-from .registry import SimRegistry
-from .standing import Standing
+from .faults.faults import Faults
+from .faults.kinds import BROKERS, SESSION_S
 from .talk import Talk
 from .waits import Waits
-from .workload import Workload
-from .zookeeper import SimZooKeeper
 
 START_WALL_MS = 1_700_000_000_000
 RESTART_S = 1.0
@@ -329,7 +329,7 @@ class World:
             story.result()
 
     def _to_trace(self, logger: object, method: str, event: structlog.typing.EventDict) -> str:
-        from .loop import current_host
+        from .environment.loop import current_host
 
         name = event.pop("event", "")
         if isinstance(error := event.get("exc_info"), BaseException) and current_host().alive:

@@ -1,7 +1,7 @@
 """StorageConfig and TopicConfig: how logs are cut, kept and flushed.
 
 A broker's StorageConfig gives the defaults, a topic's overrides win. Names and defaults are Kafka's.
-Left to others: nesting in the broker's configuration (broker/config.py) and where overrides are kept
+Left to others: nesting in the broker's configuration (broker/config/broker.py) and where overrides are kept
 (the controller's /config znodes).
 """
 
@@ -10,9 +10,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator
 
-from .compaction_options import CompactionConfig
-from .compression_options import CompressionConfig, CompressionType, check_gzip_level
-from .options import InvalidConfig, Option, build, option, options, parse_value, text_of
+from ..base.options import InvalidConfig, Option, build, option, options, parse_value, text_of
+from .compaction_config import CompactionConfig
+from .compression_config import CompressionConfig, CompressionType, check_gzip_level
 
 __all__ = ["InvalidConfig", "Option", "StorageConfig", "TopicConfig", "option", "options", "text_of"]
 

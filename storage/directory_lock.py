@@ -1,6 +1,6 @@
 """The lock of a log directory: one process at a time works in it.
 
-Left to others: which file it is (storage/incarnation.py), who asks for it (storage/disk.py).
+Left to others: which file it is (directories/incarnation.py), who asks for it (storage/disk.py).
 """
 
 import fcntl

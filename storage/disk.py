@@ -3,7 +3,7 @@
 Files are raw descriptors: what `append` has returned stands in the page cache and survives the death
 of this process, which is what the proof of intactness rests upon (docs/replication.md). The simulator
 puts its own Disk here and injects its faults at this door.
-Left to others: what a fault means (storage/log.py, storage/incarnation.py).
+Left to others: what a fault means (log/log.py, directories/incarnation.py).
 """
 
 import contextlib

@@ -2,7 +2,8 @@
 
 One that cannot say whether bytes are in memory (NFS, FUSE: RWF_NOWAIT is unknown to it) may make a read wait
 for as long as its server likes. So is it to tmpfs, which has nothing but memory to read from.
-Left to others: reading (disk.py), who reads where one must not wait (cold.py, apart.py).
+Left to others: reading (disk.py), who reads where one must not wait (segment/not_resident.py,
+log/uncached_read.py).
 """
 
 import ctypes

@@ -9,7 +9,7 @@ partitions have them. A running broker writes its high watermarks every few seco
 come a little later; `committed_only=False` reads to the end of the log, where records may still be taken
 back. Control batches are left out; records of transactions come whether or not these were committed.
 Memory stays bounded: a window of a segment, decompressed batch by batch.
-Left to others: files and positions (storage/found.py), decoding (protocol/columns.py).
+Left to others: files and positions (segment_files.py), decoding (protocol/columns.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +18,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from ..base.types import TopicPartition
 from ..protocol.batches import BatchHeader, crc_ok, headers
-from ..protocol.kinds import TopicPartition
 from ..protocol.primitives import Malformed
 from ..protocol.records import Record
-from .checkpoints import HIGH_WATERMARKS, START_OFFSETS, read_offsets
+from .directories.log_manager import parse_directory
 from .disk import RealDisk
-from .found import Damaged, SegmentFile, floor_of, place_of, segment_paths
-from .logs import parse_directory
+from .log.checkpoints import HIGH_WATERMARKS, START_OFFSETS, read_offsets
+from .segment_files import Damaged, SegmentFile, floor_of, place_of, segment_paths
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..cli.cluster import LocalCluster
+    from ..local.cluster import LocalCluster
     from .embedded import Cluster, cluster
 
 __all__ = ["Cluster", "LocalCluster", "cluster"]
@@ -18,11 +18,11 @@ __all__ = ["Cluster", "LocalCluster", "cluster"]
 def __getattr__(name: str) -> Any:
     """Loaded when first asked for: pytest opens this package in runs that want no cluster, too."""
     if name == "LocalCluster":
-        from ..cli.cluster import LocalCluster
+        from ..local.cluster import LocalCluster
 
         return LocalCluster
     if name in ("Cluster", "cluster"):
-        from . import embedded as module
+        from . import embedded
 
-        return getattr(module, name)
+        return getattr(embedded, name)
     raise AttributeError(name)

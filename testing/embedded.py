@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ..cli.cluster import LocalCluster
+from ..local.cluster import LocalCluster
 
 
 class Cluster:

@@ -1,6 +1,6 @@
 """What clients did and were told, and the verdict on it: the checker is shared with the simulator."""
 
-from ..simulation.history import (
+from ..simulation.checks.history import (
     SEARCHES,
     Anomaly,
     End,

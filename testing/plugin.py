@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture(scope="session")
 def strandline_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A `LocalCluster` for the whole run; topics are the test's own."""
-    from ..cli.cluster import LocalCluster
+    from ..local.cluster import LocalCluster
 
     local = LocalCluster(tmp_path_factory.mktemp("strandline"), 3)
     local.start()

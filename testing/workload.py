@@ -15,12 +15,12 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from ..client.consumer import Consumer
+from ..base.types import TopicPartition
+from ..client.consumer.consumer import Consumer
 from ..client.loop_thread import LoopThread
-from ..client.producer import Producer
-from ..client.shapes import Receipt
+from ..client.producer.producer import Producer
+from ..client.results import Receipt
 from ..protocol.errors import ApiError
-from ..protocol.kinds import TopicPartition
 from .history import History
 
 EVERY_S = 0.005

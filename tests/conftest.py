@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from strandline.cli.zookeeper import Zookeeper
+from strandline.local.embedded_zookeeper import Zookeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.docs import PAGES
+from strandline.cli.docs.command import PAGES
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

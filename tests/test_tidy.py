@@ -10,25 +10,30 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = (
+    "base",
     "protocol",
     "storage",
-    "replication",
     "client",
+    "zookeeper",
+    "replication",
     "controller",
     "broker",
-    "cli",
     "simulation",
+    "local",
+    "cli",
     "testing",
 )
-FILE_LINES_MAX = 400
+ROOM_FILES_MAX = 22
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 
 CHOOSERS = (
     "broker/node.py",
     "cli/",
+    "local/",
     "simulation/",
     "testing/",
-    "client/clock.py",
+    "base/clock.py",
     "storage/cleaning/process.py",
 )
 """Who may choose a clock and a source of randomness; everybody else is handed one."""
@@ -46,22 +51,25 @@ BANNED = {
     r"\buuid\.uuid4\(|\bimport uuid4\b": ("bytes from the Random that is handed in", CHOOSERS),
     r"\bos\.urandom\(": ("the Random that is handed in", CHOOSERS),
     r"(?<!\bgroup)\.create_task\(": (
-        "TaskGroup, or Tasks of client/tasks.py",
-        ("client/tasks.py", "simulation/"),
+        "TaskGroup, or Tasks of base/tasks.py",
+        ("base/tasks.py", "simulation/"),
     ),
     r"\bensure_future\(": (
-        "TaskGroup, or Tasks of client/tasks.py",
+        "TaskGroup, or Tasks of base/tasks.py",
         ("broker/node.py", "testing/", "simulation/"),  # an end is waited for beside any task
     ),
     r"\bdatetime\.now\(": ("a Clock", ()),
-    r"(?<![\w.])print\(": ("a log line, or the console of cli/", ("cli/",)),
+    r"(?<![\w.])print\(": ("a log line, or the console of cli/", ("cli/", "local/")),
     r"except Exception\b|except:\s*$": ("the kinds of trouble, one by one", ()),
     r"(?<![\w.])(?<!def )open\(|\bos\.(write|pread|pwrite|fsync|fdatasync|rename|replace|unlink)\(": (
         "Disk and File of storage/disk.py",
         (
             "storage/disk.py",
+            "base/",
             "client/",
             "controller/",
+            "zookeeper/",
+            "local/",
             "cli/",
             "simulation/",
             "testing/",
@@ -70,8 +78,8 @@ BANNED = {
         ),
     ),
     r"^\s*(import|from) kazoo\b": (
-        "Registry of controller/registry.py",
-        ("controller/zookeeper.py", "controller/kazoo_requests.py"),
+        "ZkClient of zookeeper/client.py",
+        ("zookeeper/kazoo_client.py", "zookeeper/multi_read.py"),
     ),
     r"^\s*(import|from) pyspark\b": ("the data source of client/spark/", ("client/spark/", "cli/")),
     r"version=-1\b": ("an expected version: a write without one may land late and undo others", ()),
@@ -118,6 +126,33 @@ def test_whoever_starts_something_hears_how_it_ended(path: Path) -> None:
                 continue
             name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
             assert name not in STARTS, f"{relative(path)}:{node.lineno} {name}: who hears that it has failed?"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_room_is_a_hall(room: str) -> None:
+    for folder in (ROOT / room, *(f for f in (ROOT / room).rglob("*") if f.is_dir())):
+        files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(files) <= ROOM_FILES_MAX, f"{relative(folder)} has {len(files)} files: it is several rooms"
+
+
+POINTER = re.compile(r"(?<![\w./*-])((?:[a-z_]+/)*[a-z_0-9]+\.py)(?![\w])")
+
+
+@pytest.mark.parametrize("path", list(sources()), ids=relative)
+def test_files_that_are_named_exist(path: Path) -> None:
+    """A docstring or a comment that sends its reader elsewhere: from its folder, its floor, or the root."""
+    floor = ROOT / relative(path).partition("/")[0]
+    said = [
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value
+    ]
+    said += [line.partition("#")[2] for line in path.read_text().splitlines() if "#" in line]
+    for name in POINTER.findall("\n".join(said)):
+        places = (path.parent, floor, ROOT, ROOT / "tests")
+        assert any((place / name).exists() for place in places), (
+            f"{relative(path)} names {name}, which is gone"
+        )
 
 
 @pytest.mark.parametrize("path", list(sources(tests=True)), ids=relative)

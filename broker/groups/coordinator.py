@@ -3,7 +3,8 @@
 This broker coordinates the groups whose partition of `__consumer_offsets` it leads. All changes happen on the
 event loop in one breath; an answer that needs a committed record is given by the record's acknowledgement.
 Left to others: the rules (group.py), coming to lead and ceasing to (shards.py), what is not needed any more
-(forgetting.py), records (offset_records.py), requests and responses (handlers/groups.py, group_offsets.py).
+(forgetting.py), records (offset_records.py), requests and responses (handlers/groups/membership.py,
+handlers/groups/offsets.py).
 """
 
 import asyncio
@@ -13,16 +14,16 @@ from uuid import UUID
 
 import structlog
 
-from ...client.tasks import FailureHook, Tasks
+from ...base.tasks import FailureHook, Tasks
+from ...base.types import Clock, TopicPartition
 from ...protocol.errors import (
     ApiError,
     CoordinatorNotAvailable,
     ErrorCode,
     InvalidGroupId,
 )
-from ...protocol.kinds import Clock, TopicPartition
 from ...protocol.records import BatchBuilder
-from ..config_sections import GroupsConfig
+from ..config.sections import GroupsConfig
 from ..topic_names import OFFSETS_TOPIC
 from .counts import GroupCounts, group_metrics
 from .forgetting import Forgetting, Stored, Written
@@ -48,7 +49,7 @@ from .state import (
 )
 from .timer import GroupTimer
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 GROUPS_MAX = 100_000  # one broker coordinates no more; further groups are told to come later
 
@@ -284,7 +285,7 @@ class GroupCoordinator:
 
         def written(code: ErrorCode, base_offset: int) -> None:
             if code is not ErrorCode.NONE:
-                log.warning("group_not_saved", group=held.group.name, error=code.name)
+                logger.warning("group_not_saved", group=held.group.name, error=code.name)
             before = held.group.state
             effects = held.group.persisted(effect.token, code, self._now())
             if (before, held.group.state) == (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
@@ -329,7 +330,7 @@ class GroupCoordinator:
 
     def _create(self, shard: Shard, group_id: str) -> Held:
         if self._shards.group_count >= GROUPS_MAX:
-            log.warning("groups_full", group=group_id, groups=GROUPS_MAX)
+            logger.warning("groups_full", group=group_id, groups=GROUPS_MAX)
             raise CoordinatorNotAvailable(f"this broker coordinates {GROUPS_MAX} groups")
         return self._shards.add(shard, self._new_group(group_id))
 

@@ -7,7 +7,7 @@ Kafka has a rate there is a count here: whoever reads it twice has the rate.
 from collections import Counter
 from collections.abc import Iterable
 
-from ...protocol.values import dataclass
+from ...base.values import dataclass
 from .group import Group
 from .state import GroupState
 

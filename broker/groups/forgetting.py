@@ -7,7 +7,7 @@ that was refused stays owed, and is soon written again: a successor would not kn
 written behind a commit that came after it was due.
 Sources: GroupMetadataManager.cleanupGroupMetadata, GroupMetadata.removeExpiredOffsets,
 GroupCoordinator.handleDeleteGroups and handleDeletedPartitions of Kafka 3.9.
-Left to others: how a batch is written (coordinator.py), which partitions were deleted (broker/metadata.py).
+Left to others: how a batch is written (coordinator.py), which partitions were deleted (metadata/cache.py).
 """
 
 import asyncio
@@ -16,19 +16,19 @@ from itertools import islice
 
 import structlog
 
-from ...client.group_protocol import topics_of
-from ...client.tasks import Tasks
+from ...base.tasks import Tasks
+from ...base.types import Clock, TopicPartition
+from ...client.consumer.group_protocol import topics_of
 from ...protocol.errors import ErrorCode
-from ...protocol.kinds import Clock, TopicPartition
 from ...protocol.primitives import Malformed
-from ..config_sections import GroupsConfig
+from ..config.sections import GroupsConfig
 from .counts import GroupCounts
 from .group import Group
 from .offset_records import group_key, offset_key
 from .shards import Held, Shard, ShardStore
 from .state import GroupState
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 OFFSETS_AT_ONCE = 2_000  # looked at in one breath: about a millisecond
 TOMBSTONES_AT_ONCE = 500  # in one batch
@@ -147,7 +147,7 @@ class Forgetting:
                 self.remove_if_unused(shard, held)
         if found:
             self._counts.offsets_deleted += found
-            log.info(
+            logger.info(
                 "offsets_of_deleted_topics", partition=str(shard.partition), topics=len(gone), offsets=found
             )
 
@@ -203,7 +203,7 @@ class Forgetting:
 
         def written(code: ErrorCode, base_offset: int) -> None:
             if code is ErrorCode.NONE:
-                log.info("offsets_expired", group=group.name, partitions=len(expired))
+                logger.info("offsets_expired", group=group.name, partitions=len(expired))
                 self._counts.offsets_expired += len(expired)
                 held.offsets.drop(expired, base_offset)
 
@@ -281,7 +281,7 @@ def subscribed(group: Group) -> frozenset[str] | None:
         said = (topics_of(member.metadata_for(group.protocol)) for member in group.members)
         return frozenset(topic for topics in said for topic in topics)
     except Malformed as error:
-        log.warning("subscription_unreadable", group=group.name, reason=str(error))
+        logger.warning("subscription_unreadable", group=group.name, reason=str(error))
         return None
 
 

@@ -2,8 +2,8 @@
 
 Every event returns its effects, in the order in which they must happen. Nothing here knows a clock or a
 socket: times come in as `now`, answers go out as effects, and `wake_at` says when `tick` has something to do.
-Left to others: the two halves of a rebalance (group_rebalance.py), performing effects and finding the group
-(groups.py), committed offsets (offsets.py).
+Left to others: the two halves of a rebalance (rebalance.py), performing effects and finding the group
+(coordinator.py), committed offsets (offsets.py).
 """
 
 from collections.abc import Iterable

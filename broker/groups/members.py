@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import field
 
+from ...base.values import dataclass
 from ...protocol.errors import ErrorCode
-from ...protocol.values import dataclass
 from .state import JoinAsked, JoinReply, Listed, SyncReply, Terms
 
 NEVER = math.inf

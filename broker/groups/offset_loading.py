@@ -9,12 +9,12 @@ from dataclasses import field
 
 import structlog
 
+from ...base.types import TopicPartition
+from ...base.values import dataclass
 from ...protocol.batches import headers
 from ...protocol.errors import ApiError
-from ...protocol.kinds import TopicPartition
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.records import Record, iterate
-from ...protocol.values import dataclass
 from .group import Group
 from .members import Member
 from .offset_records import (
@@ -31,7 +31,7 @@ from .offset_records import (
 from .offsets import Committed, CommittedOffsets
 from .state import Effects
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 RECORDS_AT_ONCE = 500  # about ten milliseconds
 
@@ -61,7 +61,7 @@ class Loaded:
                         yield
             except (Malformed, ApiError) as error:
                 self.damaged += 1
-                log.error("offsets_batch_damaged", base_offset=header.base_offset, reason=str(error))
+                logger.error("offsets_batch_damaged", base_offset=header.base_offset, reason=str(error))
         yield
 
     def _take(self, record: Record) -> None:
@@ -76,7 +76,7 @@ class Loaded:
                     self._take_group(key, record)
         except Malformed as error:
             self.damaged += 1
-            log.error("offsets_record_damaged", offset=record.offset, reason=str(error))
+            logger.error("offsets_record_damaged", offset=record.offset, reason=str(error))
 
     def _take_group(self, key: GroupMetadataKey, record: Record) -> None:
         if record.value is not None:

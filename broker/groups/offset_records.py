@@ -8,9 +8,9 @@ Left to others: what the newest record of each key means (offset_loading.py), ba
 
 from typing import TypeAlias, TypeVar
 
+from ...base.values import dataclass
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.schema import Bytes, Int32, Int64, String, decode, encode, message, since, spec_of, struct
-from ...protocol.values import dataclass
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ arrive. Left to others: who may commit (group.py), the records (offset_records.p
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from ...protocol.kinds import TopicPartition
-from ...protocol.values import dataclass
+from ...base.types import TopicPartition
+from ...base.values import dataclass
 
 NO_EXPIRY = -1
 _INT32 = 1 << 32

@@ -3,7 +3,7 @@
 It is created when somebody first looks for a coordinator, and not while fewer brokers are alive than
 `offsets.topic.replication.factor` says, as in Kafka: made at the wrong moment it would have one replica for
 good, and all offsets would be lost with that.
-Left to others: reaching the controller (forward.py), who leads its partitions (metadata.py).
+Left to others: reaching the controller (forward.py), who leads its partitions (metadata/cache.py).
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,14 +11,14 @@ from typing import Any
 
 import structlog
 
+from ...base.types import TopicPartition
 from ...protocol.errors import ErrorCode, RequestTimedOut
-from ...protocol.kinds import TopicPartition
 from ...protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ..config_sections import GroupsConfig
-from ..metadata import Picture
+from ..config.sections import GroupsConfig
+from ..metadata.cache import Picture
 from ..topic_names import OFFSETS_TOPIC
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 CREATION_TIMEOUT_MS = 10_000
 
@@ -44,7 +44,7 @@ class OffsetsTopic:
             return None
         if self._told_of != (alive, wanted):
             self._told_of = (alive, wanted)
-            log.warning("offsets_topic_lacks_brokers", alive=alive, wanted=wanted)
+            logger.warning("offsets_topic_lacks_brokers", alive=alive, wanted=wanted)
         return (
             f"{OFFSETS_TOPIC} is not created before {wanted} brokers are alive, {alive} are: start more, "
             "or set offsets.topic.replication.factor to what there will be"
@@ -65,14 +65,14 @@ class OffsetsTopic:
         try:
             response = await self._submit(self._request(), CREATION_TIMEOUT_MS)
         except RequestTimedOut as error:
-            log.warning("offsets_topic_not_created", code=error.code.name, reason=error.message)
+            logger.warning("offsets_topic_not_created", code=error.code.name, reason=error.message)
             return
         finally:
             self.is_creating = False
         for result in response.topics:
             if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 code = ErrorCode(result.error_code).name
-                log.warning("offsets_topic_not_created", code=code, reason=result.error_message)
+                logger.warning("offsets_topic_not_created", code=code, reason=result.error_message)
 
     def _request(self) -> CreateTopicsRequest:
         configs = {

@@ -2,14 +2,14 @@
 
 First everybody joins (PreparingRebalance), then the leader, told of all members, syncs an assignment
 (CompletingRebalance), which is written to the log before anybody is told (Stable).
-Left to others: what members may ask and when (group.py), performing effects (groups.py).
+Left to others: what members may ask and when (group.py), performing effects (coordinator.py).
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
+from ...base.values import dataclass
 from ...protocol.errors import ErrorCode
-from ...protocol.values import dataclass
 from .members import NEVER, Member, Membership
 from .state import (
     NO_MEMBER,

@@ -13,18 +13,18 @@ from typing import Protocol
 
 import structlog
 
-from ...client.tasks import Tasks
+from ...base.tasks import Tasks
+from ...base.types import Clock, TopicPartition
+from ...base.values import dataclass
 from ...protocol.errors import CoordinatorLoadInProgress, NotCoordinator
-from ...protocol.kinds import Clock, TopicPartition
 from ...protocol.primitives import Buffer, Slices
-from ...protocol.values import dataclass
 from ...storage.disk import DiskError
 from .group import Group
 from .offset_loading import Loaded, restore
 from .offsets import CommittedOffsets
 from .state import Effects
 
-log = structlog.get_logger(__name__)
+logger = structlog.get_logger(__name__)
 
 LOAD_BYTES = 1 << 16  # of log read at once
 GROUPS_AT_ONCE = 200  # built from what was read, in one breath
@@ -114,7 +114,7 @@ class ShardStore:
         gone = list(shard.groups.values())
         for held in gone:
             del self._by_group[held.group]
-        log.info("groups_unloaded", partition=str(shard.partition), groups=len(gone))
+        logger.info("groups_unloaded", partition=str(shard.partition), groups=len(gone))
         return gone
 
     def serving_shard(self, partition: int) -> Shard:
@@ -172,7 +172,7 @@ class ShardStore:
             try:
                 batches: Buffer = bytes(source.read(position, LOAD_BYTES, end))
             except DiskError as error:
-                log.error("groups_not_loaded", partition=str(shard.partition), offset=position)
+                logger.error("groups_not_loaded", partition=str(shard.partition), offset=position)
                 shard.source.disk_failed(error)  # it resigns, so that somebody else may lead
                 if self.has(shard):
                     self.resign(shard.partition.partition)
@@ -189,7 +189,7 @@ class ShardStore:
             return
         shard.loading = False
         self._served(shard, asyncio.get_running_loop().time() - began)
-        log.info(
+        logger.info(
             "groups_loaded",
             partition=str(shard.partition),
             groups=len(shard.groups),

@@ -1,6 +1,6 @@
 """The words of the group coordinator: states and their table, questions, answers and effects.
 
-`group.py` decides with these values and `groups.py`, its shell, performs them. A `Reply` is
+`group.py` decides with these values and `coordinator.py`, its shell, performs them. A `Reply` is
 whatever takes an answer later (a parked exchange); the rules only carry it.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias
 
+from ...base.values import dataclass
 from ...protocol.errors import ErrorCode
-from ...protocol.values import dataclass
 
 NO_GENERATION = -1
 NO_MEMBER = ""

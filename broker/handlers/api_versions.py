@@ -2,7 +2,7 @@
 
 v1 throttle time · v3 flexible, the client's name · v4 as v3. No features are sent: clients would change
 their ways. A version that we do not know is answered in version 0 with error 35 and our own range
-(dispatch.py asks here).
+(table.py asks here).
 """
 
 from typing import TYPE_CHECKING
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ...protocol.apis import APIS, Api
 from ...protocol.errors import ApiError, ErrorCode
 from ...protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from ..exchange import Exchange, HandlerEntry
+from ..network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 OFFERED = [
     ApiVersion(api_key=api, min_version=spec.advertised[0], max_version=spec.advertised[-1])
@@ -24,7 +24,7 @@ OURS = [row for row in OFFERED if row.api_key == Api.API_VERSIONS]
 ANSWER = ApiVersionsResponse(api_keys=OFFERED)
 
 
-def handle(broker: "Broker", exchange: Exchange, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(broker: "BrokerContext", exchange: Exchange, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """The same answer for everybody, on every listener."""
     return ANSWER
 

@@ -13,17 +13,17 @@ from ...protocol.messages.cluster import (
     DescribeClusterResponse,
 )
 from ...protocol.messages.metadata import UNKNOWN_OPERATIONS
-from ..exchange import Exchange, HandlerEntry
+from ..network.exchange import Exchange, HandlerEntry
 from .metadata import CLUSTER_OPERATIONS, live_brokers
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 BROKERS_ENDPOINT = 1
 
 
 def describe_cluster(
-    broker: "Broker", exchange: Exchange, request: DescribeClusterRequest
+    broker: "BrokerContext", exchange: Exchange, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """What Metadata says, without topics."""
     if request.endpoint_type != BROKERS_ENDPOINT:

@@ -5,13 +5,13 @@ DescribeConfigs: v3 types and documentation · v4 flexible · AlterConfigs: v2 �
 flexible
 Each setting comes with its sources, the one that counts first: the topic, this broker, all brokers, the file
 this broker was started with, the default. Names, types and help are read from the declarations.
-Left to others: which values are good (dynamic_options.py), writing them (controller/settings.py).
+Left to others: which values are good (config/dynamic.py), writing them (controller/requests/configs.py).
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...controller.alterations import Kind
+from ...controller.requests.config_changes import Kind
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
 from ...protocol.messages.cluster import (
@@ -30,13 +30,13 @@ from ...protocol.messages.config_changes import (
     IncrementalAlterConfigsResponse,
 )
 from ...storage.config import TOPIC_OPTIONS, Option, text_of
-from ..config import OPTIONS, Place
-from ..dynamic_options import behind, type_of
-from ..exchange import Exchange, HandlerEntry
+from ..config.broker import OPTIONS, Place
+from ..config.dynamic import behind, type_of
+from ..network.exchange import Exchange, HandlerEntry
 from ..topic_names import check_topic_name
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_FILE, FROM_DEFAULT = range(1, 6)
 
@@ -47,7 +47,7 @@ Synonyms = list[DescribeConfigsSynonym]
 
 
 def describe_configs(
-    broker: "Broker", exchange: Exchange, request: DescribeConfigsRequest
+    broker: "BrokerContext", exchange: Exchange, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """Each resource by itself; one that cannot be described does not spoil the others."""
     return DescribeConfigsResponse(results=[_resource(broker, request, asked) for asked in request.resources])
@@ -68,7 +68,7 @@ def _refused(asked: DescribeConfigsResource, error: ApiError) -> DescribeConfigs
 
 
 def _resource(
-    broker: "Broker", request: DescribeConfigsRequest, asked: DescribeConfigsResource
+    broker: "BrokerContext", request: DescribeConfigsRequest, asked: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
         if asked.resource_type == Kind.TOPIC:
@@ -91,7 +91,7 @@ def _resource(
 
 
 def _topic(
-    broker: "Broker", request: DescribeConfigsRequest, name: str
+    broker: "BrokerContext", request: DescribeConfigsRequest, name: str
 ) -> Iterator[DescribeConfigsResourceResult]:
     if check_topic_name(name) not in broker.metadata.topics:
         raise UnknownTopicOrPartition(f"there is no topic {name}")
@@ -106,7 +106,7 @@ def _topic(
 
 
 def _broker(
-    broker: "Broker", request: DescribeConfigsRequest, name: str
+    broker: "BrokerContext", request: DescribeConfigsRequest, name: str
 ) -> Iterator[DescribeConfigsResourceResult]:
     if name != str(broker.id):
         raise InvalidRequest(f"this is broker {broker.id}, ask broker {name} about its settings")
@@ -118,7 +118,7 @@ def _broker(
 
 
 def _all_brokers(
-    broker: "Broker", request: DescribeConfigsRequest
+    broker: "BrokerContext", request: DescribeConfigsRequest
 ) -> Iterator[DescribeConfigsResourceResult]:
     """Only what was set for all brokers; what each was started with is its own."""
     for setting, text in sorted(broker.live.of_all.items()):
@@ -126,7 +126,7 @@ def _all_brokers(
         yield _setting(request, setting, text, OPTIONS[setting].option, [source], read_only=False)
 
 
-def _sources(broker: "Broker", place: Place) -> Synonyms:
+def _sources(broker: "BrokerContext", place: Place) -> Synonyms:
     """Where a broker's option may come from, the source that counts first."""
     option, live = place.option, broker.live
     name = option.kafka or option.field
@@ -173,19 +173,19 @@ def _setting(
 # --- changing --------------------------------------------------------------------------------------
 
 
-async def alter_configs(broker: "Broker", exchange: Exchange, request: AlterConfigsRequest) -> Any:
+async def alter_configs(broker: "BrokerContext", exchange: Exchange, request: AlterConfigsRequest) -> Any:
     """Resources get exactly these settings."""
     return await _change(broker, request, AlterConfigsRequest, AlterConfigsResponse)
 
 
 async def incremental_alter_configs(
-    broker: "Broker", exchange: Exchange, request: IncrementalAlterConfigsRequest
+    broker: "BrokerContext", exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> Any:
     """Resources get these changes."""
     return await _change(broker, request, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)
 
 
-async def _change(broker: "Broker", request: Any, asking: type[Any], answering: type[Any]) -> Any:
+async def _change(broker: "BrokerContext", request: Any, asking: type[Any], answering: type[Any]) -> Any:
     """Topics with names that none may have are refused here, the rest goes to the controller."""
     answers: dict[int, AlteredResource] = {}
     legal = []

@@ -1,6 +1,7 @@
 """What the controller says: LeaderAndIsr 5-7, StopReplica 3-4, UpdateMetadata 7-8; between brokers only.
 
-Left to others: which commands count (control_gate.py), roles (transitions.py), the picture (metadata.py).
+Left to others: which commands count (replicas/controller_fence.py), roles (replicas/leader_and_isr.py), the
+picture (metadata.py).
 """
 
 from typing import TYPE_CHECKING
@@ -15,28 +16,28 @@ from ...protocol.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from ..exchange import Exchange, HandlerEntry
+from ..network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 
 async def handle_leader_and_isr(
-    broker: "Broker", exchange: Exchange, request: LeaderAndIsrRequest
+    broker: "BrokerContext", exchange: Exchange, request: LeaderAndIsrRequest
 ) -> LeaderAndIsrResponse:
     """Lead, follow or wait, as told."""
     return await broker.replicas.obey_leader_and_isr(request)
 
 
 async def handle_stop_replica(
-    broker: "Broker", exchange: Exchange, request: StopReplicaRequest
+    broker: "BrokerContext", exchange: Exchange, request: StopReplicaRequest
 ) -> StopReplicaResponse:
     """Stop replicas, and delete those that are to be deleted."""
     return await broker.replicas.stop_replicas(request)
 
 
 def handle_update_metadata(
-    broker: "Broker", exchange: Exchange, request: UpdateMetadataRequest
+    broker: "BrokerContext", exchange: Exchange, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
     """Replace the picture of the cluster, whole."""
     replicas = broker.replicas

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, NotController
 from ...protocol.messages.control import ControlledShutdownRequest, ControlledShutdownResponse
-from ..exchange import Exchange, HandlerEntry
+from ..network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 
 async def handle(
-    broker: "Broker", exchange: Exchange, request: ControlledShutdownRequest
+    broker: "BrokerContext", exchange: Exchange, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
     """Which partitions the broker leads still."""
     if not broker.controller.active:

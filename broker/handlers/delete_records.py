@@ -2,27 +2,28 @@
 
 Answered when the new start is on the leader's medium and no live replica holds anything before it, or when
 the time is up: then the records are gone from the leader and will go from the others. v2 flexible
-Left to others: the move and the wait (deletions.py), what happens to the segments (upkeep.py).
+Left to others: the move and the wait (replicas/delete_records.py), what happens to the
+segments (upkeep/passes.py).
 """
 
 from typing import TYPE_CHECKING
 
+from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, ErrorCode
-from ...protocol.kinds import TopicPartition
 from ...protocol.messages.topics import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from ..deletions import Deletions, Wait, delete_before, low_watermark
-from ..exchange import Exchange, HandlerEntry
-from ..partition import Partition
-from ..waiting import Deadlines, Waiting
+from ..network.exchange import Exchange, HandlerEntry
+from ..replicas.delete_records import Deletions, Wait, delete_before, low_watermark
+from ..replicas.partition import Partition
+from ..replicas.purgatory import Deadlines, Waiter
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 SECONDS_MIN = 1.0  # the own medium is waited for, also by who does not want to wait for followers
 
@@ -30,7 +31,7 @@ Results = dict[TopicPartition, DeleteRecordsPartitionResult]
 
 
 def handle(
-    broker: "Broker", exchange: Exchange, request: DeleteRecordsRequest
+    broker: "BrokerContext", exchange: Exchange, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | None:
     """Move the starts at once, then wait."""
     results: Results = {}
@@ -49,12 +50,12 @@ def handle(
     if not moved:
         return _response(results)
     replicas = broker.replicas
-    pending = PendingDeletion(exchange, replicas.host.deadlines, replicas.deletions, results)
+    pending = DeleteRecordsWaiter(exchange, replicas.host.deadlines, replicas.deletions, results)
     deadline = replicas.host.loop.time() + max(request.timeout_ms / 1000, SECONDS_MIN)
     return pending.wait(moved, deadline)
 
 
-class PendingDeletion(Waiting):
+class DeleteRecordsWaiter(Waiter):
     """A request from the move of the starts to its answer."""
 
     __slots__ = ("_deadlines", "_deletions", "_exchange", "_left", "_results")

@@ -13,15 +13,15 @@ from ...protocol.messages.elections import (
     ElectLeadersResponse,
     ReplicaElectionResult,
 )
-from ..exchange import Exchange, HandlerEntry
+from ..network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 TIMEOUT_MS_MAX = 300_000
 
 
-async def elect(broker: "Broker", exchange: Exchange, request: ElectLeadersRequest) -> Any:
+async def elect(broker: "BrokerContext", exchange: Exchange, request: ElectLeadersRequest) -> Any:
     """The controller knows who may lead."""
     timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
     return await broker.forwarder.submit(request, timeout_ms)

@@ -4,13 +4,15 @@ A follower's fetch is also its acknowledgement of all before that offset; it is 
 speak to each other. v5 log start offset · v7 sessions, kept for followers only · v9 leader epoch · v10
 zstd · v11 rack, not looked at · v12 flexible, epoch of the last record, diverging epoch, current leader ·
 v13 topic ids · v15 the follower's incarnation · v16 addresses of leaders.
-Left to others: reading (partition.py, storage/log.py), long waits (waiting.py, parked_fetch.py).
+Left to others: reading (replicas/partition.py, storage/log/log.py), long waits (replicas/purgatory.py,
+fetch/parked.py).
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...base.types import BrokerId, Incarnation
 from ...protocol.apis import Api
 from ...protocol.errors import (
     ApiError,
@@ -19,7 +21,6 @@ from ...protocol.errors import (
     InvalidFetchSessionEpoch,
     TopicAuthorizationFailed,
 )
-from ...protocol.kinds import BrokerId, Incarnation
 from ...protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -27,15 +28,15 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ..exchange import Exchange, HandlerEntry
-from ..fetch_read import CONSUMER, Fetcher, Reading, Wanted, refused
-from ..fetch_sessions import FetchSession, SessionReading
-from ..holding import hold
-from ..parked_fetch import ParkedFetch
+from ..fetch.parked import ParkedFetch
+from ..fetch.read import CONSUMER, FetchItem, FetchSource, Reading, refused
+from ..fetch.sessions import FetchSession, SessionReading
+from ..network.exchange import Exchange, HandlerEntry
+from ..replicas.held_requests import hold
 from .leader_hints import LeaderHints
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 ZSTD_FROM = 10
 FINAL_EPOCH = -1  # a session epoch: no session is wanted
@@ -43,7 +44,7 @@ TOPIC_IDS_FROM = 13
 COLD_WAIT_MS = 5_000  # for a medium, also when the caller would not wait for news
 
 
-def handle(broker: "Broker", exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
+def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
     """Read at once; park if there is too little and the caller has time, or if the medium must be read."""
     fetcher = _fetcher(request)
     if fetcher.is_replica and not exchange.internal:
@@ -81,14 +82,14 @@ def handle(broker: "Broker", exchange: Exchange, request: FetchRequest) -> Fetch
     return None
 
 
-def _fetcher(request: FetchRequest) -> Fetcher:
+def _fetcher(request: FetchRequest) -> FetchSource:
     state = request.replica_state
     if state is not None and state.replica_id >= 0:
-        return Fetcher(BrokerId(state.replica_id), Incarnation(state.replica_epoch))
-    return Fetcher(BrokerId(request.replica_id), Incarnation(-1)) if request.replica_id >= 0 else CONSUMER
+        return FetchSource(BrokerId(state.replica_id), Incarnation(state.replica_epoch))
+    return FetchSource(BrokerId(request.replica_id), Incarnation(-1)) if request.replica_id >= 0 else CONSUMER
 
 
-def _session(broker: "Broker", fetcher: Fetcher, request: FetchRequest) -> FetchSession | None:
+def _session(broker: "BrokerContext", fetcher: FetchSource, request: FetchRequest) -> FetchSession | None:
     """The session that a follower fetches by. What it says in it is noted."""
     if not fetcher.is_replica:
         if request.session_id != 0 and request.session_epoch > 0:
@@ -104,10 +105,10 @@ def _session(broker: "Broker", fetcher: Fetcher, request: FetchRequest) -> Fetch
 
 
 def _reading(
-    broker: "Broker",
+    broker: "BrokerContext",
     exchange: Exchange,
     request: FetchRequest,
-    fetcher: Fetcher,
+    fetcher: FetchSource,
     session: FetchSession | None,
 ) -> Reading:
     if session is not None:
@@ -119,27 +120,27 @@ def _reading(
     return reading
 
 
-def _named(broker: "Broker", exchange: Exchange, request: FetchRequest) -> Iterator[tuple[str, int]]:
+def _named(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -> Iterator[tuple[str, int]]:
     for topic in request.topics:
         name = _name(broker, exchange, topic)
         if name is not None:
             yield from ((name, asked.partition) for asked in topic.partitions)
 
 
-def _name(broker: "Broker", exchange: Exchange, topic: FetchTopic) -> str | None:
+def _name(broker: "BrokerContext", exchange: Exchange, topic: FetchTopic) -> str | None:
     """Of a topic that may be asked for by its id alone; None if that is unknown."""
     if exchange.version < TOPIC_IDS_FROM:
         return topic.topic
     return broker.metadata.names.get(topic.topic_id) or broker.replicas.name_of(topic.topic_id)
 
 
-def _wanted(broker: "Broker", exchange: Exchange, request: FetchRequest) -> list[Wanted]:
+def _wanted(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -> list[FetchItem]:
     """The partitions asked for, each with its replica here or the error that it gets instead."""
     wanted = []
     for topic in request.topics:
         name = _name(broker, exchange, topic)
         for asked in topic.partitions:
-            item = Wanted(name or "", topic.topic_id, asked)
+            item = FetchItem(name or "", topic.topic_id, asked)
             item.look_up(name, broker.replicas.get)
             if exchange.version < ZSTD_FROM and _is_of_zstd(item):
                 item.error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -147,7 +148,7 @@ def _wanted(broker: "Broker", exchange: Exchange, request: FetchRequest) -> list
     return wanted
 
 
-def _is_of_zstd(item: Wanted) -> bool:
+def _is_of_zstd(item: FetchItem) -> bool:
     """Whether all that is written here is of a codec that older clients do not know (KafkaApis). Of batches
     that came so by a producer's choice nothing is said: they are not looked into.
     """
@@ -160,7 +161,7 @@ def _is_of_zstd(item: Wanted) -> bool:
 
 
 def _response(
-    hints: LeaderHints, wanted: list[Wanted], found: list[PartitionData], session_id: int
+    hints: LeaderHints, wanted: list[FetchItem], found: list[PartitionData], session_id: int
 ) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
     for item, data in zip(wanted, found, strict=True):
@@ -172,7 +173,7 @@ def _response(
     return FetchResponse(session_id=session_id, responses=topics, node_endpoints=hints.endpoints)
 
 
-def _with_hint(hints: LeaderHints, item: Wanted, data: PartitionData) -> PartitionData:
+def _with_hint(hints: LeaderHints, item: FetchItem, data: PartitionData) -> PartitionData:
     leader = hints.leader_of(item.topic, data.partition_index, data.error_code)
     return data if leader is None else replace(data, current_leader=leader)
 

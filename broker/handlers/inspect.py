@@ -2,7 +2,7 @@
 
 v0. Served on every listener, offered on none (ApiVersions does not name it). An answer is bounded: so many
 decisions, so many removals, so many bytes of one that is read. Nothing is changed by asking.
-Left to others: what is in the documents (inspection.py, replication_metrics.py, storage/aside.py).
+Left to others: what is in the documents (inspection.py, replication_metrics.py, storage/quarantine.py).
 """
 
 import asyncio
@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, InvalidRequest, KafkaStorageError
-from ...protocol.kinds import TopicPartition
 from ...protocol.messages.inspection import InspectRequest, InspectResponse
-from ...storage.aside import removal_rows, removed_bytes
 from ...storage.disk import Disk
-from ..exchange import Exchange, HandlerEntry
+from ...storage.quarantine import removal_rows, removed_bytes
 from ..inspection import partition_document
+from ..network.exchange import Exchange, HandlerEntry
 from ..replication_metrics import lags, of_cleaning, replication_metrics
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 REMOVALS_MAX = 1_000
 REMOVED_BYTES_MAX = 1 << 20
 
 
-async def handle(broker: "Broker", exchange: Exchange, request: InspectRequest) -> InspectResponse:
+async def handle(broker: "BrokerContext", exchange: Exchange, request: InspectRequest) -> InspectResponse:
     """Whatever is asked about, as one document."""
     document: dict[str, Any]
     if request.about == "partition":
@@ -66,7 +66,7 @@ def _partition(request: InspectRequest) -> TopicPartition:
     return TopicPartition(request.topic, request.partition)
 
 
-async def _in_thread(broker: "Broker", work: Any, *arguments: Any) -> Any:
+async def _in_thread(broker: "BrokerContext", work: Any, *arguments: Any) -> Any:
     logs = broker.replicas.logs
     loop = asyncio.get_running_loop()
     try:

@@ -5,9 +5,9 @@ v3 replica id, taken only where brokers speak to each other · v4 flexible
 
 from typing import TYPE_CHECKING
 
+from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, TopicAuthorizationFailed
-from ...protocol.kinds import TopicPartition
 from ...protocol.messages.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -15,15 +15,15 @@ from ...protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from ..exchange import Exchange, HandlerEntry
-from ..holding import hold
+from ..network.exchange import Exchange, HandlerEntry
+from ..replicas.held_requests import hold
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 
 def handle(
-    broker: "Broker", exchange: Exchange, request: OffsetForLeaderEpochRequest
+    broker: "BrokerContext", exchange: Exchange, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """One end for each partition; only a leader of the epoch that the caller knows may say."""
     if request.replica_id >= 0 and not exchange.internal:

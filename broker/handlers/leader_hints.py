@@ -6,12 +6,12 @@ itself; then the response also lists where that leader is reached on the client'
 
 from typing import TYPE_CHECKING
 
+from ...base.types import NO_EPOCH, NO_LEADER, TopicPartition
 from ...protocol.errors import ErrorCode
-from ...protocol.kinds import NO_EPOCH, NO_LEADER, TopicPartition
 from ...protocol.messages.common import LeaderIdAndEpoch, NodeEndpoint
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
@@ -21,7 +21,7 @@ class LeaderHints:
 
     __slots__ = ("_broker", "_endpoints", "_listener")
 
-    def __init__(self, broker: "Broker", listener: str) -> None:
+    def __init__(self, broker: "BrokerContext", listener: str) -> None:
         self._broker = broker
         self._listener = listener
         self._endpoints: dict[int, NodeEndpoint] = {}

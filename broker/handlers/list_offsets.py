@@ -8,6 +8,7 @@ looked up in a thread, for it may read from the medium. v2 isolation level · v4
 
 from typing import TYPE_CHECKING
 
+from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.errors import (
     ApiError,
@@ -16,7 +17,6 @@ from ...protocol.errors import (
     NotLeaderOrFollower,
     OffsetNotAvailable,
 )
-from ...protocol.kinds import TopicPartition
 from ...protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -26,14 +26,14 @@ from ...protocol.messages.offsets import (
 )
 from ...replication.leader import Leader
 from ...storage.disk import DiskError
-from ..exchange import Exchange, HandlerEntry
-from ..holding import hold
-from ..host import Host
-from ..partition import Partition
-from ..waiting import Waiting
+from ..network.exchange import Exchange, HandlerEntry
+from ..replicas.held_requests import hold
+from ..replicas.partition import Partition
+from ..replicas.purgatory import Waiter
+from ..replicas.shared import ReplicaShared
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL))
@@ -47,7 +47,9 @@ Found = tuple[int, int, int]  # timestamp, offset, leader epoch
 Place = tuple[str, int]  # topic and partition
 
 
-def handle(broker: "Broker", exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
+def handle(
+    broker: "BrokerContext", exchange: Exchange, request: ListOffsetsRequest
+) -> ListOffsetsResponse | None:
     """One answer for each partition, at once unless a time is asked about."""
     hold(
         broker.replicas, exchange, ((t.name, p.partition_index) for t in request.topics for p in t.partitions)
@@ -127,7 +129,7 @@ class Question:
         return host.cold_reads.run(self.partition.log, lookup, lookup.run, looked)
 
 
-class Answers(Waiting):
+class Answers(Waiter):
     """The answers to one request, as they come."""
 
     __slots__ = ("_exchange", "_given", "_request")
@@ -164,7 +166,7 @@ class Answers(Waiting):
                 if place not in self._given:
                     self.refuse(place, ErrorCode.REQUEST_TIMED_OUT)
 
-    def answer_if_complete(self, host: Host) -> None:
+    def answer_if_complete(self, host: ReplicaShared) -> None:
         """A lookup has ended."""
         if self.slot is not None and self.complete:
             host.deadlines.remove(self)

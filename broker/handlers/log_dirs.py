@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, ErrorCode
-from ...protocol.kinds import TopicPartition
 from ...protocol.messages.log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -20,17 +20,17 @@ from ...protocol.messages.log_dirs import (
     DescribeLogDirsTopic,
 )
 from ...storage.disk import Disk
-from ...storage.log import Log
-from ..exchange import Exchange, HandlerEntry
+from ...storage.log.log import Log
+from ..network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 UNKNOWN = (-1, -1)
 
 
 async def handle(
-    broker: "Broker", exchange: Exchange, request: DescribeLogDirsRequest
+    broker: "BrokerContext", exchange: Exchange, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Each directory by itself; nothing is said of what lies in one that is offline."""
     logs = broker.replicas.logs
@@ -63,7 +63,7 @@ def _volumes(disk: Disk, directories: list[str]) -> Mapping[str, tuple[int, int]
     return found
 
 
-def _held(broker: "Broker", request: DescribeLogDirsRequest) -> dict[str, list[Log]]:
+def _held(broker: "BrokerContext", request: DescribeLogDirsRequest) -> dict[str, list[Log]]:
     logs = broker.replicas.logs
     wanted = None
     if request.topics is not None:
@@ -75,7 +75,7 @@ def _held(broker: "Broker", request: DescribeLogDirsRequest) -> dict[str, list[L
 
 
 def _describe(
-    broker: "Broker", directory: str, held: list[Log], volume: tuple[int, int]
+    broker: "BrokerContext", directory: str, held: list[Log], volume: tuple[int, int]
 ) -> DescribeLogDirsResult:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for each in held:
@@ -94,7 +94,7 @@ def _describe(
     )
 
 
-def _lag(broker: "Broker", each: Log) -> int:
+def _lag(broker: "BrokerContext", each: Log) -> int:
     """How far the log's end lies behind the watermark: 0 unless records were taken away."""
     hosted = broker.replicas.find(each.partition)
     return 0 if hosted is None else max(hosted.high_watermark - each.end_offset, 0)

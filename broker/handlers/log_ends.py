@@ -2,14 +2,14 @@
 
 A replica answers whatever its role is. The leader epoch that it knows goes along: the controller believes the
 answer only if the replica has heard that there is no leader, for then its log does not move.
-Left to others: who leads then (controller/recovery.py).
+Left to others: who leads then (controller/planning/unclean_recovery.py).
 """
 
 from typing import TYPE_CHECKING
 
+from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, ErrorCode
-from ...protocol.kinds import TopicPartition
 from ...protocol.messages.elections import (
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
@@ -17,14 +17,14 @@ from ...protocol.messages.elections import (
     PartitionLogInfo,
     TopicLogInfo,
 )
-from ..exchange import Exchange, HandlerEntry
+from ..network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 
 def handle(
-    broker: "Broker", exchange: Exchange, request: GetReplicaLogInfoRequest
+    broker: "BrokerContext", exchange: Exchange, request: GetReplicaLogInfoRequest
 ) -> GetReplicaLogInfoResponse:
     """Every log that is asked about, in the order of the request."""
     return GetReplicaLogInfoResponse(
@@ -39,7 +39,7 @@ def handle(
     )
 
 
-def _log_info(broker: "Broker", topic: LogInfoTopic, number: int) -> PartitionLogInfo:
+def _log_info(broker: "BrokerContext", topic: LogInfoTopic, number: int) -> PartitionLogInfo:
     replicas = broker.replicas
     tp = TopicPartition(topic.topic or replicas.name_of(topic.topic_id) or "", number)
     partition = replicas.find(tp)

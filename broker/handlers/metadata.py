@@ -4,8 +4,8 @@ v0 an empty list means all topics, from v1 null does · v1 controller, racks · 
 auto-creation on request · v5 offline replicas · v7 leader epochs · v8-10 what may be done · v9 flexible ·
 v10 topic ids · v12 by id
 A topic that is being created, and a partition without a leader, are answered with error 5, but not while this
-broker has reason to expect better news: then the answer waits for the controller's word (held_answers.py).
-Left to others: creating topics (forward.py, the controller).
+broker has reason to expect better news: then the answer waits for the controller's word
+(metadata/held_answers.py). Left to others: creating topics (forward.py, the controller).
 """
 
 from typing import TYPE_CHECKING
@@ -23,14 +23,14 @@ from ...protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ...protocol.primitives import NO_UUID
-from ..doubts import Doubts
-from ..exchange import Exchange, HandlerEntry
-from ..held_answers import Until
-from ..metadata import NO_CONTROLLER, Picture, PicturedTopic
+from ..metadata.cache import NO_CONTROLLER, Picture, PicturedTopic
+from ..metadata.doubts import Doubts
+from ..metadata.held_answers import Until
+from ..network.exchange import Exchange, HandlerEntry
 from ..topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC, is_legal
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 NO_LEADER = -1
 AUTO_CREATION_ASKED_FROM = 4
@@ -41,7 +41,7 @@ TOPIC_OPERATIONS = sum(
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle(broker: "Broker", exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
+def handle(broker: "BrokerContext", exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
     """Now or, if the picture is in doubt, a moment later."""
     if IDS_IN_REQUESTS_FROM <= exchange.version < IDS_SERVED_FROM:
         _refuse_ids(request)
@@ -75,12 +75,12 @@ def _asks_for_all(exchange: Exchange, request: MetadataRequest) -> bool:
     return request.topics is None or (not request.topics and exchange.version == 0)
 
 
-def _may_create(broker: "Broker", exchange: Exchange, request: MetadataRequest) -> bool:
+def _may_create(broker: "BrokerContext", exchange: Exchange, request: MetadataRequest) -> bool:
     wished = exchange.version < AUTO_CREATION_ASKED_FROM or request.allow_auto_topic_creation
     return wished and broker.config.auto_create_topics_enable
 
 
-def _create_missing(broker: "Broker", exchange: Exchange, request: MetadataRequest) -> None:
+def _create_missing(broker: "BrokerContext", exchange: Exchange, request: MetadataRequest) -> None:
     """Have those topics made that there are not, if they are asked for by name and may be made by asking."""
     if not request.topics or not _may_create(broker, exchange, request):
         return
@@ -94,7 +94,7 @@ def _create_missing(broker: "Broker", exchange: Exchange, request: MetadataReque
             broker.forwarder.create_soon(name)
 
 
-def _answer(broker: "Broker", exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
+def _answer(broker: "BrokerContext", exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
     """Drawn from one Picture, so that it agrees with itself."""
     picture, listener = broker.metadata, exchange.listener.name
     if _asks_for_all(exchange, request):

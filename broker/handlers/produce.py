@@ -4,13 +4,15 @@ v3 batches of magic 2 · v5 log start offset · v7 zstd · v8 errors of single r
 where the leader went. acks=1 is answered when the leader has the batch (and has flushed it, if configured
 so), acks=all when the high watermark has passed it, acks=0 not at all: an error then ends the connection,
 so that the producer notices.
-A batch in another codec than its topic's compression.type is compressed anew first (recoding.py).
-Left to others: the checks and the append (partition.py), the wait (waiting.py).
+A batch in another codec than its topic's compression.type is compressed anew first
+(replicas/recompression.py). Left to others: the checks and the append (replicas/partition.py), the wait
+(replicas/purgatory.py).
 """
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.batches import HEADER_SIZE
 from ...protocol.errors import (
@@ -22,7 +24,6 @@ from ...protocol.errors import (
     InvalidTxnState,
     error_for,
 )
-from ...protocol.kinds import TopicPartition
 from ...protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -32,16 +33,16 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.primitives import Slices
-from ..exchange import Exchange, HandlerEntry, Held
-from ..holding import hold
-from ..partition import Partition
-from ..recoding import Work, work_for
+from ..network.exchange import Exchange, HandlerEntry, Held
+from ..replicas.held_requests import hold
+from ..replicas.partition import Partition
+from ..replicas.purgatory import AckQueue, Waiter
+from ..replicas.recompression import Work, work_for
 from ..topic_names import INTERNAL_TOPICS
-from ..waiting import AckQueue, Waiting
 from .leader_hints import LeaderHints
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
 ZSTD_FROM = 7
@@ -53,7 +54,7 @@ Wait = tuple[tuple[str, int], Partition, AckQueue, int]  # its place, where, and
 Responses = dict[tuple[str, int], PartitionProduceResponse]
 
 
-def handle(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> ProduceResponse | None:
+def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest) -> ProduceResponse | None:
     """Append all batches, then answer, wait or stay silent, as `acks` says."""
     acks = request.acks
     if not ACKS_ALL <= acks <= ACKS_LEADER:
@@ -110,7 +111,7 @@ def handle(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> Pro
     return _respond(broker, exchange, responses)
 
 
-def _recode(broker: "Broker", exchange: Exchange, request: ProduceRequest) -> None:
+def _recode(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest) -> None:
     """Raises Held if batches must be compressed anew first; then they stand in `exchange.recoded`."""
     replicas, known = broker.replicas, exchange.recoded or {}
     works: dict[tuple[str, int], Work] = {}
@@ -163,12 +164,12 @@ def _say_nothing(exchange: Exchange, responses: Responses) -> None:
         exchange.skip()
 
 
-class PendingProduce(Waiting):
+class PendingProduce(Waiter):
     """A produce request from its appends to its answer."""
 
     __slots__ = ("_broker", "_exchange", "_left", "_responses", "_waits")
 
-    def __init__(self, broker: "Broker", exchange: Exchange, responses: Responses) -> None:
+    def __init__(self, broker: "BrokerContext", exchange: Exchange, responses: Responses) -> None:
         super().__init__()
         self._broker = broker
         self._exchange = exchange
@@ -216,7 +217,7 @@ class PendingProduce(Waiting):
         return _respond(self._broker, self._exchange, self._responses)
 
 
-def _respond(broker: "Broker", exchange: Exchange, responses: Responses) -> ProduceResponse:
+def _respond(broker: "BrokerContext", exchange: Exchange, responses: Responses) -> ProduceResponse:
     """The answer, partitions in the order of the request."""
     hints: LeaderHints | None = None
     topics: dict[str, list[PartitionProduceResponse]] = {}

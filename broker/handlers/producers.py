@@ -2,7 +2,7 @@
 
 v2 flexible · v3 the producer names the id and epoch it has and gets the next epoch · v4 may answer
 PRODUCER_FENCED Transactions are not served: a transactional id is refused, nothing is pretended.
-Left to others: where ids come from (producer_ids.py), what they guard (storage/producers.py).
+Left to others: where ids come from (producer_ids.py), what they guard (storage/log/producer_state.py).
 """
 
 from typing import TYPE_CHECKING
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, ErrorCode, InvalidRequest, error_for
 from ...protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
-from ..exchange import Exchange, HandlerEntry
+from ..network.exchange import Exchange, HandlerEntry
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 EPOCH_MAX = (1 << 15) - 1
 
 
 async def handle(
-    broker: "Broker", exchange: Exchange, request: InitProducerIdRequest
+    broker: "BrokerContext", exchange: Exchange, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """A new id with epoch 0, or the next epoch of the id that the producer has."""
     if request.transactional_id is not None:

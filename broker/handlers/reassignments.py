@@ -14,20 +14,22 @@ from ...protocol.messages.reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from ..exchange import Exchange, HandlerEntry
+from ..network.exchange import Exchange, HandlerEntry
 from .topics import TIMEOUT_MS_MAX
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 
-async def alter(broker: "Broker", exchange: Exchange, request: AlterPartitionReassignmentsRequest) -> Any:
+async def alter(
+    broker: "BrokerContext", exchange: Exchange, request: AlterPartitionReassignmentsRequest
+) -> Any:
     """The controller knows who holds what."""
     return await broker.forwarder.submit(request, _timeout_ms(request))
 
 
 async def list_ongoing(
-    broker: "Broker", exchange: Exchange, request: ListPartitionReassignmentsRequest
+    broker: "BrokerContext", exchange: Exchange, request: ListPartitionReassignmentsRequest
 ) -> Any:
     """Only the controller knows what is moving."""
     return await broker.forwarder.submit(request, _timeout_ms(request))

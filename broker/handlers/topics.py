@@ -23,16 +23,18 @@ from ...protocol.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ..exchange import Exchange, HandlerEntry
+from ..network.exchange import Exchange, HandlerEntry
 from ..topic_names import check_topic_name
 
 if TYPE_CHECKING:
-    from ..context import Broker
+    from ..context import BrokerContext
 
 TIMEOUT_MS_MAX = 300_000
 
 
-async def create(broker: "Broker", exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def create(
+    broker: "BrokerContext", exchange: Exchange, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
     """Topics with legal names go to the controller, the others are refused beside them."""
     legal: list[CreatableTopic] = []
     refused: list[CreatableTopicResult] = []
@@ -52,7 +54,7 @@ async def create(broker: "Broker", exchange: Exchange, request: CreateTopicsRequ
     return CreateTopicsResponse(topics=[*refused, *(_complete(topic) for topic in answer.topics)])
 
 
-async def delete(broker: "Broker", exchange: Exchange, request: DeleteTopicsRequest) -> Any:
+async def delete(broker: "BrokerContext", exchange: Exchange, request: DeleteTopicsRequest) -> Any:
     """The controller knows which there are. `delete.topic.enable` is looked at where a client asks."""
     if not broker.config.controller.delete_topic_enable:
         raise TopicDeletionDisabled()
@@ -63,7 +65,9 @@ async def delete(broker: "Broker", exchange: Exchange, request: DeleteTopicsRequ
     return await broker.forwarder.submit(request, timeout_ms(request))
 
 
-async def create_partitions(broker: "Broker", exchange: Exchange, request: CreatePartitionsRequest) -> Any:
+async def create_partitions(
+    broker: "BrokerContext", exchange: Exchange, request: CreatePartitionsRequest
+) -> Any:
     """The controller knows how many there are."""
     return await broker.forwarder.submit(request, timeout_ms(request))
 

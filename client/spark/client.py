@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.connection import ClientEnd
 from ...protocol.errors import ApiError, NotLeaderOrFollower, UnsupportedVersion, error_for
-from ...protocol.kinds import TopicPartition
 from ...protocol.messages.api_versions import ApiVersionsRequest
 from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ...protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple, cast
 
+from ...base.logger import get_logger
 from ...protocol.batches import headers
 from ...protocol.errors import ApiError, OffsetOutOfRange, UnknownTopicOrPartition, error_for
 from ...protocol.messages.fetch import (
@@ -20,7 +21,6 @@ from ...protocol.messages.fetch import (
     PartitionData,
 )
 from ...protocol.primitives import NO_UUID, Buffer
-from ..log import get_logger
 from .client import BACKOFF_FIRST, BACKOFF_MAX, Cluster, Wire, passing
 from .options import EARLIEST, LATEST
 from .plan import DataLoss, Span

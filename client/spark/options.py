@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-from ...protocol.kinds import TopicPartition
+from ...base.types import TopicPartition
 
 EARLIEST = -2
 LATEST = -1

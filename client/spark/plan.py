@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from ...protocol.kinds import TopicPartition
+from ...base.types import TopicPartition
 from ...protocol.primitives import NO_UUID
 from .options import EARLIEST, LATEST, Bound, Everywhere, Offsets, SourceOptions, Times, Topics
 

@@ -1,15 +1,15 @@
 """Up to where each compacted log is clean: `cleaner-offset-checkpoint` in each log directory.
 
 An entry also says that the log has gaps, or may have them soon: it is on the medium before the first swap.
-Left to others: the file's format (checkpoints.py), what the offsets mean for planning (plan.py).
+Left to others: the file's format (log/checkpoints.py), what the offsets mean for planning (plan.py).
 """
 
 from collections.abc import Callable, Collection, Mapping
 from threading import Lock
 
-from ...protocol.kinds import TopicPartition
-from ..checkpoints import write_offsets
+from ...base.types import TopicPartition
 from ..disk import Disk, DiskError, disk_error
+from ..log.checkpoints import write_offsets
 
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 

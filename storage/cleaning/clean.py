@@ -6,7 +6,8 @@ headers finds how they ended; the first one without an end is where the cleaning
 process, or wherever somebody asks for the next report; changes no file but `.cleaned` ones, so that whoever
 gives up has nothing to undo but them. Of the segment that grows only whole batches below its size when the
 job was made are read.
-Left to others: what is due (plan.py), the swap (swaps.py), abandoning (broker/cleaning.py).
+Left to others: what is due (plan.py), the swap (segment/segment_swap.py), abandoning
+(broker/upkeep/compaction.py).
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from ...protocol.batches import BatchHeader
 from ...protocol.columns import joined
 from ...protocol.primitives import Malformed
 from ..disk import Disk, File
-from ..swaps import INDEX, LOG, TIME_INDEX, file_name
+from ..segment.segment_swap import INDEX, LOG, TIME_INDEX, file_name
 from .job import Cleaned, Damaged, Done, Failed, Job, Report
 from .keys import hash_keys
 from .offset_map import OffsetMap

@@ -1,12 +1,12 @@
 """What a cleaner is told and what it tells, as plain data that goes through a pipe.
 
-Left to others: the work (clean.py), the pipe (process.py, broker/cleaners.py).
+Left to others: the work (clean.py), the pipe (process.py, broker/upkeep/cleaner_processes.py).
 """
 
 import json
 from dataclasses import asdict
 
-from ...protocol.values import dataclass
+from ...base.values import dataclass
 
 
 class Damaged(Exception):

@@ -3,14 +3,15 @@
 The filthiest log goes first: the one with the largest share of bytes that no cleaning has seen yet. Never
 cleaned are the segment that grows, what is not committed, what is younger than the topic wants, and what
 comes after the beginning of a transaction without an end.
-Left to others: the cleaning (clean.py), what is in progress or cannot be cleaned (broker/cleaning.py).
+Left to others: the cleaning (clean.py), what is in progress or cannot be cleaned
+(broker/upkeep/compaction.py).
 """
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ...protocol.values import dataclass
-from ..index import RELATIVE_MAX
+from ...base.values import dataclass
+from ..segment.index import RELATIVE_MAX
 
 if TYPE_CHECKING:
     from ..config import TopicConfig

@@ -3,7 +3,7 @@
 A process and no thread, for the work would hold the broker's interpreter; and it imports no more of the
 broker than it needs. It ends with the pipe, whatever it is doing: the broker is gone then, and the next one
 removes what was left.
-Left to others: starting and ending it (broker/cleaners.py).
+Left to others: starting and ending it (broker/upkeep/cleaner_processes.py).
 """
 
 import gc

@@ -1,6 +1,6 @@
 """A closed segment read through once: blocks of whole batches, opened in pieces of bounded size.
 
-Left to others: what is done with a piece (cleaner.py, cleaner_rewrite.py).
+Left to others: what is done with a piece (clean.py, rewrite.py).
 """
 
 from collections.abc import Callable, Iterator

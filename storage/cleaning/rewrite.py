@@ -5,7 +5,7 @@ is set when a cleaning first comes by and written in place of the batch's base t
 that keeps all is copied byte for byte. One that loses records keeps its header but for count, times and
 checksum; its records are copied as they are, for their deltas still count from the same base. A batch
 without records stays only as its producer's last, or as the last of the cleaning.
-Left to others: the file (segment.py), which producers are active (broker/cleaning.py).
+Left to others: the file (segment.py), which producers are active (broker/upkeep/compaction.py).
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,12 @@
 """The segment that a cleaning writes: `.cleaned` files beside the old ones, synced before they count.
 
-Left to others: what goes into it (rewrite.py), its putting in place (swaps.py).
+Left to others: what goes into it (rewrite.py), its putting in place (segment/segment_swap.py).
 """
 
 from ...protocol.batches import BatchHeader
 from ..disk import Disk
-from ..index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY, OffsetIndex, TimeIndex
-from ..swaps import CLEANED, INDEX, LOG, TIME_INDEX, file_name
+from ..segment.index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY, OffsetIndex, TimeIndex
+from ..segment.segment_swap import CLEANED, INDEX, LOG, TIME_INDEX, file_name
 from .job import Damaged
 from .reading import Throttle
 

@@ -9,18 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from strandline.broker.cleaners import Cleaners, ThreadCleaners
-from strandline.broker.cleaning import Cleaning
-from strandline.broker.replicas import Replicas
+from strandline.base.types import TopicPartition
+from strandline.broker.replicas.replicas import Replicas
+from strandline.broker.upkeep.cleaner_processes import Cleaners, ThreadCleaners
+from strandline.broker.upkeep.compaction import Compactor
 from strandline.protocol.batches import read_header
 from strandline.protocol.columns import decode
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
-from strandline.storage.checkpoints import read_offsets
 from strandline.storage.cleaning.checkpoint import CLEANER_OFFSETS
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError, RealDisk
-from strandline.storage.logs import Logs
+from strandline.storage.log.checkpoints import read_offsets
 
 T0 = TopicPartition("t", 0)
 START_MS = 1_700_000_000_000
@@ -116,8 +116,8 @@ class Stage:
 
 
 @asynccontextmanager
-async def cleaning(stage: Stage, cleaners: Cleaners | None = None) -> AsyncIterator[Cleaning]:
-    part = Cleaning(
+async def cleaning(stage: Stage, cleaners: Cleaners | None = None) -> AsyncIterator[Compactor]:
+    part = Compactor(
         stage.logs,
         cast(Replicas, stage.replicas),
         stage.clock,

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from strandline.broker.config_sections import GroupsConfig
+from strandline.base.types import Epoch, Offset, TopicPartition
+from strandline.broker.config.sections import GroupsConfig
 from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.offsets_topic import OffsetsTopic
 from strandline.broker.groups.state import JoinAsked, Joined, SyncAsked, Synced
-from strandline.broker.metadata import Picture
+from strandline.broker.metadata.cache import Picture
 from strandline.protocol.batches import headers, stamp
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
-from strandline.protocol.kinds import Epoch, Offset, TopicPartition
 from strandline.protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from strandline.protocol.primitives import Slices
 from strandline.storage.disk import DiskError

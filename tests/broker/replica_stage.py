@@ -8,21 +8,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
-from strandline.broker.config import BrokerConfig
-from strandline.broker.context import Broker
-from strandline.broker.dispatch import HANDLERS
-from strandline.broker.held_answers import HeldAnswers
-from strandline.broker.live_config import LiveConfig
-from strandline.broker.metadata import Picture
-from strandline.broker.metrics import Metrics
-from strandline.broker.replicas import Replicas
-from strandline.broker.server import Server
-from strandline.client.clock import SystemClock
-from strandline.client.connection import Connection
-from strandline.controller import documents
-from strandline.controller.registry import Create, SetData
+from strandline.base.clock import SystemClock
+from strandline.base.types import Incarnation, TopicPartition
+from strandline.broker.config.broker import BrokerConfig
+from strandline.broker.config.live import LiveConfig
+from strandline.broker.context import BrokerContext
+from strandline.broker.handlers.table import HANDLERS
+from strandline.broker.metadata.cache import Picture
+from strandline.broker.metadata.held_answers import HeldAnswers
+from strandline.broker.network.metrics import Metrics
+from strandline.broker.network.server import Server
+from strandline.broker.replicas.replicas import Replicas
+from strandline.client.network.connection import Connection
 from strandline.protocol.apis import Api
-from strandline.protocol.kinds import Incarnation, TopicPartition
 from strandline.protocol.messages.control import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -45,9 +43,11 @@ from strandline.protocol.messages.offsets import (
 )
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.records import BatchBuilder
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
-from strandline.storage.logs import Logs
+from strandline.zookeeper import documents
+from strandline.zookeeper.client import Create, SetData
 
 TOPIC, TOPIC_ID = "t", UUID(int=7)
 TP = TopicPartition(TOPIC, 0)
@@ -124,7 +124,7 @@ class Member:
         nothing = cast(Any, None)
         self.deleted: list[TopicPartition] = []
         groups = cast(Any, SimpleNamespace(partitions_deleted=self.deleted.extend, metrics=dict))
-        self.broker = Broker(
+        self.broker = BrokerContext(
             live=LiveConfig(self.config), clock=clock, cluster_id="c", incarnation=self.incarnation,
             metadata=Picture(), metrics=self.server.metrics, replicas=self.replicas, groups=groups,
             controller=nothing, forwarder=nothing, producer_ids=nothing, cleaning=nothing,

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
-from strandline.broker.config import BrokerConfig
-from strandline.broker.exchange import Exchange, HandlerEntry
+from strandline.broker.config.broker import BrokerConfig
 from strandline.broker.handlers import api_versions
-from strandline.broker.metrics import Metrics
-from strandline.broker.server import Server
+from strandline.broker.network.exchange import Exchange, HandlerEntry
+from strandline.broker.network.metrics import Metrics
+from strandline.broker.network.server import Server
 from strandline.protocol.apis import Api, header_version
 from strandline.protocol.errors import InvalidGroupId
 from strandline.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse

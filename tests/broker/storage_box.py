@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-from strandline.broker.config import BrokerConfig
-from strandline.broker.disk_failures import DiskFailures
-from strandline.broker.replicas import Replicas
-from strandline.client.clock import SystemClock
-from strandline.controller import documents
-from strandline.controller.registry import Create
-from strandline.protocol.kinds import BrokerId, Incarnation, TopicPartition
+from strandline.base.clock import SystemClock
+from strandline.base.types import BrokerId, Incarnation, TopicPartition
+from strandline.broker.config.broker import BrokerConfig
+from strandline.broker.replicas.replicas import Replicas
+from strandline.broker.upkeep.disk_failures import DiskFailures
 from strandline.protocol.messages.control import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
-from strandline.simulation.zookeeper import SimZooKeeper
-from strandline.storage.incarnation import INCARNATION, Incarnations
-from strandline.storage.logs import Logs
-from strandline.storage.verdict import Verdict
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.storage.directories.incarnation import INCARNATION, Incarnations
+from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.log_manager import Logs
+from strandline.zookeeper import documents
+from strandline.zookeeper.client import Create
 
 from ..storage.faulty_disk import FaultyDisk
 from .replica_stage import TOPIC, TOPIC_ID, DirectRegistry, batch

@@ -12,16 +12,16 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from strandline.broker.cleaners import ThreadCleaners
+from strandline.base.types import TopicPartition
+from strandline.broker.upkeep.cleaner_processes import ThreadCleaners
 from strandline.protocol.batches import read_header
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import Record
-from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.cleaning.job import Cleaned, Job, Report
 from strandline.storage.config import TopicConfig
 from strandline.storage.disk import Disk, DiskFailed, LogDamaged, NoDescriptor, RealDisk
-from strandline.storage.log import Log
-from strandline.storage.swaps import discard
+from strandline.storage.log.checkpoints import RECOVERY_POINTS, read_offsets
+from strandline.storage.log.log import Log
+from strandline.storage.segment.segment_swap import discard
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
@@ -344,7 +344,7 @@ async def test_a_thread_that_still_removes_takes_nothing_from_the_next_cleaning(
             go_on.set()
             removed.wait(WAIT_S)
 
-    monkeypatch.setattr("strandline.broker.cleaning.discard", slow)
+    monkeypatch.setattr("strandline.broker.upkeep.compaction.discard", slow)
     stage.put(100, keys=5)
     async with cleaning(stage, Interrupted(swap_follows)) as part:
         first = asyncio.ensure_future(part.clean_filthiest())

@@ -9,7 +9,7 @@ from time import sleep
 
 import pytest
 
-from strandline.storage.segment import Segment
+from strandline.storage.segment.segment import Segment
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))

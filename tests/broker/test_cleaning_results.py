@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker import cleaners
-from strandline.broker.cleaners import HelperProcesses
+from strandline.base.types import TopicPartition
 from strandline.broker.groups.offset_loading import Loaded
 from strandline.broker.groups.offset_records import OffsetCommitValue, offset_key, offset_value
+from strandline.broker.upkeep import cleaner_processes
+from strandline.broker.upkeep.cleaner_processes import HelperProcesses
 from strandline.protocol.batches import read_header
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.disk import NoDescriptor
-from strandline.storage.verify import damage_at
+from strandline.storage.segment.verify_batch import damage_at
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
@@ -119,7 +119,7 @@ async def test_a_report_may_be_long_or_break_off(
     (tmp_path / "talker.py").write_text(
         f'input(); print("{report}" + " " * 200_000 + "}}{end}", end="", flush=True)'
     )
-    monkeypatch.setattr(cleaners, "MODULE", "talker")
+    monkeypatch.setattr(cleaner_processes, "MODULE", "talker")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     async with cleaning(stage, HelperProcesses(stage.failures.append)) as part:
         await part.clean_filthiest()

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.cold_reads import QUEUE_MAX, THREADS, ColdReads
-from strandline.broker.fetch_read import COLD_TRIES, CONSUMER, Reading, Wanted
-from strandline.client.connection import Connection
+from strandline.broker.fetch.read import COLD_TRIES, CONSUMER, FetchItem, Reading
+from strandline.broker.replicas.cold_reads import QUEUE_MAX, THREADS, ColdReads
+from strandline.client.network.connection import Connection
 from strandline.protocol.batches import headers
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import FetchResponse
-from strandline.storage import cold
-from strandline.storage.apart import ReadApart
-from strandline.storage.cold import Cold
 from strandline.storage.disk import Disk, NotResident, RealDisk, RealFile
-from strandline.storage.tail import Tail
+from strandline.storage.log.uncached_read import ReadApart
+from strandline.storage.segment import not_resident
+from strandline.storage.segment.not_resident import Cold
+from strandline.storage.segment.tail_cache import Tail
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import (
@@ -71,7 +71,7 @@ def medium(monkeypatch: pytest.MonkeyPatch) -> Iterator[Medium]:
         return file.pread(position, size)
 
     monkeypatch.setattr(RealFile, "pread_now", pread_now)
-    monkeypatch.setattr(cold, "warm", slow.warm)
+    monkeypatch.setattr(not_resident, "warm", slow.warm)
     yield slow
     slow.may_answer.set()
 
@@ -320,7 +320,7 @@ def test_threads_read_no_more_for_a_fetch_than_it_takes(tmp_path: Path) -> None:
             await stage.elect(1, (1,))
             await filled(stage, 9)
             partition, bytes_max = stage.members[1].partition, 200
-            items = [Wanted(TOPIC, TOPIC_ID, fetch(n).topics[0].partitions[0]) for n in range(8)]
+            items = [FetchItem(TOPIC, TOPIC_ID, fetch(n).topics[0].partitions[0]) for n in range(8)]
             for item in items:
                 item.partition, item.cold_tries = partition, COLD_TRIES
             reading = Reading(CONSUMER, items, bytes_max, 0)

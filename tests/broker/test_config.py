@@ -2,10 +2,10 @@
 
 import pytest
 
-from strandline.broker.config import OPTIONS, BrokerConfig
-from strandline.broker.config_document import render
-from strandline.broker.config_file import OPTIONS_WITHOUT_EFFECT, load
-from strandline.broker.trouble import ConfigError
+from strandline.broker.config.broker import OPTIONS, BrokerConfig
+from strandline.broker.config.document import render
+from strandline.broker.config.files import OPTIONS_WITHOUT_EFFECT, load
+from strandline.broker.errors import ConfigError
 from strandline.replication.profiles import PROFILES, TODAY
 
 BASE = "broker.id=1\nlog.dirs=/data/a\nzookeeper.connect=127.0.0.1:2181/kafka\n"

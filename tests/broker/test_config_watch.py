@@ -12,21 +12,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from stage import config
 
-from strandline.broker import config_watch
-from strandline.broker.config_watch import ConfigWatch
-from strandline.broker.live_config import LiveConfig
-from strandline.controller import documents as d
-from strandline.controller.overrides import NOTHING, Overrides
-from strandline.controller.registry import (
-    Create,
-    Delete,
-    Op,
-    SessionEvent,
-    SessionState,
-    SetData,
-    Unknown,
-)
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.broker.config import watch as config_watch
+from strandline.broker.config.live import LiveConfig
+from strandline.broker.config.watch import ConfigWatch
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper import documents
+from strandline.zookeeper.client import Create, Delete, Op, SessionEvent, SessionState, SetData, Unknown
+from strandline.zookeeper.config_nodes import NOTHING, Overrides
 
 
 class Session:
@@ -45,16 +37,16 @@ class Session:
         self.server.multi(ops, 1)
 
     def put(self, path: str, **settings: str) -> None:
-        data = d.ConfigDocument(config={n.replace("_", "."): v for n, v in settings.items()}).data()
+        data = documents.ConfigDocument(config={n.replace("_", "."): v for n, v in settings.items()}).data()
         stat = self.server.exists(path, 1, None)
         self.do(Create(path, data) if stat is None else SetData(path, data, stat.version))
 
     def notify(self, document: Any) -> None:
         data = document if isinstance(document, bytes) else json.dumps(document).encode()
-        self.do(Create(d.CONFIG_CHANGE_PREFIX, data, sequential=True))
+        self.do(Create(documents.CONFIG_CHANGE_PREFIX, data, sequential=True))
 
     def changes(self) -> list[str]:
-        return self.server.children(d.CONFIG_CHANGES, 1, None)
+        return self.server.children(documents.CONFIG_CHANGES, 1, None)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> Callable[[], None]:
         self.tell = listener
@@ -154,7 +146,7 @@ def test_what_does_not_concern_us_and_what_is_broken_is_passed_over() -> None:
 @pytest.mark.parametrize("failures", [0, 3])
 def test_nothing_is_missed_when_zookeeper_is_away(failures: int) -> None:
     async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
-        await until(lambda: session.server.watches.get(("children", d.CONFIG_CHANGES)))
+        await until(lambda: session.server.watches.get(("children", documents.CONFIG_CHANGES)))
         session.server.forget_watches(1)  # the connection drops, and every watch with it
         session.put("/config/topics/t", retention_ms="5")
         session.notify({"version": 2, "entity_path": "topics/t"})
@@ -162,7 +154,7 @@ def test_nothing_is_missed_when_zookeeper_is_away(failures: int) -> None:
         session.tell(SessionEvent(SessionState.SUSPENDED, 1))
         session.tell(SessionEvent(SessionState.CONNECTED, 1))
         await until(lambda: topics.of("t").exists)
-        await until(lambda: session.server.watches.get(("children", d.CONFIG_CHANGES)))
+        await until(lambda: session.server.watches.get(("children", documents.CONFIG_CHANGES)))
         session.put("/config/topics/u", retention_ms="5")
         session.notify({"version": 2, "entity_path": "topics/u"})
         await until(lambda: topics.of("u").exists)

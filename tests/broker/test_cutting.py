@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from strandline.broker.cutting import Cut, carry_out
+from strandline.base.types import Offset
+from strandline.broker.replicas.truncation import Cut, carry_out
 from strandline.protocol.batches import headers, read_header
-from strandline.protocol.kinds import Offset
 from strandline.protocol.records import iterate
 from strandline.replication.effects import Truncate
-from strandline.storage import snapshots
-from strandline.storage.aside import Aside, removal_rows, removed_bytes
-from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.disk import NoDescriptor, RealDisk
+from strandline.storage.log import producer_snapshots
+from strandline.storage.log.checkpoints import RECOVERY_POINTS, read_offsets
+from strandline.storage.quarantine import Aside, removal_rows, removed_bytes
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
@@ -338,13 +338,13 @@ def test_the_loop_waits_for_no_disk_when_logs_are_cut_or_begin_anew(
 
 def test_what_is_left_of_producers_is_read_by_a_thread(tmp_path: Path, monkeypatch: Any) -> None:
     """A segment may have to be read for that, a gigabyte of it."""
-    readers, rebuild = [], snapshots.rebuild
+    readers, rebuild = [], producer_snapshots.rebuild
 
     def noted(*given: Any, **named: Any) -> None:
         readers.append(current_thread())
         rebuild(*given, **named)
 
-    monkeypatch.setattr(snapshots, "rebuild", noted)
+    monkeypatch.setattr(producer_snapshots, "rebuild", noted)
 
     async def story() -> None:
         async with parted(tmp_path) as stage:

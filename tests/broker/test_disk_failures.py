@@ -7,18 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from strandline.broker.trouble import StorageLost
+from strandline.base.types import TopicPartition
+from strandline.broker.errors import StorageLost
 from strandline.protocol.errors import ErrorCode, KafkaStorageError
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.control import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
 )
 from strandline.storage.config import TopicConfig
+from strandline.storage.directories.incarnation import INCARNATION
+from strandline.storage.directories.intact import Verdict
 from strandline.storage.disk import LogDamaged
-from strandline.storage.incarnation import INCARNATION
-from strandline.storage.verdict import Verdict
 
 from .replica_stage import until
 from .storage_box import EARLIER, TOPIC, Box, box, run, tp
@@ -109,7 +109,7 @@ def test_a_replica_without_descriptors_to_begin_is_asked_for_until_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The controller takes who answered 56 for offline, and does not tell it again by itself."""
-    monkeypatch.setattr("strandline.broker.disk_failures.ASK_AGAIN_S", (0.01, 0.02))
+    monkeypatch.setattr("strandline.broker.upkeep.disk_failures.ASK_AGAIN_S", (0.01, 0.02))
 
     async def story() -> None:
         async with box(tmp_path) as b:
@@ -151,7 +151,7 @@ def test_a_replica_that_cannot_forget_its_predecessor_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints that find no room make no directory full, so nobody waits for room there."""
-    monkeypatch.setattr("strandline.broker.disk_failures.ASK_AGAIN_S", (0.01, 0.02))
+    monkeypatch.setattr("strandline.broker.upkeep.disk_failures.ASK_AGAIN_S", (0.01, 0.02))
 
     async def story() -> None:
         async with box(tmp_path, "x") as b:
@@ -173,7 +173,7 @@ def test_a_replica_without_descriptors_to_go_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its new name is not on the medium: whoever is told that it is deleted is told too early."""
-    monkeypatch.setattr("strandline.broker.disk_failures.ASK_AGAIN_S", (0.01, 0.02))
+    monkeypatch.setattr("strandline.broker.upkeep.disk_failures.ASK_AGAIN_S", (0.01, 0.02))
 
     async def story() -> None:
         async with box(tmp_path) as b:

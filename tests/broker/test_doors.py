@@ -11,8 +11,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from stage import Stage, config, correlation_id, frame
 
-from strandline.broker.doors import open_doors
-from strandline.cli.ports import free_ports
+from strandline.broker.network.early_listeners import open_doors
+from strandline.local.ports import free_ports
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 
 LOADED_FIRST = """

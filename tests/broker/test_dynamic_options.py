@@ -9,8 +9,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from stage import config
 
-from strandline.broker.config import OPTIONS
-from strandline.broker.dynamic_options import (
+from strandline.broker.config.broker import OPTIONS
+from strandline.broker.config.dynamic import (
     INTS,
     KnownOptions,
     check_broker_setting,
@@ -18,19 +18,19 @@ from strandline.broker.dynamic_options import (
     overlaid,
     type_of,
 )
-from strandline.broker.live_config import LiveConfig
-from strandline.controller.alterations import Kind
-from strandline.controller.documents import (
+from strandline.broker.config.live import LiveConfig
+from strandline.controller.requests.config_changes import Kind
+from strandline.protocol.errors import InvalidConfig
+from strandline.storage.config import DEFAULT_FROM, TOPIC_OPTIONS, StorageConfig, TopicConfig, text_of
+from strandline.storage.config import InvalidConfig as BadValue
+from strandline.zookeeper.config_nodes import Overrides
+from strandline.zookeeper.documents import (
     ALL_BROKERS,
     CONFIG_CHANGE_PREFIX,
     ConfigChangeDocument,
     ConfigDocument,
     parse,
 )
-from strandline.controller.overrides import Overrides
-from strandline.protocol.errors import InvalidConfig
-from strandline.storage.config import DEFAULT_FROM, TOPIC_OPTIONS, StorageConfig, TopicConfig, text_of
-from strandline.storage.config import InvalidConfig as BadValue
 
 INHERITED = {name for name, place in OPTIONS.items() if place.option.field in DEFAULT_FROM.values()}
 READ_WHERE_USED = {  # each time it is needed: from Logs.config, Broker.config, or the controller's defaults

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from strandline.controller.registry import SessionEvent, SessionState
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from strandline.zookeeper.client import SessionEvent, SessionState
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import TOPIC, ask, batch, cluster, outcome, produce

@@ -3,10 +3,10 @@
 from typing import Any, cast
 from uuid import UUID
 
-from strandline.broker import fetch_round
-from strandline.broker.fetch_round import FetchRound, FetchSession, SessionLost
+from strandline.base.types import Offset
+from strandline.broker.follower import round
+from strandline.broker.follower.round import FetchRound, FollowerSession, SessionLost
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import Offset
 from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
 
 
@@ -23,7 +23,7 @@ class FakePartition:
         self.log, self.following, self.epoch = FakeLog(), self, 0
 
     def question(self) -> Any:
-        asked = fetch_round.AskRecords
+        asked = round.AskRecords
         return asked(cast(Any, self.epoch), Offset(self.log.end_offset), cast(Any, -1), 0)
 
 
@@ -32,7 +32,7 @@ class Round(FetchRound):
         return list(self.take(response))
 
 
-def rounds(session: FetchSession, some: list[FakePartition], silent: Any = ()) -> Round:
+def rounds(session: FollowerSession, some: list[FakePartition], silent: Any = ()) -> Round:
     config = type("Config", (), {})()
     for name in ("fetch_max_bytes", "fetch_wait_max_ms", "fetch_min_bytes", "fetch_response_max_bytes"):
         setattr(config, name, 100)
@@ -49,7 +49,7 @@ def gone(request: FetchRequest) -> list[int]:
 
 
 def test_a_fetch_names_what_is_not_so_any_more() -> None:
-    session, some = FetchSession(), [FakePartition(n) for n in range(3)]
+    session, some = FollowerSession(), [FakePartition(n) for n in range(3)]
     first = rounds(session, some)
     request = first.request()
     assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [(0, 0), (1, 0), (2, 0)])
@@ -68,7 +68,7 @@ def test_a_fetch_names_what_is_not_so_any_more() -> None:
 
 
 def test_a_leader_that_keeps_no_session_is_told_all_each_time() -> None:
-    session, some = FetchSession(), [FakePartition(n) for n in range(2)]
+    session, some = FollowerSession(), [FakePartition(n) for n in range(2)]
     first = rounds(session, some)
     first.request()
     first.take_all(FetchResponse(responses=[]))
@@ -78,8 +78,8 @@ def test_a_leader_that_keeps_no_session_is_told_all_each_time() -> None:
 
 
 def test_thousands_are_named_little_by_little_and_at_once(monkeypatch: Any) -> None:
-    monkeypatch.setattr(fetch_round, "NAMED_MAX", 2)
-    session, some = FetchSession(), [FakePartition(n) for n in range(5)]
+    monkeypatch.setattr(round, "NAMED_MAX", 2)
+    session, some = FollowerSession(), [FakePartition(n) for n in range(5)]
     first = rounds(session, some)
     assert first.left == some[2:] and first.request().max_wait_ms == 0
     first.take_all(FetchResponse(session_id=1, responses=[]))
@@ -89,7 +89,7 @@ def test_thousands_are_named_little_by_little_and_at_once(monkeypatch: Any) -> N
 
 def test_what_the_leader_does_not_know_is_not_taken_for_an_answer() -> None:
     for code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
-        asking = rounds(FetchSession(), [FakePartition(0)])
+        asking = rounds(FollowerSession(), [FakePartition(0)])
         asking.request()
         try:
             asking.take_all(FetchResponse(error_code=code, responses=[]))

@@ -8,11 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from strandline.client.connection import Connection
-from strandline.controller import documents, znodes
-from strandline.controller.registry import Create, Delete
+from strandline.base.types import BrokerId, Incarnation, Offset
+from strandline.client.network.connection import Connection
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import BrokerId, Incarnation, Offset
 from strandline.protocol.messages.fetch import (
     FetchResponse,
     ForgottenTopic,
@@ -20,6 +18,8 @@ from strandline.protocol.messages.fetch import (
 )
 from strandline.replication.isr import Settled
 from strandline.replication.progress import Progress, Pulse
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import Create, Delete
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import TOPIC_ID, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until

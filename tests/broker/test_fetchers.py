@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from strandline.broker.fetchers import FIRST_RETRY_SECONDS, Backoff
+from strandline.broker.follower.fetcher import FIRST_RETRY_SECONDS, Backoff
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import ask, batch, cluster, outcome, produce, until

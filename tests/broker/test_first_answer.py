@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from strandline.broker import doubts
+from strandline.broker.metadata import doubts
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.intake import Intake
+from strandline.broker.network.request_memory import Intake
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.flushing import Flushing
-from strandline.broker.host import Role
+from strandline.base.types import TopicPartition
+from strandline.broker.replicas.flushing import Flushing
+from strandline.broker.replicas.shared import Role
 from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.control import ConfigEntry
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError, File, RealDisk
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.log.log import Log
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.config_sections import GroupsConfig
+from strandline.base.types import TopicPartition
+from strandline.broker.config.sections import GroupsConfig
 from strandline.broker.groups.offset_records import offset_key
 from strandline.broker.groups.offsets import Committed
 from strandline.broker.groups.state import GroupState
-from strandline.broker.metadata import LiveBroker, Picture
+from strandline.broker.metadata.cache import LiveBroker, Picture
 from strandline.protocol.errors import CoordinatorLoadInProgress, ErrorCode, InvalidGroupId, NotCoordinator
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.broker.groups.offset_loading import value_of
 from strandline.broker.groups.offset_records import offset_key, offset_value
 from strandline.broker.groups.offsets import Committed
 from strandline.broker.groups.state import GroupState, JoinAsked, Joined, SyncAsked
-from strandline.broker.metadata import Picture
-from strandline.client.group_protocol import encode_subscription
+from strandline.broker.metadata.cache import Picture
+from strandline.client.consumer.group_protocol import encode_subscription
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.exchange import Exchange, Listener
-from strandline.broker.handlers.group_offsets import HANDLERS as OFFSET_HANDLERS
-from strandline.broker.handlers.groups import HANDLERS as MEMBER_HANDLERS
-from strandline.broker.metadata import Address, LiveBroker, Picture, PicturedTopic
+from strandline.broker.handlers.groups.membership import HANDLERS as MEMBER_HANDLERS
+from strandline.broker.handlers.groups.offsets import HANDLERS as OFFSET_HANDLERS
+from strandline.broker.metadata.cache import Address, LiveBroker, Picture, PicturedTopic
+from strandline.broker.network.exchange import Exchange, Listener
 from strandline.protocol.apis import APIS, Api, response_header_version
 from strandline.protocol.error_codes import ApiError, error_for
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages import group_admin as admin
-from strandline.protocol.messages import group_offsets as offsets
+from strandline.protocol.messages import group_admin, group_offsets
 from strandline.protocol.messages import groups as members
 from strandline.protocol.messages.control import UpdateMetadataPartitionState
 from strandline.protocol.primitives import NO_UUID
@@ -187,17 +186,17 @@ def test_leave(version: int) -> None:
 
 def commit(client: Client, version: int, *notes: tuple[str, str]) -> Any:
     topics = [
-        offsets.OffsetCommitRequestTopic(
+        group_offsets.OffsetCommitRequestTopic(
             name=name,
             partitions=[
-                offsets.OffsetCommitRequestPartition(
+                group_offsets.OffsetCommitRequestPartition(
                     partition_index=0, committed_offset=7, committed_metadata=note, **_epoch(version)
                 )
             ],
         )
         for name, note in notes
     ]
-    parked = client.send(offsets.OffsetCommitRequest(group_id="g", topics=topics), version)
+    parked = client.send(group_offsets.OffsetCommitRequest(group_id="g", topics=topics), version)
     client.stage.commit()
     return [partition.error_code for each in parked[0].topics for partition in each.partitions]
 
@@ -218,22 +217,24 @@ def test_commit(version: int) -> None:
     play(story)
 
 
-def asked(version: int, group: str, topics: list[str] | None) -> offsets.OffsetFetchRequest:
+def asked(version: int, group: str, topics: list[str] | None) -> group_offsets.OffsetFetchRequest:
     if version >= 8:
         wanted = (
             None
             if topics is None
-            else [offsets.OffsetFetchRequestTopics(name=name, partition_indexes=[0, 1]) for name in topics]
+            else [
+                group_offsets.OffsetFetchRequestTopics(name=name, partition_indexes=[0, 1]) for name in topics
+            ]
         )
-        return offsets.OffsetFetchRequest(
-            groups=[offsets.OffsetFetchRequestGroup(group_id=group, topics=wanted)]
+        return group_offsets.OffsetFetchRequest(
+            groups=[group_offsets.OffsetFetchRequestGroup(group_id=group, topics=wanted)]
         )
     old = (
         None
         if topics is None
-        else [offsets.OffsetFetchRequestTopic(name=name, partition_indexes=[0, 1]) for name in topics]
+        else [group_offsets.OffsetFetchRequestTopic(name=name, partition_indexes=[0, 1]) for name in topics]
     )
-    return offsets.OffsetFetchRequest(group_id=group, topics=old)
+    return group_offsets.OffsetFetchRequest(group_id=group, topics=old)
 
 
 @in_every_version(Api.OFFSET_FETCH)
@@ -296,7 +297,7 @@ def test_describe(version: int) -> None:
     async def story(client: Client) -> None:
         member_id = admit(client)
         sync(client, member_id)
-        (answer,) = client.send(admin.DescribeGroupsRequest(groups=["g", "nobody", ""]), version)
+        (answer,) = client.send(group_admin.DescribeGroupsRequest(groups=["g", "nobody", ""]), version)
         one, nobody, nameless = answer.groups
         assert (one.group_state, one.protocol_type, one.protocol_data) == ("Stable", "consumer", "range")
         (member,) = one.members
@@ -315,10 +316,10 @@ def test_describe(version: int) -> None:
 def test_list(version: int) -> None:
     async def story(client: Client) -> None:
         admit(client)
-        (answer,) = client.send(admin.ListGroupsRequest(), version)
+        (answer,) = client.send(group_admin.ListGroupsRequest(), version)
         assert [(each.group_id, each.protocol_type) for each in answer.groups] == [("g", "consumer")]
         if version >= 4:
-            (answer,) = client.send(admin.ListGroupsRequest(states_filter=["Empty"]), version)
+            (answer,) = client.send(group_admin.ListGroupsRequest(states_filter=["Empty"]), version)
             assert answer.groups == []
 
     play(story)
@@ -328,12 +329,12 @@ def test_list(version: int) -> None:
 def test_delete(version: int) -> None:
     async def story(client: Client) -> None:
         commit(client, 9, ("t", ""))
-        parked = client.send(admin.DeleteGroupsRequest(groups_names=["g", "nobody", "", "g"]), version)
+        parked = client.send(group_admin.DeleteGroupsRequest(groups_names=["g", "nobody", "", "g"]), version)
         assert parked == []
         client.stage.commit()
         assert [each.error_code for each in parked[0].results] == [0, 69, 69, 0]
         assert client.stage.groups.find("g") is None
-        (answer,) = client.send(admin.DeleteGroupsRequest(groups_names=[]), version)
+        (answer,) = client.send(group_admin.DeleteGroupsRequest(groups_names=[]), version)
         assert answer.results == []
 
     play(story)
@@ -341,9 +342,9 @@ def test_delete(version: int) -> None:
 
 def requests(version: int) -> dict[Api, Any]:
     """A small request of each kind."""
-    commit_topic = offsets.OffsetCommitRequestTopic(name="t", partitions=[])
+    commit_topic = group_offsets.OffsetCommitRequestTopic(name="t", partitions=[])
     return {
-        Api.OFFSET_COMMIT: offsets.OffsetCommitRequest(group_id="g", topics=[commit_topic]),
+        Api.OFFSET_COMMIT: group_offsets.OffsetCommitRequest(group_id="g", topics=[commit_topic]),
         Api.OFFSET_FETCH: asked(version, "g", ["t"]),
         Api.FIND_COORDINATOR: members.FindCoordinatorRequest(coordinator_keys=["g"]),
         Api.JOIN_GROUP: members.JoinGroupRequest(
@@ -352,9 +353,9 @@ def requests(version: int) -> dict[Api, Any]:
         Api.SYNC_GROUP: members.SyncGroupRequest(group_id="g", generation_id=1, member_id="m"),
         Api.HEARTBEAT: members.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
         Api.LEAVE_GROUP: members.LeaveGroupRequest(group_id="g"),
-        Api.DESCRIBE_GROUPS: admin.DescribeGroupsRequest(groups=["g"]),
-        Api.LIST_GROUPS: admin.ListGroupsRequest(),
-        Api.DELETE_GROUPS: admin.DeleteGroupsRequest(groups_names=["g"]),
+        Api.DESCRIBE_GROUPS: group_admin.DescribeGroupsRequest(groups=["g"]),
+        Api.LIST_GROUPS: group_admin.ListGroupsRequest(),
+        Api.DELETE_GROUPS: group_admin.DeleteGroupsRequest(groups_names=["g"]),
     }
 
 

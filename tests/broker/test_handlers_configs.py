@@ -9,12 +9,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from stage import config
 
-from strandline.broker.config import OPTIONS
+from strandline.broker.config.broker import OPTIONS
+from strandline.broker.config.live import LiveConfig
 from strandline.broker.handlers import configs
-from strandline.broker.live_config import LiveConfig
-from strandline.broker.topic_settings import TopicSettings
-from strandline.controller.documents import ALL_BROKERS
-from strandline.controller.overrides import Overrides
+from strandline.broker.replicas.topic_configs import TopicSettings
 from strandline.protocol.errors import RequestTimedOut
 from strandline.protocol.messages.cluster import DescribeConfigsRequest, DescribeConfigsResource
 from strandline.protocol.messages.config_changes import (
@@ -26,6 +24,8 @@ from strandline.protocol.messages.config_changes import (
     IncrementalResource,
 )
 from strandline.protocol.schema import encode
+from strandline.zookeeper.config_nodes import Overrides
+from strandline.zookeeper.documents import ALL_BROKERS
 
 NO_EXCHANGE: Any = None
 

@@ -8,7 +8,7 @@ from threading import current_thread, main_thread
 from typing import Any
 from uuid import UUID
 
-from strandline.broker.control_gate import ControlGate
+from strandline.broker.replicas.controller_fence import ControlGate
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import (
     LeaderAndIsrPartitionState,

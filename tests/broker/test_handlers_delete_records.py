@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from strandline.client.connection import Connection
+from strandline.base.types import BrokerId
+from strandline.client.network.connection import Connection
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import BrokerId
 from strandline.protocol.messages.control import ConfigEntry
 from strandline.protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from strandline.storage.checkpoints import read_offsets
 from strandline.storage.disk import DiskFailed, RealDisk
+from strandline.storage.log.checkpoints import read_offsets
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import (

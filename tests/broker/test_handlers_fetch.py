@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from strandline.client.connection import Connection
+from strandline.client.network.connection import Connection
 from strandline.protocol.batches import seal
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import ReplicaState

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from strandline.broker.exchange import Exchange, Listener
+from strandline.base.tasks import Tasks
 from strandline.broker.forward import Forwarder
 from strandline.broker.handlers import cluster, metadata, producers, topics
-from strandline.broker.metadata import Picture
-from strandline.broker.metrics import Metrics
-from strandline.client.tasks import Tasks
+from strandline.broker.metadata.cache import Picture
+from strandline.broker.network.exchange import Exchange, Listener
+from strandline.broker.network.metrics import Metrics
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import (
     ApiError,

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgpack
 
-from strandline.broker.cleaning import Counts
 from strandline.broker.handlers.api_versions import OFFERED
-from strandline.broker.routes import route_key, routes
-from strandline.controller.chronicle import Chronicle
+from strandline.broker.network.routes import route_key, routes
+from strandline.broker.upkeep.compaction import Counts
+from strandline.controller.planning.decisions import DecisionNotes
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.inspection import InspectRequest
@@ -19,7 +19,7 @@ from strandline.protocol.messages.inspection import InspectRequest
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import ask, batch, cluster, produce
 
-NOBODY = SimpleNamespace(view=None, is_informed=True, active=False, chronicle=Chronicle(lambda _: None))
+NOBODY = SimpleNamespace(view=None, is_informed=True, active=False, chronicle=DecisionNotes(lambda _: None))
 
 
 async def inspected(stage: Any, **of: Any) -> Any:
@@ -37,7 +37,7 @@ async def inspected(stage: Any, **of: Any) -> Any:
 def test_no_client_is_offered_it_and_every_listener_serves_it() -> None:
     assert all(row.api_key != Api.INSPECT for row in OFFERED)
     assert APIS[Api.INSPECT].advertised is None
-    from strandline.broker.dispatch import HANDLERS
+    from strandline.broker.handlers.table import HANDLERS
 
     for internal in (False, True):
         assert route_key(Api.INSPECT, 0) in routes(internal, HANDLERS)

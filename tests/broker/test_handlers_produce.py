@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.client.connection import Connection, ConnectionLost
+from strandline.client.network.connection import Connection, ConnectionLost
 from strandline.protocol.batches import seal
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import ConfigEntry

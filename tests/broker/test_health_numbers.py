@@ -6,13 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from strandline.broker.config_file import load
-from strandline.broker.metrics import Metrics
+from strandline.broker.config.files import load
+from strandline.broker.network.metrics import Metrics
 from strandline.broker.replication_metrics import of_replicas, replication_metrics
-from strandline.controller.chronicle import Chronicle
-from strandline.controller.registry import SessionEvent, SessionState
+from strandline.controller.planning.decisions import DecisionNotes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import ConfigEntry
+from strandline.zookeeper.client import SessionEvent, SessionState
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import ask, batch, cluster, outcome, produce, until
@@ -58,7 +58,7 @@ def test_lag_is_what_a_follower_lacks(tmp_path: Path) -> None:
 def test_what_the_controller_counts_is_told(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(tmp_path, 1) as stage:
-            chronicle = Chronicle(lambda _: None)
+            chronicle = DecisionNotes(lambda _: None)
             chronicle.elections, chronicle.unclean_elections, chronicle.potential_losses = 5, 2, 3
             broker: Any = SimpleNamespace(
                 replicas=stage.members[1].replicas,

@@ -21,14 +21,15 @@ from uuid import UUID
 
 import pytest
 
-from strandline.broker.exchange import NEVER, Exchange, Listener
-from strandline.broker.handlers import coordinators, metadata
-from strandline.broker.held_answers import HeldAnswers
-from strandline.broker.host import Host
-from strandline.broker.metadata import Picture
-from strandline.broker.waiting import Deadlines
+from strandline.base.types import BrokerId, TopicPartition
+from strandline.broker.handlers import metadata
+from strandline.broker.handlers.groups import coordinators
+from strandline.broker.metadata.cache import Picture
+from strandline.broker.metadata.held_answers import HeldAnswers
+from strandline.broker.network.exchange import NEVER, Exchange, Listener
+from strandline.broker.replicas.purgatory import Deadlines
+from strandline.broker.replicas.shared import ReplicaShared
 from strandline.protocol.apis import Api
-from strandline.protocol.kinds import BrokerId, TopicPartition
 from strandline.protocol.messages.control import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -88,7 +89,7 @@ class Story:
         self.clients: dict[str, Client] = {}
         self.loop = StandingLoop()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
-        host = cast(Host, SimpleNamespace(loop=loop, deadlines=Deadlines(loop)))
+        host = cast(ReplicaShared, SimpleNamespace(loop=loop, deadlines=Deadlines(loop)))
         self.held = HeldAnswers(host, lambda: self.broker.metadata)
         self.broker: Any = SimpleNamespace(
             id=2,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from strandline.broker import connection, transitions
+from strandline.broker.network import connection
+from strandline.broker.replicas import leader_and_isr
 from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode
 
@@ -35,13 +36,13 @@ class Gate:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.open = Event()
         self.open.set()
-        save = transitions._save_all
+        save = leader_and_isr._save_all
 
         def slow(*args: Any) -> Any:
             assert self.open.wait(10)
             return save(*args)
 
-        patch.setattr(transitions, "_save_all", slow)
+        patch.setattr(leader_and_isr, "_save_all", slow)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 import uvloop
 
-from strandline.broker.config_file import load
-from strandline.broker.host_names import why_no_host
-from strandline.broker.trouble import ConfigError
-from strandline.client.connection import Connection
+from strandline.broker.config.files import load
+from strandline.broker.config.host_names import why_no_host
+from strandline.broker.errors import ConfigError
+from strandline.client.network.connection import Connection
 
 BAD = [
     "a..b",

@@ -8,12 +8,12 @@ from pathlib import Path
 from threading import Event, Timer, current_thread, main_thread
 from typing import Any
 
-from strandline.broker.cutting import Cut, carry_out
-from strandline.protocol.kinds import Offset, TopicPartition
+from strandline.base.types import Offset, TopicPartition
+from strandline.broker.replicas.truncation import Cut, carry_out
 from strandline.replication.effects import Truncate
-from strandline.storage.checkpoints import HIGH_WATERMARKS, read_offsets
 from strandline.storage.cleaning.checkpoint import CLEANER_OFFSETS
-from strandline.storage.promises import Bounds, Lowered
+from strandline.storage.directories.offset_checkpoints import Bounds, Lowered
+from strandline.storage.log.checkpoints import HIGH_WATERMARKS, read_offsets
 
 from ..storage.faulty_disk import Fault, FaultyDisk
 from .replica_stage import TP, Cluster, Member, ask, batch, outcome, produce

@@ -7,14 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from strandline.broker.isr_writer import IsrWriter
-from strandline.client.tasks import Tasks
-from strandline.controller import documents as d
-from strandline.controller.registry import Create, Delete, Op, SetData, Unknown
-from strandline.protocol.kinds import BrokerId, Epoch, Incarnation, Offset, TopicPartition
+from strandline.base.tasks import Tasks
+from strandline.base.types import BrokerId, Epoch, Incarnation, Offset, TopicPartition
+from strandline.broker.replicas.isr_writer import IsrWriter
 from strandline.replication.isr import Growing, Settled, Shrinking
 from strandline.replication.leader import Leader, LeaderOptions, Mandate, Membership
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper import documents
+from strandline.zookeeper.client import Create, Delete, Op, SetData, Unknown
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import DirectRegistry, until
@@ -60,14 +60,16 @@ class Stage:
         self.registry.multi = multi  # type: ignore[method-assign]
         for path in (
             "/brokers",
-            *d.PERSISTENT_PATHS[2:5],
-            d.ISR_CHANGES,
-            d.topic_path("t"),
-            d.partitions_path("t"),
+            *documents.PERSISTENT_PATHS[2:5],
+            documents.ISR_CHANGES,
+            documents.topic_path("t"),
+            documents.partitions_path("t"),
         ):
             self.do(Create(path, b""))
         for broker in (ME, OTHER):
-            self.do(Create(d.broker_path(broker), b"{}"), Create(d.incarnation_path(broker), b""))
+            self.do(
+                Create(documents.broker_path(broker), b"{}"), Create(documents.incarnation_path(broker), b"")
+            )
         loop = asyncio.get_running_loop()
         recorder = SimpleNamespace(note=lambda *a, **k: None)
         host = SimpleNamespace(
@@ -82,11 +84,11 @@ class Stage:
         self.zookeeper.multi(ops, 1)
 
     def led(self, number: int, isr: tuple[int, ...] = (1,)) -> FakePartition:
-        state = d.StateDocument(
+        state = documents.StateDocument(
             leader=1, leader_epoch=0, isr=list(isr), controller_epoch=1, isr_epochs=dict.fromkeys(isr, 0)
         )
         tp = TopicPartition("t", number)
-        self.do(Create(d.partition_path(tp), b""), Create(d.state_path(tp), state.data()))
+        self.do(Create(documents.partition_path(tp), b""), Create(documents.state_path(tp), state.data()))
         mandate = Mandate(Epoch(0), (ME, OTHER), tuple(map(BrokerId, isr)), 0)
         live = Membership(frozenset({ME, OTHER}))
         leader = Leader(ME, mandate, Offset(0), Offset(0), 0.0, live, LeaderOptions())
@@ -100,8 +102,8 @@ class Stage:
             self.writer.perform(cast(Any, partition), leader, effects)
 
     def isr(self, number: int) -> list[int]:
-        data, _ = self.zookeeper.get(d.state_path(TopicPartition("t", number)), 1, None)
-        return d.parse(d.StateDocument, data).isr
+        data, _ = self.zookeeper.get(documents.state_path(TopicPartition("t", number)), 1, None)
+        return documents.parse(documents.StateDocument, data).isr
 
     def settled(self, *members: int) -> list[bool]:
         want = Settled(frozenset(map(BrokerId, members)))
@@ -125,7 +127,7 @@ def test_what_is_asked_for_in_one_turn_is_one_write() -> None:
         kinds = [type(op).__name__ for op in ops]
         assert kinds == ["SetData"] * 5 + ["Check"] * 3, "the states stand before the checks"
         assert [op.path for op in ops[5:]] == [
-            d.broker_path(2), d.incarnation_path(2), d.incarnation_path(1),
+            documents.broker_path(2), documents.incarnation_path(2), documents.incarnation_path(1),
         ]  # fmt: skip
         assert [stage.isr(n) for n in range(5)] == [[1, 2]] * 5
         assert all(p.leading is not None and p.leading.version == 1 for p in stage.partitions)
@@ -136,8 +138,8 @@ def test_what_is_asked_for_in_one_turn_is_one_write() -> None:
 def test_one_that_has_moved_on_stops_no_other() -> None:
     async def story(stage: Stage) -> None:
         stage.all_join()
-        other = d.StateDocument(leader=2, leader_epoch=4, isr=[2], controller_epoch=2, isr_epochs={})
-        path = d.state_path(TopicPartition("t", 3))
+        other = documents.StateDocument(leader=2, leader_epoch=4, isr=[2], controller_epoch=2, isr_epochs={})
+        path = documents.state_path(TopicPartition("t", 3))
         await asyncio.sleep(0)
         await asyncio.sleep(0)  # the states have been read
         stage.do(SetData(path, other.data(), 0))
@@ -161,11 +163,11 @@ def test_a_leadership_that_has_ended_writes_nothing() -> None:
 
 def test_who_is_not_registered_joins_none_of_them() -> None:
     async def story(stage: Stage) -> None:
-        stage.do(Delete(d.broker_path(2), 0))
+        stage.do(Delete(documents.broker_path(2), 0))
         stage.all_join()
         await until(lambda: all(stage.settled(1)))
         assert len(stage.multis) == 1 and [stage.isr(n) for n in range(5)] == [[1]] * 5
-        stage.do(Create(d.broker_path(2), b"{}"))
+        stage.do(Create(documents.broker_path(2), b"{}"))
         stage.all_join(incarnation=1)
         await asyncio.sleep(0.05)
         assert all(stage.settled(1)), "refused a moment ago: not asked for again at once"
@@ -216,7 +218,7 @@ def test_a_landed_attempt_is_found_although_the_follower_has_died_since() -> Non
         stage.lose = "after"
         stage.all_join()
         await until(lambda: not stage.lose and stage.partitions[4].marked > 0)
-        stage.do(Delete(d.broker_path(2), 0))
+        stage.do(Delete(documents.broker_path(2), 0))
         later = stage.loop.time() + 1
         for partition in stage.partitions:
             leader = partition.leading
@@ -255,10 +257,10 @@ def test_states_that_are_read_again_are_read_together() -> None:
             return await real(paths)
 
         stage.registry.get_many = get_many  # type: ignore[method-assign]
-        path = d.state_path(TopicPartition("t", 2))
-        taken = d.StateDocument(leader=2, leader_epoch=3, isr=[2], controller_epoch=2, isr_epochs={})
+        path = documents.state_path(TopicPartition("t", 2))
+        taken = documents.StateDocument(leader=2, leader_epoch=3, isr=[2], controller_epoch=2, isr_epochs={})
         stage.do(SetData(path, taken.data(), 0))
-        broken = d.state_path(TopicPartition("t", 4))
+        broken = documents.state_path(TopicPartition("t", 4))
         stage.do(SetData(broken, b"{", 0))
         for partition in stage.partitions:
             leader = partition.leading

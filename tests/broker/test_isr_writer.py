@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from strandline.controller import documents
-from strandline.controller.registry import Create, Delete, MultiFailed, SetData, Unknown
 from strandline.replication.isr import Growing, Settled
+from strandline.zookeeper import documents
+from strandline.zookeeper.client import Create, Delete, MultiFailed, SetData, Unknown
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import (

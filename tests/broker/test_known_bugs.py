@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from strandline.broker import transitions
+from strandline.base.types import BrokerId, Epoch
+from strandline.broker.replicas import leader_and_isr as transitions
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import BrokerId, Epoch
 from strandline.protocol.messages.fetch import ReplicaState
 from strandline.replication.follower import AskEpochEnd, AskRecords
 

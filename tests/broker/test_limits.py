@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.config import BrokerConfig
-from strandline.broker.limits import within_limits
-from strandline.client.clock import SystemClock
+from strandline.base.clock import SystemClock
+from strandline.broker.config.broker import BrokerConfig
+from strandline.broker.open_file_limits import within_limits
 from strandline.storage.config import StorageConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
-from strandline.storage.logs import Logs
 
 LIMIT = 1000
 

@@ -3,11 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from strandline.broker.cutting import Cut, carry_out
-from strandline.protocol.kinds import Offset
+from strandline.base.types import Offset
+from strandline.broker.replicas.truncation import Cut, carry_out
 from strandline.replication.effects import Truncate
-from strandline.storage.aside import ASIDE
-from strandline.storage.together import MANY
+from strandline.storage.log.bulk_sync import MANY
+from strandline.storage.quarantine import ASIDE
 
 from ..storage.faulty_disk import FaultyDisk
 from .storage_box import Box, box, run, tp

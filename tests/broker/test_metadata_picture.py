@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from strandline.broker.metadata import Picture
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
+from strandline.broker.metadata.cache import Picture
 from strandline.protocol.messages.control import (
     ConfigEntry,
     UpdateMetadataBroker,

@@ -12,18 +12,18 @@ from typing import Any, cast
 import pytest
 from kazoo.client import KazooClient
 
-from strandline.broker.config import BrokerConfig
+from strandline.base.clock import SystemClock
+from strandline.broker.config.broker import BrokerConfig
+from strandline.broker.errors import BrokenInvariant, StartFailed
 from strandline.broker.node import Node, build
 from strandline.broker.registration import disconnect
-from strandline.broker.registries import Registries
-from strandline.broker.trouble import BrokenInvariant, StartFailed
-from strandline.client.admin import Admin
-from strandline.client.clock import SystemClock
-from strandline.client.consumer import Consumer
-from strandline.client.producer import Producer
-from strandline.controller.registry import Registry
+from strandline.broker.zookeeper_sessions import Registries
+from strandline.client.admin.admin import Admin
+from strandline.client.consumer.consumer import Consumer
+from strandline.client.producer.producer import Producer
+from strandline.storage.directories.incarnation import CLEAN_MARKER
 from strandline.storage.disk import RealDisk
-from strandline.storage.incarnation import CLEAN_MARKER
+from strandline.zookeeper.client import ZkClient
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_session_that_was_ended_is_forgotten_and_one_that_may_live_is_not(
             async def close(closed: list[bool] = closed) -> None:
                 closed.append(True)
 
-            registry = cast(Registry, SimpleNamespace(connected=connected, close=close))
+            registry = cast(ZkClient, SimpleNamespace(connected=connected, close=close))
             await disconnect(registry, kept)
             assert closed and (kept.previous_session() is None) is connected
 

@@ -10,17 +10,17 @@ from uuid import UUID
 
 import pytest
 
-from strandline.broker import out_of_reach
-from strandline.broker.out_of_reach import OutOfReach
-from strandline.client.tasks import Tasks
-from strandline.controller import documents
-from strandline.controller.registry import SetData
+from strandline.base.tasks import Tasks
+from strandline.broker.replicas import out_of_reach
+from strandline.broker.replicas.out_of_reach import OutOfReach
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
 )
+from strandline.zookeeper import documents
+from strandline.zookeeper.client import SetData
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import (

@@ -1,6 +1,6 @@
 """A follower that takes much is answered at most every few milliseconds, unless waiting gains nothing."""
 
-from strandline.broker.parked_fetch import BULK_BYTES, TRY_EVERY, VAIN_MAX, Pace
+from strandline.broker.fetch.parked import BULK_BYTES, TRY_EVERY, VAIN_MAX, Pace
 
 MS = 0.001
 GATHER_S = 3 * MS

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.host import Role
+from strandline.base.types import TopicPartition
+from strandline.broker.replicas.shared import Role
 from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
-from strandline.protocol.kinds import TopicPartition
 from strandline.storage.disk import DiskFailed, DiskFull
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from strandline.broker import recoding
+from strandline.base.options import InvalidConfig
 from strandline.broker.handlers import produce as produce_handler
-from strandline.broker.recoding import Target, target_of
-from strandline.client.connection import Connection, ConnectionLost
+from strandline.broker.replicas import recompression
+from strandline.broker.replicas.recompression import Target, target_of
+from strandline.client.network.connection import Connection, ConnectionLost
 from strandline.protocol.batches import CODEC_MASK, HEADER_SIZE, crc_ok, headers, read_header, seal
 from strandline.protocol.compression import Codec, compress, decompress
 from strandline.protocol.errors import ErrorCode, InvalidTopic
 from strandline.protocol.records import BatchBuilder, iterate
 from strandline.storage.config import StorageConfig, TopicConfig
-from strandline.storage.options import InvalidConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import ask, cluster, fetch, fetched, outcome, produce, until
@@ -81,7 +81,7 @@ def test_every_batch_is_kept_in_the_codec_of_its_topic(tmp_path: Path, came: Cod
 def test_producer_keeps_what_came_and_no_thread_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recoding, "recoded", None)
+    monkeypatch.setattr(recompression, "recoded", None)
 
     async def story(stage: Any, client: Connection) -> None:
         for place, codec in enumerate(Codec):
@@ -96,8 +96,8 @@ class Slow:
     """`recoded` in a thread that can be made to wait."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.began, self.may_end, self.times, self._real = Event(), Event(), 0, recoding.recoded
-        monkeypatch.setattr(recoding, "recoded", self)
+        self.began, self.may_end, self.times, self._real = Event(), Event(), 0, recompression.recoded
+        monkeypatch.setattr(recompression, "recoded", self)
 
     def __call__(self, records: bytes, target: Target) -> memoryview:
         assert current_thread() is not main_thread()
@@ -278,5 +278,5 @@ def test_harder_levels_give_less() -> None:
     text = b"".join(b"%d:%d;" % (n % 97, n * n % 1013) for n in range(5000))
     sent = batch(Codec.NONE, text)
     for codec, quick, thorough in ((Codec.GZIP, 1, 9), (Codec.LZ4, None, 9), (Codec.ZSTD, -5, 19)):
-        sizes = [len(recoding.recoded(sent, Target(codec, level))) for level in (quick, thorough)]
+        sizes = [len(recompression.recoded(sent, Target(codec, level))) for level in (quick, thorough)]
         assert sizes[0] > sizes[1] > HEADER_SIZE

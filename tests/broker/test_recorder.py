@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from errno import ENOSPC
 from pathlib import Path
 
+from strandline.base.clock import SystemClock
 from strandline.broker import recorder as module
 from strandline.broker.recorder import Recorder, in_memory, on_disk
-from strandline.client.clock import SystemClock
+from strandline.storage.decision_log import FLIGHT_RECORDER, Note, read_rings
 from strandline.storage.disk import RealDisk
-from strandline.storage.rings import FLIGHT_RECORDER, Note, read_rings
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
 from faulty_disk import FaultyDisk
@@ -21,7 +21,7 @@ from faulty_disk import FaultyDisk
 KILLED = """
 import asyncio, os, sys
 from strandline.broker.recorder import on_disk
-from strandline.client.clock import SystemClock
+from strandline.base.clock import SystemClock
 from strandline.storage.disk import RealDisk
 
 async def main():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.dispatch import HANDLERS
+from strandline.broker.handlers.table import HANDLERS
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import ErrorCode, error_for
 from strandline.protocol.schema import decode, encode, fields_of, spec_of

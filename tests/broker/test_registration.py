@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.config import BrokerConfig
+from strandline.base.clock import SystemClock
+from strandline.base.types import TopicPartition
+from strandline.broker.config.broker import BrokerConfig
+from strandline.broker.errors import StartFailed
 from strandline.broker.registration import Registration, connect, lock_directories, patiently
-from strandline.broker.registries import Registries
-from strandline.broker.trouble import StartFailed
-from strandline.client.clock import SystemClock
-from strandline.controller import documents, znodes
-from strandline.controller.registry import Registry, RegistryError, SetData, Unknown
-from strandline.protocol.kinds import TopicPartition
+from strandline.broker.zookeeper_sessions import Registries
+from strandline.storage.directories.incarnation import Incarnations
 from strandline.storage.disk import RealDisk
-from strandline.storage.incarnation import Incarnations
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import SetData, Unknown, ZkClient, ZkError
 
 PARTITION = TopicPartition("t", 0)
 Check = Callable[["Started"], Awaitable[None]]
@@ -26,7 +26,7 @@ Check = Callable[["Started"], Awaitable[None]]
 class Started:
     """A broker as far as its registration."""
 
-    def __init__(self, config: BrokerConfig, incarnations: Incarnations, registry: Registry) -> None:
+    def __init__(self, config: BrokerConfig, incarnations: Incarnations, registry: ZkClient) -> None:
         self.config = config
         self.incarnations = incarnations
         self.registry = registry
@@ -202,18 +202,18 @@ def test_without_zookeeper_the_start_ends_with_the_remedy(tmp_path: Path) -> Non
 def test_a_start_asks_again_while_zookeeper_gives_no_answer(tmp_path: Path) -> None:
     """A short cut of the network in the middle of a start is no reason to give up."""
     settings = config("", tmp_path, zookeeper={"connect": "127.0.0.1:1", "connection_timeout_ms": 300})
-    answers: list[RegistryError | str] = [Unknown("no answer in time"), Unknown("no answer in time"), "there"]
+    answers: list[ZkError | str] = [Unknown("no answer in time"), Unknown("no answer in time"), "there"]
 
     async def ask() -> str:
         answer = answers.pop(0)
-        if isinstance(answer, RegistryError):
+        if isinstance(answer, ZkError):
             raise answer
         return answer
 
     async def story() -> None:
         assert await patiently(settings, ask) == "there"
-        answers[:] = [RegistryError("refused")]
-        with pytest.raises(RegistryError, match="refused"):
+        answers[:] = [ZkError("refused")]
+        with pytest.raises(ZkError, match="refused"):
             await patiently(settings, ask)
         answers[:] = [Unknown("no answer in time")] * 1000
         with pytest.raises(Unknown):

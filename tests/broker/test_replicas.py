@@ -4,8 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from strandline.base.types import BrokerId, Epoch, TopicPartition
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import BrokerId, Epoch, TopicPartition
 from strandline.replication.effects import StepDown
 
 sys.path.insert(0, str(Path(__file__).parent))

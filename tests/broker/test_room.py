@@ -6,11 +6,11 @@ from threading import Event
 
 import pytest
 
+from strandline.base.types import BrokerId
 from strandline.protocol.errors import ErrorCode, KafkaStorageError
-from strandline.protocol.kinds import BrokerId
-from strandline.storage.checkpoints import EPOCHS, read_epochs
 from strandline.storage.disk import DiskFull
-from strandline.storage.names import LOG
+from strandline.storage.log.checkpoints import EPOCHS, read_epochs
+from strandline.storage.segment.file_names import LOG
 
 from ..storage.faulty_disk import FaultyDisk
 from .replica_stage import until
@@ -19,7 +19,7 @@ from .storage_box import ME, RESERVE, box, run, tp
 
 @pytest.fixture(autouse=True)
 def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.broker.room.LOOK_S", 0.01)
+    monkeypatch.setattr("strandline.broker.upkeep.full_disks.LOOK_S", 0.01)
 
 
 def test_a_full_directory_refuses_records_serves_what_it_has_and_recovers(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_log_that_finds_too_little_room_once_is_tried_until_it_is_open(
     """The reserve is free, and is less than the log needs, or there is none beside the directory, where what
     is torn off is kept. Others are not held up by that.
     """
-    monkeypatch.setattr("strandline.broker.room.OPEN_AGAIN_S", (0.01, 0.02))
+    monkeypatch.setattr("strandline.broker.upkeep.full_disks.OPEN_AGAIN_S", (0.01, 0.02))
 
     if call == "replace":
         (tmp_path / "x.aside").mkdir()

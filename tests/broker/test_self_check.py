@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from strandline.protocol.errors import ErrorCode
-from strandline.storage.verify import damage_at
+from strandline.storage.segment.verify_batch import damage_at
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import ask, batch, cluster, fetch, fetched, outcome, produce, until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.arena import START_BYTES
+from strandline.broker.network.receive_buffer import START_BYTES
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.topics import CreateTopicsRequest

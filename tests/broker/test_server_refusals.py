@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker import connection as connection_module
-from strandline.broker import server as server_module
+from strandline.broker.network import connection as connection_module
+from strandline.broker.network import server
 from strandline.protocol.apis import Api
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.protocol.messages.control import ControlledShutdownRequest
@@ -43,7 +43,7 @@ def test_what_a_peer_may_not_send_ends_its_connection(
     sent: bytes, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(server_module.log, "warning", lambda event, **fields: told.append(fields["why"]))
+    monkeypatch.setattr(server.logger, "warning", lambda event, **fields: told.append(fields["why"]))
 
     async def story() -> None:
         async with stage() as s:
@@ -86,7 +86,7 @@ def test_librdkafkas_question_for_all_topics_is_understood() -> None:
 
 def test_complaints_are_logged_once_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
-    monkeypatch.setattr(server_module.log, "warning", lambda event, **fields: told.append(fields["times"]))
+    monkeypatch.setattr(server.logger, "warning", lambda event, **fields: told.append(fields["times"]))
 
     async def story() -> None:
         async with stage() as s:
@@ -250,9 +250,7 @@ def test_a_port_in_use_is_told_in_one_sentence() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             settings = {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-            with pytest.raises(
-                server_module.StartFailed, match=f"127.0.0.1:{port} is in use by another process"
-            ):
+            with pytest.raises(server.StartFailed, match=f"127.0.0.1:{port} is in use by another process"):
                 async with stage(**settings):
                     pass
 

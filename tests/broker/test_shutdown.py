@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from strandline.broker.metadata import Picture
+from strandline.broker.metadata.cache import Picture
 from strandline.broker.shutdown import hand_over
 from strandline.protocol.messages.control import (
     ControlledShutdownResponse,

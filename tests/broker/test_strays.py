@@ -6,8 +6,8 @@ from errno import ENOSPC
 from pathlib import Path
 from uuid import UUID
 
+from strandline.base.types import BrokerId, Epoch, Offset
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import BrokerId, Epoch, Offset
 from strandline.protocol.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
@@ -19,7 +19,7 @@ from strandline.protocol.messages.control import (
 from strandline.protocol.messages.fetch import ReplicaState
 from strandline.replication.effects import RestartAt, Truncate
 from strandline.replication.follower import AskRecords, Follower
-from strandline.storage.epochs import EpochHistory
+from strandline.storage.log.leader_epochs import EpochHistory
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))

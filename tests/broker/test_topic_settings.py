@@ -7,9 +7,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import TOPIC, Member, cluster
 
-from strandline.controller.overrides import NOTHING, Overrides
 from strandline.protocol.messages.control import ConfigEntry
-from strandline.storage.checkpoints import TOPIC_CONFIG, read_topic_config
+from strandline.storage.log.checkpoints import TOPIC_CONFIG, read_topic_config
+from strandline.zookeeper.config_nodes import NOTHING, Overrides
 
 
 def kept(member: Member) -> int:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from strandline.broker import upkeep
-from strandline.broker.upkeep import LOGS_PER_SLICE, SEGMENTS_PER_SLICE, Upkeep
+from strandline.base.types import TopicPartition
+from strandline.broker.upkeep import passes
+from strandline.broker.upkeep.passes import LOGS_PER_SLICE, SEGMENTS_PER_SLICE, Upkeep
 from strandline.protocol.batches import read_header
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
-from strandline.storage.aside import Aside, Removal
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskFailed, RealDisk
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.log.log import Log
+from strandline.storage.quarantine import Aside, Removal
 
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import until
@@ -208,7 +208,7 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
         log = world.log(0, 10)
-        world.clock.now = START_MS + upkeep.CLOCK_JUMP_MS_MAX + 60_000
+        world.clock.now = START_MS + passes.CLOCK_JUMP_MS_MAX + 60_000
         await world.upkeep.retain()
         assert log.start_offset == 0
         await world.upkeep.retain()
@@ -221,8 +221,8 @@ def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path) -> None:
 def test_files_and_moved_starts_reach_the_disk_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "PURGE_INTERVAL_S", 0.01)
-    monkeypatch.setattr(upkeep, "START_OFFSETS_INTERVAL_MS", 10)
+    monkeypatch.setattr(passes, "PURGE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(passes, "START_OFFSETS_INTERVAL_MS", 10)
 
     async def story() -> None:
         world = World(

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from strandline.broker.waiting import AckQueue, Deadlines, Waiting
+from strandline.broker.replicas.purgatory import AckQueue, Deadlines, Waiter
 from strandline.protocol.errors import ErrorCode
 
 
-class Probe(Waiting):
+class Probe(Waiter):
     """Remembers what it was told."""
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from strandline.cli.cluster import find
-from strandline.cli.ports import is_free
+from strandline.local.cluster import find
+from strandline.local.ports import is_free
 
 
 @dataclass

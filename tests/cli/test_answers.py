@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from strandline.cli.answers import Evidence, leader, not_visible, offline, seconds
-from strandline.cli.answers_isr import left_isr
+from strandline.cli.why.answers import Evidence, leader, not_visible, offline, seconds
+from strandline.cli.why.answers_isr import left_isr
 
 NOW = 100_000
 

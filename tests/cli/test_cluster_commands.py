@@ -6,7 +6,7 @@ import time
 import pytest
 
 from strandline.cli.app import ORDER
-from strandline.cli.cluster import find
+from strandline.local.cluster import find
 
 SETTINGS = {"default.replication.factor": 3, "min.insync.replicas": 3, "zookeeper.session.timeout.ms": 6000}
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import typer
 
+from strandline.base.types import TopicPartition
 from strandline.broker.groups import offset_records
 from strandline.broker.groups.offset_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue
-from strandline.cli.dump import main
-from strandline.cli.dump_explain import searched
-from strandline.client.group_protocol import encode_assignment, encode_subscription
+from strandline.cli.dump.command import main
+from strandline.cli.dump.explain import searched
+from strandline.client.consumer.group_protocol import encode_assignment, encode_subscription
 from strandline.protocol.batches import ATTRIBUTES, ATTRIBUTES_AT, read_header, seal, stamp, stamp_append_time
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
-from strandline.storage.found import segment_name
+from strandline.storage.segment_files import segment_name
 
 KAFKA = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "clean"
 AT = 1_700_000_000_000

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.base.types import TopicPartition
 from strandline.cli.console import WrongUsage
 from strandline.cli.reassign_plan import proposed, read, written
-from strandline.protocol.kinds import TopicPartition
 
 REPLICAS = st.integers(1, 3).flatmap(
     lambda factor: st.lists(

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from strandline.base.types import TopicPartition
 from strandline.cli.status import drawn, picture
-from strandline.client.descriptions import ClusterDescription, PartitionDescription, TopicDescription
-from strandline.client.reassignments import PartitionReassignment
+from strandline.client.admin.descriptions import ClusterDescription, PartitionDescription, TopicDescription
+from strandline.client.admin.reassignments import PartitionReassignment
 from strandline.client.sync import Admin
 from strandline.protocol.errors import NetworkException
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.primitives import NO_UUID
 
 

@@ -12,11 +12,11 @@ from uuid import UUID, uuid5
 
 from double_group import Groups
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.batches import BatchHeader, crc_ok, headers, stamp
 from strandline.protocol.connection import FrameSplitter, frame_response, parse_head
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages import (
     api_versions,
     fetch,

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages import group_offsets, groups
 
 JOIN_SECONDS = 0.3

@@ -8,7 +8,7 @@ from double import Double
 
 from strandline.client import ApiError, ConfigError, Producer
 from strandline.client.config import ProducerConfig, configure
-from strandline.client.sender import Sender
+from strandline.client.producer.sender import Sender
 from strandline.protocol.messages.produce import ProduceRequest
 from strandline.protocol.records import BatchBuilder
 

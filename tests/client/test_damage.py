@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from strandline.client.handout import Handout
-from strandline.client.positions import Chunk, Place, end_of
+from strandline.base.types import TopicPartition
+from strandline.client.consumer.buffer import Handout
+from strandline.client.consumer.positions import Chunk, Place, end_of
 from strandline.protocol.errors import ApiError, CorruptMessage
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.primitives import Malformed
 from strandline.protocol.records import BatchBuilder
 

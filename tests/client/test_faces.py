@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from double import SWALLOW, Double
 
+from strandline.base.tasks import Tasks
 from strandline.client import Admin, NewTopic, TopicAlreadyExists, TopicPartition, UnknownTopicOrPartition
-from strandline.client.cluster import Cluster
 from strandline.client.config import ClientConfig
-from strandline.client.connection import Connection, ConnectionLost, RequestExpired
+from strandline.client.network.cluster import Cluster
+from strandline.client.network.connection import Connection, ConnectionLost, RequestExpired
 from strandline.client.sync import Admin as BlockingAdmin
 from strandline.client.sync import Consumer, Producer
-from strandline.client.tasks import Tasks
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, RequestTimedOut
 from strandline.protocol.messages import topics

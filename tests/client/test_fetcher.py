@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.client.config import ConsumerConfig, configure
-from strandline.client.fetcher import Fetcher
-from strandline.client.positions import Place
+from strandline.client.consumer.fetcher import Fetcher
+from strandline.client.consumer.positions import Place
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,

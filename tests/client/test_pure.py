@@ -5,28 +5,28 @@ from typing import Any
 
 import pytest
 
-from strandline.client.accumulator import Accumulator, Limits
-from strandline.client.assignors import (
+from strandline.base.types import TopicPartition
+from strandline.client.config import ConfigError, ConsumerConfig, ProducerConfig, configure
+from strandline.client.consumer.assignors import (
     Member,
     assign_cooperative_sticky,
     assign_range,
     assign_round_robin,
 )
-from strandline.client.config import ConfigError, ConsumerConfig, ProducerConfig, configure
-from strandline.client.group_protocol import (
+from strandline.client.consumer.group_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from strandline.client.lanes import Identity, Lane
-from strandline.client.links import backoff
-from strandline.client.partitioner import Sticky, murmur2, partition_for_key
-from strandline.client.positions import Chunk, Place, end_of, visible
+from strandline.client.consumer.positions import Chunk, Place, end_of, visible
+from strandline.client.network.connections import backoff
+from strandline.client.network.metadata import ClusterView
+from strandline.client.producer.accumulator import Accumulator, Limits
+from strandline.client.producer.partition_queues import Identity, Lane
+from strandline.client.producer.partitioner import Sticky, murmur2, partition_for_key
 from strandline.client.serializers import DESERIALIZERS, SERIALIZERS
-from strandline.client.view import ClusterView
 from strandline.protocol.errors import error_for
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

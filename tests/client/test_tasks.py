@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from strandline.client import tasks as rules
-from strandline.client.tasks import Tasks
+from strandline.base import tasks as rules
+from strandline.base.tasks import Tasks
 
 
 def test_a_failure_is_told_at_once_and_raised_at_the_end() -> None:

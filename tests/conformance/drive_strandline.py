@@ -7,8 +7,8 @@ from typing import Any
 
 from driving import CODECS, Read, Row
 
+from strandline.base.types import TopicPartition
 from strandline.client.sync import Admin, Consumer, Producer
-from strandline.protocol.kinds import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 BYTES = {"serializer": "bytes", "key_serializer": "bytes"}

@@ -16,15 +16,15 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from kafka_peer import QUIET, KafkaBroker, partitions_of, place, read_all, read_groups, wait_led
 from kazoo.client import KazooClient
 
-from strandline.cli.cluster import LocalCluster
-from strandline.client.connection import Connection
+from strandline.base.types import TopicPartition
+from strandline.client.network.connection import Connection
+from strandline.local.cluster import LocalCluster
 from strandline.protocol.batches import headers, read_header, stamp
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DirectoryLocked, RealDisk
-from strandline.storage.logs import Logs
 
 OURS = {
     "offsets.topic.num.partitions": "1",

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from strandline.cli.ports import free_ports
+from strandline.local.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("-Xms64m", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")

@@ -21,10 +21,10 @@ from pathlib import Path
 from driving import until
 from probing import PROBES, Probe, now_ms, start
 
-from strandline.cli.ports import free_ports
+from strandline.base.types import TopicPartition
 from strandline.client.loop_thread import LoopThread
 from strandline.client.sync import Admin
-from strandline.protocol.kinds import TopicPartition
+from strandline.local.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))

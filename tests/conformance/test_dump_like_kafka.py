@@ -8,16 +8,16 @@ from struct import Struct
 import pytest
 from kafka_peer import java
 
+from strandline.base.types import TopicPartition
 from strandline.broker.groups import offset_records
 from strandline.broker.groups.offset_records import GroupMetadataValue, MemberMetadata, OffsetCommitValue
-from strandline.cli.dump import main
-from strandline.client.group_protocol import encode_assignment, encode_subscription
+from strandline.cli.dump.command import main
+from strandline.client.consumer.group_protocol import encode_assignment, encode_subscription
 from strandline.protocol.batches import ATTRIBUTES, ATTRIBUTES_AT, read_header, seal, stamp, stamp_append_time
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
-from strandline.storage.logs import Logs
 
 KAFKA = Path(__file__).resolve().parents[1] / "fixtures" / "kafka"
 SUFFIXES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from strandline.cli.cluster import LocalCluster
 from strandline.client.sync import Admin
+from strandline.local.cluster import LocalCluster
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import (

@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.broker.groups import offset_records
 from strandline.broker.groups.offset_records import GroupMetadataKey, OffsetCommitKey
 from strandline.protocol.batches import read_header
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import Record, iterate
-from strandline.storage import checkpoints
 from strandline.storage.config import StorageConfig
+from strandline.storage.directories.incarnation import CleanMarker
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DirectoryLocked, RealDisk
-from strandline.storage.incarnation import CleanMarker
-from strandline.storage.index import OffsetIndex, TimeIndex
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
-from strandline.storage.producers import ProducerStates
+from strandline.storage.log import checkpoints
+from strandline.storage.log.log import Log
+from strandline.storage.log.producer_state import ProducerStates
+from strandline.storage.segment.index import OffsetIndex, TimeIndex
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "kafka"
 CLEAN, KILLED = FIXTURES / "clean", FIXTURES / "killed"

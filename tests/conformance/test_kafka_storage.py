@@ -28,8 +28,8 @@ from kafka_houses import (
 )  # fmt: skip
 from kafka_peer import dump, partitions_of, place, read_all, read_groups, wait_led
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.zookeeper import Zookeeper
+from strandline.local.cluster import LocalCluster
+from strandline.local.embedded_zookeeper import Zookeeper
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "kafka"
 SEGMENT_FILES = (".log", ".index", ".timeindex", ".snapshot")

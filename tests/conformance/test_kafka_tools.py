@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from kafka_peer import SMALL, java
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.zookeeper import jars as zookeeper_jars
 from strandline.client.sync import Producer
+from strandline.local.cluster import LocalCluster
+from strandline.local.embedded_zookeeper import jars as zookeeper_jars
 
 KAFKA_TOPICS = "org.apache.kafka.tools.TopicCommand"
 

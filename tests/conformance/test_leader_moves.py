@@ -14,7 +14,7 @@ import pytest
 from leader_moves import WAYS, Silences, Stage, line, settle, silences, staged
 from probing import PROBES, Absent, now_ms
 
-from strandline.cli.processes import machine_is_slower
+from strandline.local.processes import machine_is_slower
 
 SILENCE_S_MAX = 1.5  # Kafka's own brokers: 0.8 to 1.3 s on two busy cores
 METADATA_AGE_S = {"franz-go": 5.0}  # not asked for again sooner by a client that lost its way twice

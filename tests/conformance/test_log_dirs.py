@@ -7,9 +7,9 @@ from pathlib import Path
 import kafka
 from kafka_peer import java
 
-from strandline.cli.cluster import LocalCluster
-from strandline.client.admin import NewTopic
+from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Producer
+from strandline.local.cluster import LocalCluster
 
 TOPIC, SIZE = "sized", 20_000
 

@@ -10,8 +10,8 @@ from driving import Row
 from kafka import KafkaAdminClient, TopicPartition
 from kafka_peer import java
 
-from strandline.cli.cluster import LocalCluster
 from strandline.client.sync import Admin
+from strandline.local.cluster import LocalCluster
 
 WITHIN_S = 20
 TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"

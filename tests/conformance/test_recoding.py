@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from driving import Row, until
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.dump import main as dump
+from strandline.cli.dump.command import main as dump
 from strandline.client.sync import Admin
+from strandline.local.cluster import LocalCluster
 
 ROWS = [
     *(Row(f"key-{n % 7}".encode(), f"value {n} {'z' * 60}".encode()) for n in range(300)),

@@ -5,8 +5,8 @@ from typing import Any
 
 from driving import Row
 
+from strandline.base.types import TopicPartition
 from strandline.client.sync import Consumer
-from strandline.protocol.kinds import TopicPartition
 
 TO_THE_END = -1
 

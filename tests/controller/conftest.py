@@ -13,16 +13,15 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
-from strandline.controller import documents as d
-from strandline.controller import znodes
 from strandline.controller.challenges import Respondent
-from strandline.controller.registry import SessionState
-from strandline.controller.service import Controller, ControllerConfig
-from strandline.controller.zookeeper import KazooRegistry
+from strandline.controller.controller import Controller, ControllerConfig
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.connection import frame_response, parse_head
 from strandline.protocol.messages import control
 from strandline.protocol.schema import decode
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import SessionState
+from strandline.zookeeper.kazoo_client import KazooRegistry
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several tests of this folder share
 
@@ -188,8 +187,8 @@ class FakeBroker:
         document, _ = await znodes.read_incarnation(self.registry, self.id)
         self.incarnation = document.incarnation + 1
         since = 1 if intact else self.incarnation
-        endpoint = d.Endpoint("PLAINTEXT", "127.0.0.1", self.port)
-        registration = d.Registration.of([endpoint], 0, self.incarnation, since, rack=self.rack)
+        endpoint = documents.Endpoint("PLAINTEXT", "127.0.0.1", self.port)
+        registration = documents.Registration.of([endpoint], 0, self.incarnation, since, rack=self.rack)
         begin = self._respondent.begin if self.answers_challenges else None
         await znodes.register_broker(self.registry, self.id, registration, [], begin=begin)
 

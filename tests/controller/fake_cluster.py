@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from strandline.protocol.messages import topics as t
+from strandline.protocol.messages import topics
 
 
 @asynccontextmanager
@@ -35,9 +35,11 @@ def ruler(brokers: dict[int, Any]) -> Any:
 
 async def create(
     broker: Any, name: str, partitions: int, factor: int, **options: Any
-) -> t.CreatableTopicResult:
-    wanted = t.CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **options)
-    answer = await broker.controller.create_topics(t.CreateTopicsRequest(topics=[wanted], timeout_ms=5000))
+) -> topics.CreatableTopicResult:
+    wanted = topics.CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **options)
+    answer = await broker.controller.create_topics(
+        topics.CreateTopicsRequest(topics=[wanted], timeout_ms=5000)
+    )
     return answer.topics[0]  # type: ignore[no-any-return]
 
 

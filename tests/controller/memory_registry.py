@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from strandline.controller.registry import Op, OpResult, Stat, Unknown, Watch
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper.client import Op, OpResult, Stat, Unknown, Watch
 
 Loses = Callable[[Sequence[Op]], bool]
 

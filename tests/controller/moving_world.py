@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from strandline.controller import plans as p
-from strandline.controller.assignment import Assignment
-from strandline.controller.planner import plan
-from strandline.controller.reassignment import is_out, wanted
-from strandline.controller.state import Broker, ClusterState, PartitionState, Topic
+from strandline.base.types import TopicPartition
+from strandline.controller.planning import plans
+from strandline.controller.planning.assignment import Assignment
+from strandline.controller.planning.planner import plan
+from strandline.controller.planning.reassignment import is_out, wanted
+from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
 from strandline.protocol.errors import ApiError
-from strandline.protocol.kinds import TopicPartition
 
 T0 = TopicPartition("t", 0)
 BROKERS = (1, 2, 3, 4, 5)
@@ -29,7 +29,7 @@ class Replica:
     """What a broker has of the partition, and what it was told last."""
 
     epoch: int = -1
-    role: p.Role | None = None
+    role: plans.PartitionRole | None = None
     version: int = 0  # of the state, as its leader knows it
 
 
@@ -40,7 +40,7 @@ class Server:
     incarnation: int = 1
     replica: Replica | None = None
     controller_epoch: int = 0
-    orders: list[tuple[int, p.Instruct | p.StopReplicas]] = field(default_factory=list)
+    orders: list[tuple[int, plans.SendLeaderAndIsr | plans.SendStopReplica]] = field(default_factory=list)
 
 
 class World:
@@ -55,8 +55,8 @@ class World:
         self.alive = set(BROKERS)
         self.epoch = 0
         self.view = ClusterState(0)
-        self.asked: list[p.Command] = []
-        self.news: list[p.Event] = []
+        self.asked: list[plans.Command] = []
+        self.news: list[plans.Event] = []
         self.elect()
 
     # --- ZooKeeper and the controller ----------------------------------------------------------------
@@ -74,25 +74,30 @@ class World:
         self.epoch += 1
         self.asked, self.news = [], []
         self.view = ClusterState(self.epoch)
-        self.tell(p.Elected(self.registered(), {"t": self.topic()}, {T0: self.state}))
+        self.tell(plans.Elected(self.registered(), {"t": self.topic()}, {T0: self.state}))
 
-    def tell(self, event: p.Event) -> None:
+    def tell(self, event: plans.Event) -> None:
         self.view, commands = plan(self.view, event)
         for command in commands:
             match command:
-                case p.Instruct(broker) | p.StopReplicas(broker):
+                case plans.SendLeaderAndIsr(broker) | plans.SendStopReplica(broker):
                     self.servers[broker].orders.append((self.epoch, command))
-                case p.Inform() | p.AskEnds() | p.AskAgainLater() | p.AwaitReplicas():
+                case (
+                    plans.SendUpdateMetadata()
+                    | plans.AskEnds()
+                    | plans.AskAgainLater()
+                    | plans.AwaitReplicas()
+                ):
                     pass  # nobody loses data here: whoever was in the ISR comes back with all of it
                 case _:
                     self.check(event, command)
                     self.asked.append(command)
 
-    def check(self, event: p.Event, command: p.Command) -> None:
+    def check(self, event: plans.Event, command: plans.Command) -> None:
         """What a controller asks for must be safe by what it knows."""
         known = self.view.partitions[T0]
         match command:
-            case p.WriteStates(writes):
+            case plans.WriteStates(writes):
                 left = set(known.isr) - set(writes[T0].isr)
                 if left and all(self.view.is_live(b) for b in left):
                     gone = self.view.departures[T0].gone if T0 in self.view.departures else frozenset()
@@ -100,7 +105,9 @@ class World:
                     assert len(writes[T0].isr) >= min(self.min_isr, len(staying)), (
                         "the ISR is good enough without those who go"
                     )
-            case p.WriteAssignments(_, changes) if not isinstance(event, p.TopicsRead):  # there: once more
+            case plans.WriteAssignments(_, changes) if not isinstance(
+                event, plans.TopicsRead
+            ):  # there: once more
                 before, then = changes[0]
                 if set(then.replicas) != set(before.origin) and not then.is_moving:
                     assert set(then.replicas) <= set(known.isr), "all of the target are in sync"
@@ -108,29 +115,29 @@ class World:
     def carry_out(self, index: int) -> None:
         """One of the things that the controller has asked of ZooKeeper; they overtake each other."""
         match self.asked.pop(index):
-            case p.WriteStates(writes):
+            case plans.WriteStates(writes):
                 if writes[T0].version != self.state.version:
-                    self.news.append(p.StatesWritten({}, frozenset(writes)))
+                    self.news.append(plans.StatesWritten({}, frozenset(writes)))
                     return
                 self.state = replace(writes[T0], version=self.state.version + 1)
                 self.check_isr()
-                self.news.append(p.StatesWritten({T0: self.state}))
-            case p.ReadStates():
-                self.news.append(p.StatesRead({T0: self.state}))
-            case p.WriteAssignments(_, changes):
+                self.news.append(plans.StatesWritten({T0: self.state}))
+            case plans.ReadStates():
+                self.news.append(plans.StatesRead({T0: self.state}))
+            case plans.WriteAssignments(_, changes):
                 before, then = changes[0]
                 if self.assignment == before and is_out(self.view, T0, before):
                     self.assignment = then
                     self.check_isr()
-                    self.news.append(p.TopicsRead({"t": self.topic()}))
+                    self.news.append(plans.TopicsRead({"t": self.topic()}))
             case other:
                 raise AssertionError(f"not expected: {other}")
 
     def hear(self) -> None:
         """News reach the controller in order, but as late as they like."""
         event = self.news.pop(0)
-        if isinstance(event, p.TopicsRead):  # a look finds what stands there now
-            event = p.TopicsRead({"t": self.topic()})
+        if isinstance(event, plans.TopicsRead):  # a look finds what stands there now
+            event = plans.TopicsRead({"t": self.topic()})
         self.tell(event)
 
     def check_isr(self) -> None:
@@ -149,7 +156,7 @@ class World:
         if after != self.assignment:
             self.assignment = after
             self.check_isr()
-            self.news.append(p.TopicsRead({"t": self.topic()}))
+            self.news.append(plans.TopicsRead({"t": self.topic()}))
 
     # --- brokers -------------------------------------------------------------------------------------
 
@@ -160,13 +167,13 @@ class World:
         server.orders = []
         if server.replica is not None:
             server.replica = Replica()
-        self.news.append(p.BrokersRead(self.registered()))
+        self.news.append(plans.BrokersRead(self.registered()))
 
     def come(self, broker: int) -> None:
         self.alive.add(broker)
         self.servers[broker].incarnation += 1
         self.servers[broker].controller_epoch = 0
-        self.news.append(p.BrokersRead(self.registered()))
+        self.news.append(plans.BrokersRead(self.registered()))
 
     def deliver(self, broker: int) -> None:
         server = self.servers[broker]
@@ -174,7 +181,7 @@ class World:
         if epoch < server.controller_epoch:
             return
         server.controller_epoch = epoch
-        if isinstance(order, p.StopReplicas):
+        if isinstance(order, plans.SendStopReplica):
             self.stop(broker, order.partitions[T0], order.delete)
         elif order.roles:
             self.obey(broker, order.roles[0])
@@ -192,7 +199,7 @@ class World:
         assert broker not in self.state.isr, f"I17: broker {broker} is in the ISR"
         self.servers[broker].replica = None
 
-    def obey(self, broker: int, role: p.Role) -> None:
+    def obey(self, broker: int, role: plans.PartitionRole) -> None:
         server = self.servers[broker]
         replica = server.replica = server.replica or Replica()
         if role.state.leader_epoch > replica.epoch:
@@ -234,7 +241,7 @@ class World:
         self.state = replace(self.state, isr=isr, isr_epochs=joined, version=self.state.version + 1)
         leader.version = self.state.version
         self.check_isr()
-        self.news.append(p.IsrsChanged((T0,)))
+        self.news.append(plans.IsrsChanged((T0,)))
 
     # --- what may happen -----------------------------------------------------------------------------
 

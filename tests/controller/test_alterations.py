@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.controller.alterations import Alteration, Change, Operation, alteration_of, repeated_resources
+from strandline.controller.requests.config_changes import (
+    Alteration,
+    Change,
+    Operation,
+    alteration_of,
+    repeated_resources,
+)
 from strandline.protocol.errors import InvalidConfig, InvalidRequest
 from strandline.protocol.messages.config_changes import (
     AlterableConfig,

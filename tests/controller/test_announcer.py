@@ -9,21 +9,21 @@ from uuid import UUID
 
 import pytest
 
-from strandline.broker.control_gate import ControlGate
-from strandline.client.connection import Connection
-from strandline.controller import plans as p
-from strandline.controller.announcer import Announcer, Reports
+from strandline.base.types import TopicPartition
+from strandline.broker.replicas.controller_fence import ControlGate
+from strandline.client.network.connection import Connection
+from strandline.controller.broker_channels import Announcer, Reports
 from strandline.controller.challenges import Challenger, Word
-from strandline.controller.documents import Endpoint
-from strandline.controller.lifeline import Lifeline, Patience
-from strandline.controller.orders import Sender
-from strandline.controller.state import Broker, ClusterState, PartitionState, Topic
+from strandline.controller.control_requests import Sender
+from strandline.controller.failure_detector import FailureDetector, Patience
+from strandline.controller.planning import plans
+from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.connection import frame_response, parse_head
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages import control
 from strandline.protocol.schema import decode
+from strandline.zookeeper.documents import Endpoint
 
 T0, TOPIC_ID = TopicPartition("t", 0), UUID(int=7)
 PATIENCE = Patience(suspect_after_s=5.0, retry_every_s=0.02, answer_within_s=0.2)
@@ -91,10 +91,12 @@ class Stage:
 
     def instruct(self, epoch: int) -> None:
         state = PartitionState(2, epoch, (2,), {2: INCARNATION}, 5)
-        self.announcer.instruct(self.state, p.Instruct(2, (p.Role(T0, TOPIC_ID, state, (2,)),)))
+        self.announcer.instruct(
+            self.state, plans.SendLeaderAndIsr(2, (plans.PartitionRole(T0, TOPIC_ID, state, (2,)),))
+        )
 
     def stop(self, epoch: int) -> None:
-        self.announcer.stop_replicas(self.state, p.StopReplicas(2, {T0: epoch}, delete=True))
+        self.announcer.stop_replicas(self.state, plans.SendStopReplica(2, {T0: epoch}, delete=True))
 
 
 def play(
@@ -102,7 +104,7 @@ def play(
     cuts: bool,
     story: Callable[[Stage, Peer], Awaitable[None]],
     patience: Patience = PATIENCE,
-    post: Callable[[p.Event], None] = lambda event: None,
+    post: Callable[[plans.Event], None] = lambda event: None,
 ) -> None:
     troubles: list[BaseException] = []
 
@@ -175,14 +177,14 @@ def test_an_order_without_an_answer_goes_again_before_all_that_follow(cuts: bool
 
 def test_a_channel_that_fails_is_told_of_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is wrong with one broker: the others hear what was decided, and so does it in the end."""
-    failing, open_connection = [ValueError("nobody foresaw this")] * 2, Lifeline.open
+    failing, open_connection = [ValueError("nobody foresaw this")] * 2, FailureDetector.open
 
-    async def opened(lifeline: Lifeline, **how: bool) -> Connection:
+    async def opened(lifeline: FailureDetector, **how: bool) -> Connection:
         if failing:
             raise failing.pop()
         return await open_connection(lifeline, **how)
 
-    monkeypatch.setattr(Lifeline, "open", opened)
+    monkeypatch.setattr(FailureDetector, "open", opened)
     troubles: list[BaseException] = []
 
     async def scene() -> None:
@@ -226,56 +228,56 @@ def test_sequence_numbers_only_rise_also_over_a_new_start_of_the_broker() -> Non
 
 def test_one_that_takes_an_order_and_does_not_answer_is_out_of_reach_until_it_does() -> None:
     """Also while it takes connections: each new one would make it pass for one that hears."""
-    told: list[p.Event] = []
+    told: list[plans.Event] = []
 
     async def story(stage: Stage, peer: Peer) -> None:
         stage.instruct(4)
         async with asyncio.timeout(10):
             await stage.announcer.heard([2])
-            while not any(isinstance(event, p.ReplicasAnswered) for event in told):
+            while not any(isinstance(event, plans.ReplicasAnswered) for event in told):
                 await asyncio.sleep(0.005)
 
     play(3, False, story, replace(PATIENCE, hear_within_s=0.05), told.append)
-    assert [event.is_reached for event in told if isinstance(event, p.ReachChanged)] == [False, True]
-    (answered,) = [event for event in told if isinstance(event, p.ReplicasAnswered)]
+    assert [event.is_reached for event in told if isinstance(event, plans.ReachChanged)] == [False, True]
+    (answered,) = [event for event in told if isinstance(event, plans.ReplicasAnswered)]
     assert answered.led == {T0: 4}, "it knows that it leads, and in which epoch"
 
 
 def test_who_is_out_of_reach_is_not_waited_for() -> None:
     """A broker that is stopped hands over to those that hear; one more that hangs is no concern of it."""
-    told: list[p.Event] = []
+    told: list[plans.Event] = []
 
     async def story(stage: Stage, peer: Peer) -> None:
         stage.instruct(4)
         for _ in range(2):  # as it becomes clear, and when it is known
             async with asyncio.timeout(5):
                 await stage.announcer.heard([2])
-        assert [event.is_reached for event in told if isinstance(event, p.ReachChanged)] == [False]
+        assert [event.is_reached for event in told if isinstance(event, plans.ReachChanged)] == [False]
 
     play(10**6, False, story, replace(PATIENCE, hear_within_s=0.05), told.append)
 
 
 def test_a_controller_that_reaches_too_few_doubts_itself_before_it_tells_who_is_out_of_reach() -> None:
     """What follows from a broken path is not done first: the controller may be the one that is cut off."""
-    told: list[p.Event] = []
+    told: list[plans.Event] = []
 
     async def story(stage: Stage, peer: Peer) -> None:
         stage.instruct(4)
         async with asyncio.timeout(10):
             await stage.announcer.heard([2])
             peer.close()
-            while not any(isinstance(event, p.ReachChanged) for event in told):
+            while not any(isinstance(event, plans.ReachChanged) for event in told):
                 await asyncio.sleep(0.005)
             port = await peer.listen()
             stage.announcer._channels[2].lifeline._place = ("127.0.0.1", port)
-            while len([event for event in told if isinstance(event, p.ReachChanged)]) < 2:
+            while len([event for event in told if isinstance(event, plans.ReachChanged)]) < 2:
                 await asyncio.sleep(0.005)
 
     play(0, False, story, replace(PATIENCE, suspect_after_s=0.1), told.append)
-    seen = [event for event in told if isinstance(event, p.ReachChanged | p.ReachDoubted)]
+    seen = [event for event in told if isinstance(event, plans.ReachChanged | plans.ReachDoubted)]
     assert seen == [
-        p.ReachDoubted(True),
-        p.ReachChanged(2, INCARNATION, is_reached=False),
-        p.ReachChanged(2, INCARNATION, is_reached=True),
-        p.ReachDoubted(False),
+        plans.ReachDoubted(True),
+        plans.ReachChanged(2, INCARNATION, is_reached=False),
+        plans.ReachChanged(2, INCARNATION, is_reached=True),
+        plans.ReachDoubted(False),
     ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strandline.controller.assignment import check_assignment, check_topic_name
+from strandline.controller.planning.assignment import check_assignment, check_topic_name
 from strandline.protocol.errors import InvalidReplicaAssignment, InvalidTopic
 
 

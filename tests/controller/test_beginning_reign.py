@@ -9,12 +9,12 @@ import pytest
 from fake_cluster import until
 from memory_registry import MemoryRegistry
 
-from strandline.client.clock import SystemClock
-from strandline.controller import documents as d
-from strandline.controller import office, znodes
-from strandline.controller.registry import SessionEvent, SessionState, Stat, Watch
-from strandline.controller.service import Controller, ControllerConfig
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.base.clock import SystemClock
+from strandline.controller import active
+from strandline.controller.controller import Controller, ControllerConfig
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import SessionEvent, SessionState, Stat, Watch
 
 
 class OneBroker(MemoryRegistry):
@@ -30,7 +30,7 @@ class OneBroker(MemoryRegistry):
         return lambda: None
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        if path == d.CONTROLLER and self.server.exists(path, self.session_id, None) is not None:
+        if path == documents.CONTROLLER and self.server.exists(path, self.session_id, None) is not None:
             self.before_seat()
             self.before_seat = lambda: None
         return await super().exists(path, watch)
@@ -38,8 +38,10 @@ class OneBroker(MemoryRegistry):
     async def register(self, broker: int) -> None:
         await znodes.ensure_paths(self)
         await znodes.read_incarnation(self, broker)
-        at = [d.Endpoint("PLAINTEXT", "127.0.0.1", 1)]
-        await znodes.register_broker(self, broker, d.Registration.of(at, 0, 1, 1, {}, None, False, None), [])
+        at = [documents.Endpoint("PLAINTEXT", "127.0.0.1", 1)]
+        await znodes.register_broker(
+            self, broker, documents.Registration.of(at, 0, 1, 1, {}, None, False, None), []
+        )
 
     def bounce(self) -> None:
         """The connection breaks, with all watches, and is there again."""
@@ -85,8 +87,8 @@ def test_a_plan_that_fails_as_a_reign_begins_ends_that_reign_and_not_the_broker(
             assert len(planned) > 1, "this cannot be"
             return plan(*told)
 
-        plan = office.plan
-        monkeypatch.setattr(office, "plan", fails_once)
+        plan = active.plan
+        monkeypatch.setattr(active, "plan", fails_once)
         controller = controller_of(registry, session_timeout_s=0.2)
         loop = asyncio.get_running_loop()
         began = loop.time()

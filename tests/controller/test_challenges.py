@@ -7,14 +7,13 @@ from typing import Any, cast
 import pytest
 from memory_registry import MemoryRegistry
 
-from strandline.controller import documents as d
-from strandline.controller import znodes
 from strandline.controller.challenges import Challenger, Respondent, Word
-from strandline.controller.registry import Create, Delete, Op, RegistryError, SetData, Unknown, Watch
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import Create, Delete, Op, SetData, Unknown, Watch, ZkError
 
 B, K = 7, 3
-PATH = d.challenge_path(B)
+PATH = documents.challenge_path(B)
 PATIENCE_S = 0.05
 
 
@@ -137,7 +136,7 @@ def test_a_node_that_was_made_anew_under_a_question_is_an_answer() -> None:
         asking = asyncio.ensure_future(stage.ask())
         while len(stage.writes()) < 3:
             await asyncio.sleep(0)
-        anew = Create(PATH, d.ChallengeDocument(incarnation=K).data())
+        anew = Create(PATH, documents.ChallengeDocument(incarnation=K).data())
         await stage.two.multi([Delete(PATH, stage.server.nodes[PATH].version), anew])  # before anybody looks
         async with asyncio.timeout(2):
             assert await asking is Word.ALIVE
@@ -205,7 +204,7 @@ class _Spoilt:
             if self.fate == "the answer is lost":
                 raise Unknown("the answer was lost")
             if not isinstance(args[0], str):
-                with pytest.raises(RegistryError):
+                with pytest.raises(ZkError):
                     await call(*args)
             return result
 

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from hypothesis import given
 
-from strandline.controller import plans as p
-from strandline.controller.chronicle import ELECTABLE, Chronicle, candidates, gauges, view_of
-from strandline.controller.elections import is_electable
-from strandline.controller.planner import plan
-from strandline.controller.state import Broker, ClusterState, PartitionState, Topic
-from strandline.protocol.kinds import TopicPartition
-from strandline.storage.rings import CONTROLLER, Note, controllers_ring
+from strandline.base.types import TopicPartition
+from strandline.controller.planning import plans
+from strandline.controller.planning.decisions import ELECTABLE, DecisionNotes, candidates, gauges, view_of
+from strandline.controller.planning.elections import is_electable
+from strandline.controller.planning.planner import plan
+from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
+from strandline.storage.decision_log import CONTROLLER, Note, controllers_ring
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_elections import worlds
@@ -33,16 +33,16 @@ def cluster(isr: tuple[int, ...] = (1, 2, 3), leader: int = 1, **configs: str) -
     )
 
 
-def told(state: ClusterState, event: p.Event) -> tuple[ClusterState, list[Note], Chronicle]:
+def told(state: ClusterState, event: plans.Event) -> tuple[ClusterState, list[Note], DecisionNotes]:
     notes: list[Note] = []
-    chronicle = Chronicle(lambda some: notes.extend(some))
+    chronicle = DecisionNotes(lambda some: notes.extend(some))
     after, commands = plan(state, event)
     chronicle.told(state, after, event, commands)
     return after, notes, chronicle
 
 
-def without(state: ClusterState, *gone: int) -> p.BrokersRead:
-    return p.BrokersRead({b: broker for b, broker in state.brokers.items() if b not in gone})
+def without(state: ClusterState, *gone: int) -> plans.BrokersRead:
+    return plans.BrokersRead({b: broker for b, broker in state.brokers.items() if b not in gone})
 
 
 def one(notes: list[Note], ring: str, what: str) -> Note:
@@ -52,7 +52,7 @@ def one(notes: list[Note], ring: str, what: str) -> Note:
 
 def test_an_election_names_its_cause_and_every_candidate() -> None:
     state = cluster()
-    _, notes, _ = told(state, p.BrokerSuspected(1, 7))
+    _, notes, _ = told(state, plans.BrokerSuspected(1, 7))
     election = one(notes, RING, "elected").values
     assert election["leader"] == 2 and election["leader_before"] == 1
     assert election["epoch"] == 5 and election["isr"] == [2, 3] and not election["unclean"]
@@ -81,15 +81,15 @@ def test_an_unclean_election_is_called_so_and_counted() -> None:
     after, notes, _ = told(state, without(state, 1))
     election = one(notes, RING, "elected").values
     assert election["unclean"] and election["leader"] == 2
-    _, _, chronicle = told(after, p.StatesWritten({TP: replace(after.in_flight[TP], version=1)}))
+    _, _, chronicle = told(after, plans.StatesWritten({TP: replace(after.in_flight[TP], version=1)}))
     assert (chronicle.elections, chronicle.unclean_elections) == (1, 1)
 
 
 def test_a_write_that_was_overtaken_is_told_one_that_stands_is_not() -> None:
-    state, _, _ = told(cluster(), p.BrokerSuspected(1, 7))
-    _, overtaken, _ = told(state, p.StatesWritten({}, frozenset({TP})))
+    state, _, _ = told(cluster(), plans.BrokerSuspected(1, 7))
+    _, overtaken, _ = told(state, plans.StatesWritten({}, frozenset({TP})))
     assert one(overtaken, RING, "write_overtaken")
-    _, stands, chronicle = told(state, p.StatesWritten({TP: replace(state.in_flight[TP], version=1)}))
+    _, stands, chronicle = told(state, plans.StatesWritten({TP: replace(state.in_flight[TP], version=1)}))
     assert not [note for note in stands if note.ring == RING]
     assert (chronicle.elections, chronicle.unclean_elections) == (1, 0)
 
@@ -97,9 +97,9 @@ def test_a_write_that_was_overtaken_is_told_one_that_stands_is_not() -> None:
 def test_the_telling_waits_until_somebody_listens() -> None:
     kept: list[Iterator[Note]] = []
     state = cluster()
-    event = p.BrokerSuspected(1, 7)
+    event = plans.BrokerSuspected(1, 7)
     after, commands = plan(state, event)
-    Chronicle(kept.append).told(state, after, event, commands)
+    DecisionNotes(kept.append).told(state, after, event, commands)
     (series,) = kept
     assert not isinstance(series, list) and next(series).what == "broker_suspected"
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from strandline.controller import documents as d
-from strandline.controller import election_requests
-from strandline.controller import office as office_module
-from strandline.controller import plans as p
-from strandline.controller.admin import Defaults
-from strandline.controller.election_requests import ElectionPolicy
-from strandline.protocol.messages import topics as t
+from strandline.controller import active
+from strandline.controller.planning import plans
+from strandline.controller.requests import elections
+from strandline.controller.requests.elections import ElectionPolicy
+from strandline.controller.requests.topics import Defaults
+from strandline.protocol.messages import topics
+from strandline.zookeeper import documents
 
 
 async def until(condition: Any, seconds: float = 8.0) -> None:
@@ -38,8 +38,8 @@ def test_the_timer_looks_at_the_balance_again_and_again(
     fake_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes of a look is in planner_preferred.txt."""
-    monkeypatch.setattr(election_requests, "FIRST_BALANCE_S", 0.02)
-    looked = recorded(monkeypatch, p.RebalanceDue)
+    monkeypatch.setattr(elections, "FIRST_BALANCE_S", 0.02)
+    looked = recorded(monkeypatch, plans.RebalanceDue)
 
     async def story() -> None:
         policy = ElectionPolicy(balance_every_s=0.02, imbalance_percentage=17)
@@ -60,26 +60,26 @@ def test_the_timer_looks_at_the_balance_again_and_again(
 def recorded(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[Any]:
     """The events of a kind that controllers take, in their order."""
     taken: list[Any] = []
-    real = office_module.plan
+    real = active.plan
 
-    def plan(state: Any, event: p.Event) -> Any:
+    def plan(state: Any, event: plans.Event) -> Any:
         if isinstance(event, kind):
             taken.append(event)
         return real(state, event)
 
-    monkeypatch.setattr(office_module, "plan", plan)
+    monkeypatch.setattr(active, "plan", plan)
     return taken
 
 
 def test_events_are_taken_one_after_the_other_in_the_order_they_came(
     fake_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = recorded(monkeypatch, p.RebalanceDue)
+    taken = recorded(monkeypatch, plans.RebalanceDue)
 
     async def story() -> None:
         brokers = await started(fake_broker, 1)
         for number in range(1001, 1051):
-            brokers[0].controller._office.post(p.RebalanceDue(number))
+            brokers[0].controller._office.post(plans.RebalanceDue(number))
         await until(lambda: len(taken) == 50)
         assert [event.percentage for event in taken] == list(range(1001, 1051))
         await stopped(brokers)
@@ -100,15 +100,27 @@ def test_only_the_controller_watches_the_cluster(fake_broker: Any) -> None:
     async def story() -> None:
         brokers = await started(fake_broker, 1, 2, 3)
         one = brokers[0]
-        wanted = [t.CreatableTopic(name=f"t{n}", num_partitions=2, replication_factor=2) for n in range(3)]
-        await one.controller.create_topics(t.CreateTopicsRequest(topics=wanted, timeout_ms=5000))
-        await until(lambda: all(d.CONTROLLER in watched(broker) for broker in brokers[1:]))
+        wanted = [
+            topics.CreatableTopic(name=f"t{n}", num_partitions=2, replication_factor=2) for n in range(3)
+        ]
+        await one.controller.create_topics(topics.CreateTopicsRequest(topics=wanted, timeout_ms=5000))
+        await until(lambda: all(documents.CONTROLLER in watched(broker) for broker in brokers[1:]))
         for other in brokers[1:]:
-            beside = {d.challenge_path(other.id), d.broker_path(one.id)}  # is it asked, does the ruler live
-            assert watched(other) - beside == {d.CONTROLLER}, "who does not rule waits for the seat"
-        expected = {d.BROKER_IDS, d.TOPICS, d.DELETE_TOPICS, d.ISR_CHANGES, d.LOG_DIR_EVENTS, d.CONTROLLER}
+            beside = {
+                documents.challenge_path(other.id),
+                documents.broker_path(one.id),
+            }  # is it asked, does the ruler live
+            assert watched(other) - beside == {documents.CONTROLLER}, "who does not rule waits for the seat"
+        expected = {
+            documents.BROKER_IDS,
+            documents.TOPICS,
+            documents.DELETE_TOPICS,
+            documents.ISR_CHANGES,
+            documents.LOG_DIR_EVENTS,
+            documents.CONTROLLER,
+        }
         assert watched(one) >= expected
-        per_topic = {path for path in watched(one) if path.startswith(d.TOPICS + "/")}
+        per_topic = {path for path in watched(one) if path.startswith(documents.TOPICS + "/")}
         assert len(per_topic) <= 3, "one for each topic, not for each partition"
         await stopped(brokers)
 

@@ -6,11 +6,11 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.controller import plans as p
-from strandline.controller.elections import is_electable, is_intact, next_state
-from strandline.controller.planner import plan
-from strandline.controller.state import Broker, ClusterState, PartitionState, Topic
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
+from strandline.controller.planning import plans
+from strandline.controller.planning.elections import is_electable, is_intact, next_state
+from strandline.controller.planning.planner import plan
+from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
 
 PARTITION = TopicPartition("t", 0)
 IDS = (1, 2, 3)
@@ -90,7 +90,7 @@ def test_one_write_is_enough(world: ClusterState) -> None:
 def test_decisions_do_not_depend_on_the_order_of_a_dict(world: ClusterState, order: list[int]) -> None:
     shuffled = {b: world.brokers[b] for b in order if b in world.brokers}
     other = replace(world, brokers=shuffled)
-    event = p.BrokersRead({})
+    event = plans.BrokersRead({})
     assert plan(world, event)[1] == plan(other, event)[1]
     known = world.partitions[PARTITION]
     assert next_state(world, PARTITION, known) == next_state(other, PARTITION, known)
@@ -107,7 +107,7 @@ def test_who_would_not_hear_of_it_is_not_made_leader_while_there_are_others() ->
         wanted = next_state(world, PARTITION, world.partitions[PARTITION])
         return known.leader if wanted is None else wanted.leader
 
-    cut, _ = plan(world, p.ReachChanged(1, 1, False))
+    cut, _ = plan(world, plans.ReachChanged(1, 1, False))
     for wished in (world, cut):
         asked = replace(wished, preferring=frozenset({PARTITION}))
         assert leader(asked) == (1 if wished is world else 3), "the preferred one, if it can be told"
@@ -115,18 +115,18 @@ def test_who_would_not_hear_of_it_is_not_made_leader_while_there_are_others() ->
     assert leader(replace(world, brokers=without)) == 1
     assert leader(replace(cut, brokers=without)) == 2
     assert leader(replace(cut, brokers={1: there[1]})) == 1, "better than none"
-    leads, _ = plan(world, p.ReachChanged(3, 1, False))
+    leads, _ = plan(world, plans.ReachChanged(3, 1, False))
     assert leader(leads) == 3, "it leads on"
-    again, _ = plan(cut, p.ReachChanged(1, 1, True))
+    again, _ = plan(cut, plans.ReachChanged(1, 1, True))
     assert leader(replace(again, brokers=without)) == 1
     untold = replace(world, untold={PARTITION: known.leader_epoch})
-    assert leader(plan(untold, p.ReachChanged(3, 1, False))[0]) == 1, "it does not know that it leads"
-    written, _ = plan(untold, p.StatesRead({PARTITION: replace(known, isr=(2, 3), version=7)}))
-    assert leader(plan(written, p.ReachChanged(3, 1, False))[0]) == 3, "who writes its ISR knows it"
-    doubts, _ = plan(untold, p.ReachDoubted(True))
-    silent, _ = plan(doubts, p.ReachChanged(3, 1, False))
+    assert leader(plan(untold, plans.ReachChanged(3, 1, False))[0]) == 1, "it does not know that it leads"
+    written, _ = plan(untold, plans.StatesRead({PARTITION: replace(known, isr=(2, 3), version=7)}))
+    assert leader(plan(written, plans.ReachChanged(3, 1, False))[0]) == 3, "who writes its ISR knows it"
+    doubts, _ = plan(untold, plans.ReachDoubted(True))
+    silent, _ = plan(doubts, plans.ReachChanged(3, 1, False))
     assert leader(silent) == 3, "a controller in doubt moves nobody whom it does not reach"
     assert leader(replace(silent, brokers=without)) == 1, "who has gone is replaced all the same"
-    assert leader(plan(silent, p.ReachDoubted(False))[0]) == 1, "it is not isolated: so the other is"
+    assert leader(plan(silent, plans.ReachDoubted(False))[0]) == 1, "it is not isolated: so the other is"
     restarted = {**there, 1: Broker(1, 2, 1)}
-    assert not plan(cut, p.BrokersRead(restarted))[0].unreached
+    assert not plan(cut, plans.BrokersRead(restarted))[0].unreached

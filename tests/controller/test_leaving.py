@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from fake_cluster import cluster, create
 
-from strandline.controller import admin
-from strandline.controller.announcer import Announcer
+from strandline.controller.broker_channels import Announcer
+from strandline.controller.requests import topics
 from strandline.protocol.errors import StaleBrokerEpoch
 from strandline.protocol.messages import control
 
@@ -41,7 +41,7 @@ def test_a_broker_that_hangs_holds_up_nobody_who_leaves(
         async with cluster(fake_broker, 1, 2) as brokers:
             one = brokers[1]
             assert (await create(one, "t", 2, 2)).error_code == 0
-            monkeypatch.setattr(admin, "HEARD_WITHIN_S", 0.05)
+            monkeypatch.setattr(topics, "HEARD_WITHIN_S", 0.05)
             monkeypatch.setattr(Announcer, "heard", never)
             async with asyncio.timeout(5):
                 answer = await one.controller.controlled_shutdown(2, 1)

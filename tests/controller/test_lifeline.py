@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from strandline.controller import lifeline as rules
+from strandline.controller import failure_detector
 from strandline.controller.challenges import Word
-from strandline.controller.lifeline import Lifeline, Patience, Standing
+from strandline.controller.failure_detector import FailureDetector, Patience, Standing
 
 
 class Oracle:
@@ -32,13 +32,13 @@ class Oracle:
     def asked(self) -> int:
         return len(self.patience_s)
 
-    def lifeline(self, place: Any) -> Lifeline:
+    def lifeline(self, place: Any) -> FailureDetector:
         def changed() -> None:
             self.standings.append(line.standing)
             if line.is_dead:
                 self.deaths.append(asyncio.get_running_loop().time())
 
-        line = Lifeline(place, Patience(), self.ask, changed)
+        line = FailureDetector(place, Patience(), self.ask, changed)
         return line
 
 
@@ -66,7 +66,7 @@ class Peer:
         self.writers.clear()
 
 
-Story = Callable[[Peer, Oracle, Lifeline], Coroutine[Any, Any, None]]
+Story = Callable[[Peer, Oracle, FailureDetector], Coroutine[Any, Any, None]]
 
 
 def play(story: Story) -> None:
@@ -93,7 +93,7 @@ async def until(condition: Callable[[], object], seconds: float = 5) -> None:
 
 
 def test_a_peer_whose_port_refuses_and_that_does_not_answer_is_dead_after_a_hundred_milliseconds() -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
         cut_at = asyncio.get_running_loop().time()
         peer.cut(listening=False)
         await until(lambda: lifeline.is_dead)
@@ -110,9 +110,9 @@ def test_a_peer_whose_port_refuses_and_that_does_not_answer_is_dead_after_a_hund
 def test_a_peer_that_answers_through_zookeeper_lives_however_long_it_is_out_of_reach(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rules, "ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr(failure_detector, "ASK_AGAIN_S", 0.1)
 
-    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
         oracle.word = Word.ALIVE
         peer.cut(listening=False)
         await until(lambda: oracle.asked == 5)
@@ -127,9 +127,9 @@ def test_a_peer_that_only_stood_still_when_the_path_broke_does_not_stay_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What breaks a path may keep the peer from ZooKeeper for a moment, too."""
-    monkeypatch.setattr(rules, "ASK_AGAIN_S", 0.1)
+    monkeypatch.setattr(failure_detector, "ASK_AGAIN_S", 0.1)
 
-    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
         peer.cut(listening=False)
         await until(lambda: lifeline.is_dead)
         oracle.word = Word.ALIVE
@@ -143,7 +143,7 @@ def test_a_peer_that_only_stood_still_when_the_path_broke_does_not_stay_dead(
 
 @pytest.mark.parametrize("word", [Word.UNKNOWN, Word.UNHEARD])
 def test_without_a_word_of_zookeeper_there_is_no_verdict(word: Word) -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
         oracle.word = word
         peer.cut(listening=False)
         await asyncio.sleep(0.6)
@@ -154,7 +154,7 @@ def test_without_a_word_of_zookeeper_there_is_no_verdict(word: Word) -> None:
 
 
 def test_a_peer_that_can_be_reached_again_has_no_verdict() -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
         peer.cut(listening=False)
         await until(lambda: oracle.asked == 1)
         await peer.listen()
@@ -199,7 +199,7 @@ def test_a_port_that_we_never_got_into_has_longer() -> None:
 
 
 def test_a_silent_peer_has_no_verdict() -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
         await asyncio.sleep(0.6)
         assert oracle.asked == 0 and not oracle.deaths and peer.accepted == 1
 
@@ -207,7 +207,7 @@ def test_a_silent_peer_has_no_verdict() -> None:
 
 
 def test_a_peer_that_hangs_up_at_once_is_not_besieged() -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: Lifeline) -> None:
+    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
         for _ in range(100):
             peer.cut(listening=True)
             await asyncio.sleep(0.005)

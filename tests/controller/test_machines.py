@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from strandline.controller import machines
-from strandline.controller.machines import PARTITION, REPLICA, partition_stage, replica_stage
-from strandline.controller.plans import CreateStates, Refuse, WriteStates
-from strandline.controller.state import ClusterState, PartitionState
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
+from strandline.controller.planning import state_machines
+from strandline.controller.planning.plans import CreateStates, Refuse, WriteStates
+from strandline.controller.planning.state import ClusterState, PartitionState
+from strandline.controller.planning.state_machines import PARTITION, REPLICA, partition_stage, replica_stage
 
 from .test_planner_scenarios import SCENARIOS, Stage, topic
 
@@ -41,13 +41,13 @@ def test_an_illegal_write_is_said_and_not_done() -> None:
     q = TopicPartition("t", 0)
     born = PartitionState(1, 0, (1,), {1: 1}, 5)
     state = ClusterState(5, topics={"t": topic("t", "1")}, in_flight={q: born})
-    after, commands = machines.keep_legal(state, [WriteStates({q: born})])
+    after, commands = state_machines.keep_legal(state, [WriteStates({q: born})])
     assert commands == [WriteStates({}), Refuse(q, "New -> Online")]
     assert after.in_flight == {}
-    assert machines.keep_legal(state, [CreateStates({q: born})]) == (state, [CreateStates({q: born})])
+    assert state_machines.keep_legal(state, [CreateStates({q: born})]) == (state, [CreateStates({q: born})])
 
 
 def test_what_the_tables_do_not_have_is_refused() -> None:
     assert not PARTITION.allows("NonExistent", "Online")
     assert not REPLICA.allows("DeletionSuccessful", "DeletionStarted")
-    assert {m.name for m in machines.MACHINES} == {PARTITION.name, REPLICA.name}
+    assert {m.name for m in state_machines.MACHINES} == {PARTITION.name, REPLICA.name}

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from fake_cluster import cluster, create, until
 
-from strandline.controller import documents as d
-from strandline.controller import lifeline, znodes
-from strandline.controller import plans as p
+from strandline.base.types import TopicPartition
+from strandline.controller import failure_detector
 from strandline.controller.challenges import Respondent
-from strandline.controller.doubt import DOUBTED_S, EMPTY_S
-from strandline.controller.lifeline import Standing
-from strandline.controller.registry import Create, Delete
-from strandline.protocol.kinds import TopicPartition
-from strandline.protocol.messages import topics as t
+from strandline.controller.failure_detector import Standing
+from strandline.controller.planning import plans
+from strandline.controller.self_doubt import DOUBTED_S, EMPTY_S
+from strandline.protocol.messages import topics
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import Create, Delete
 
 
 def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_broker: Any) -> None:
@@ -35,7 +35,7 @@ def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_broker:
             assert not one.controller.view.suspected
             assert two.orders and three.orders
             shown = one.controller._office.announcer._sender.update_metadata(
-                one.controller.view, p.Inform((3,), ())
+                one.controller.view, plans.SendUpdateMetadata((3,), ())
             )[3].build(1)
             assert [each.id for each in shown.live_brokers] == [1, 2, 3]
 
@@ -48,7 +48,7 @@ def test_a_broker_that_cannot_be_told_is_not_made_leader(fake_broker: Any) -> No
     async def story() -> None:
         async with cluster(fake_broker, 1, 2, 3, 4) as brokers:
             one, two, three, _ = brokers.values()
-            chosen = [t.CreatableReplicaAssignment(partition_index=0, broker_ids=[3, 2, 4])]
+            chosen = [topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[3, 2, 4])]
             assert (await create(one, "t", -1, -1, assignments=chosen)).error_code == 0
             two.hide()
             await until(lambda: one.controller.view.unreached == {(2, 1)})
@@ -67,7 +67,7 @@ def test_silence_speaks_for_its_moment(fake_broker: Any, monkeypatch: pytest.Mon
     """What cut all off from the controller kept them from ZooKeeper, too, but not for long: then they answer
     there, and the controller sees that it is the one who is cut off.
     """
-    monkeypatch.setattr(lifeline, "ASK_AGAIN_S", 0.3)
+    monkeypatch.setattr(failure_detector, "ASK_AGAIN_S", 0.3)
 
     async def story() -> None:
         async with cluster(fake_broker, 1, 2, 3) as brokers:
@@ -130,7 +130,7 @@ def test_a_broker_that_knows_no_challenges_is_left_to_its_session(fake_broker: A
             one, two = brokers.values()
             two.answers_challenges = False
             await two._respondent.stop()
-            await one.registry.multi([Delete(d.challenge_path(2), 0)])
+            await one.registry.multi([Delete(documents.challenge_path(2), 0)])
             assert (await create(one, "t", 2, 2)).error_code == 0
             two.hide()
             await asyncio.sleep(1.0)
@@ -145,10 +145,10 @@ def test_a_controller_whose_registration_was_away_for_a_moment_is_watched_all_th
     async def story() -> None:
         async with cluster(fake_broker, 1, 2) as brokers:
             one, two = brokers.values()
-            data, stat = await one.registry.get(d.broker_path(1))
-            await one.registry.multi([Delete(d.broker_path(1), stat.version)])
+            data, stat = await one.registry.get(documents.broker_path(1))
+            await one.registry.multi([Delete(documents.broker_path(1), stat.version)])
             await until(lambda: not two.controller._vigil.is_kept)
-            await one.registry.multi([Create(d.broker_path(1), data, ephemeral=True)])
+            await one.registry.multi([Create(documents.broker_path(1), data, ephemeral=True)])
             await until(lambda: two.controller._vigil.is_kept)
 
     asyncio.run(story())

@@ -7,37 +7,36 @@ from typing import Any, cast
 import pytest
 from memory_registry import MemoryRegistry
 
-from strandline.controller import documents as d
-from strandline.controller import plans as p
-from strandline.controller import znodes
-from strandline.controller.registry import Delete, RegistryError
-from strandline.controller.watching import IsrWatch, LogDirWatch
-from strandline.protocol.kinds import TopicPartition
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.base.types import TopicPartition
+from strandline.controller.planning import plans
+from strandline.controller.watches import IsrWatch, LogDirWatch
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import Delete, ZkError
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Tell = Callable[[Any], Awaitable[None]]
-KINDS: list[tuple[type[IsrWatch] | type[LogDirWatch], Tell, p.Event]] = [
-    (LogDirWatch, lambda r: znodes.notify_log_dir_event(r, 2), p.LogDirsChanged(frozenset({2}))),
-    (IsrWatch, lambda r: znodes.notify_isr_change(r, [T0]), p.IsrsChanged((T0,))),
+KINDS: list[tuple[type[IsrWatch] | type[LogDirWatch], Tell, plans.Event]] = [
+    (LogDirWatch, lambda r: znodes.notify_log_dir_event(r, 2), plans.LogDirsChanged(frozenset({2}))),
+    (IsrWatch, lambda r: znodes.notify_isr_change(r, [T0]), plans.IsrsChanged((T0,))),
 ]
 
 
 async def begin(kind: Any) -> tuple[MemoryRegistry, Any]:
     registry = MemoryRegistry(SimZooKeeper())
     await znodes.ensure_paths(cast(Any, registry))
-    await znodes.create_if_absent(cast(Any, registry), d.CONTROLLER_EPOCH, b"1")
-    return registry, kind(registry, znodes.Reign(1, 0))
+    await znodes.create_if_absent(cast(Any, registry), documents.CONTROLLER_EPOCH, b"1")
+    return registry, kind(registry, znodes.ControllerTerm(1, 0))
 
 
-async def look_until_gone(registry: MemoryRegistry, watch: Any, parent: str) -> list[p.Event]:
+async def look_until_gone(registry: MemoryRegistry, watch: Any, parent: str) -> list[plans.Event]:
     """As the controller does it: again after a failure, until there is nothing left to look at."""
-    heard: list[p.Event] = []
+    heard: list[plans.Event] = []
     for _ in range(5):
         try:
             heard += await watch.look()
             await watch.handled()
-        except RegistryError:
+        except ZkError:
             continue
         if not registry.server.nodes[parent].children:
             return heard
@@ -46,7 +45,7 @@ async def look_until_gone(registry: MemoryRegistry, watch: Any, parent: str) -> 
 
 @pytest.mark.parametrize(("kind", "tell", "event"), KINDS, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_notification_whose_removal_was_not_answered_has_been_heard(
-    kind: Any, tell: Tell, event: p.Event
+    kind: Any, tell: Tell, event: plans.Event
 ) -> None:
     async def story() -> None:
         registry, watch = await begin(kind)
@@ -66,8 +65,8 @@ def test_one_that_cannot_be_read_takes_no_other_with_it() -> None:
         registry, watch = await begin(IsrWatch)
         for partition in (T0, T1):
             await znodes.notify_isr_change(cast(Any, registry), [partition])
-        registry.unreadable = {f"{d.ISR_CHANGE_PREFIX}0000000001"}
-        heard = await look_until_gone(registry, watch, d.ISR_CHANGES)
+        registry.unreadable = {f"{documents.ISR_CHANGE_PREFIX}0000000001"}
+        heard = await look_until_gone(registry, watch, documents.ISR_CHANGES)
         assert {q for one in heard for q in one.partitions} == {T0, T1}  # type: ignore[union-attr]
 
     asyncio.run(story())
@@ -77,8 +76,8 @@ def test_one_that_somebody_else_has_removed_is_none() -> None:
     async def story() -> None:
         registry, watch = await begin(LogDirWatch)
         await znodes.notify_log_dir_event(cast(Any, registry), 2)
-        assert await watch.look() == [p.LogDirsChanged(frozenset({2}))]
-        name = f"{d.LOG_DIR_EVENT_PREFIX}0000000000"
+        assert await watch.look() == [plans.LogDirsChanged(frozenset({2}))]
+        name = f"{documents.LOG_DIR_EVENT_PREFIX}0000000000"
         await registry.multi([Delete(name, 0)])
         await watch.handled()
         assert await watch.look() == []
@@ -90,7 +89,7 @@ def test_what_cannot_be_understood_is_removed_unheard() -> None:
     async def story() -> None:
         registry, watch = await begin(LogDirWatch)
         await znodes.notify_log_dir_event(cast(Any, registry), 2)
-        registry.server.nodes[f"{d.LOG_DIR_EVENT_PREFIX}0000000000"].data = b"{"
-        assert await look_until_gone(registry, watch, d.LOG_DIR_EVENTS) == []
+        registry.server.nodes[f"{documents.LOG_DIR_EVENT_PREFIX}0000000000"].data = b"{"
+        assert await look_until_gone(registry, watch, documents.LOG_DIR_EVENTS) == []
 
     asyncio.run(story())

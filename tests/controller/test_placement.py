@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from strandline.controller.placement import Start, alternating, anywhere, spread, where_it_stopped
+from strandline.controller.planning.placement import Start, alternating, anywhere, spread, where_it_stopped
 from strandline.protocol.errors import InvalidPartitions, InvalidReplicationFactor
 
 SIX = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}

@@ -13,12 +13,19 @@ from uuid import UUID
 
 import pytest
 
-from strandline.controller import plans as p
-from strandline.controller.assignment import Assignment
-from strandline.controller.planner import plan
-from strandline.controller.reassignment import wanted
-from strandline.controller.state import Broker, ClusterState, LogEnd, PartitionState, Strategy, Topic
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
+from strandline.controller.planning import plans
+from strandline.controller.planning.assignment import Assignment
+from strandline.controller.planning.planner import plan
+from strandline.controller.planning.reassignment import wanted
+from strandline.controller.planning.state import (
+    Broker,
+    ClusterState,
+    LogEnd,
+    PartitionState,
+    Strategy,
+    Topic,
+)
 
 SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("planner*.txt"))
 
@@ -89,7 +96,7 @@ class Stage:
         else:
             raise AssertionError(f"not understood: given {line}")
 
-    def event(self, line: str, state: ClusterState) -> p.Event:
+    def event(self, line: str, state: ClusterState) -> plans.Event:
         for pattern, make in EVENTS.items():
             if found := re.fullmatch(pattern, line):
                 return make(state, found)  # type: ignore[no-any-return,operator]
@@ -121,10 +128,10 @@ def assigned(known: Topic, changes: dict[int, Assignment]) -> Topic:
     return replace(known, replicas=replicas, moves=moves)
 
 
-def assignments_landed(state: ClusterState, found: re.Match[str]) -> p.Event:
+def assignments_landed(state: ClusterState, found: re.Match[str]) -> plans.Event:
     departed = {q.partition: d for q, d in state.departures.items() if q.topic == found[1] and d.is_written}
     topic = assigned(state.topics[found[1]], {number: one.then for number, one in departed.items()})
-    return p.TopicsRead({found[1]: topic})
+    return plans.TopicsRead({found[1]: topic})
 
 
 def partition_state(text: str, epoch: int) -> PartitionState:
@@ -149,31 +156,31 @@ def partition_state(text: str, epoch: int) -> PartitionState:
     )
 
 
-def elected(state: ClusterState, found: re.Match[str]) -> p.Event:
+def elected(state: ClusterState, found: re.Match[str]) -> plans.Event:
     suspected = frozenset((b, state.brokers[b].incarnation) for b in numbers(found[1] or ""))
-    return p.Elected(state.brokers, state.topics, state.partitions, suspected=suspected)
+    return plans.Elected(state.brokers, state.topics, state.partitions, suspected=suspected)
 
 
-def started(state: ClusterState, found: re.Match[str]) -> p.Event:
+def started(state: ClusterState, found: re.Match[str]) -> plans.Event:
     b, k = int(found[1]), int(found[2])
     old = state.brokers.get(b)
     since = k if found[3] == "its data lost" else old.intact_since if old else 1
     again = Broker(b, k, since, has_failed_dirs=old is not None and old.has_failed_dirs)
-    return p.BrokersRead({**state.brokers, b: again})
+    return plans.BrokersRead({**state.brokers, b: again})
 
 
-def landed(state: ClusterState, found: re.Match[str]) -> p.Event:
+def landed(state: ClusterState, found: re.Match[str]) -> plans.Event:
     chosen = state.in_flight.keys() if not found[1] else partitions(found[1])
     written = {q: s for q, s in state.in_flight.items() if q in chosen}
     known = state.partitions
-    return p.StatesWritten({q: replace(s, version=s.version + (q in known)) for q, s in written.items()})
+    return plans.StatesWritten({q: replace(s, version=s.version + (q in known)) for q, s in written.items()})
 
 
-def answered(state: ClusterState, found: re.Match[str]) -> p.Event:
+def answered(state: ClusterState, found: re.Match[str]) -> plans.Event:
     b = int(found[1])
     k = int(found[2]) if found[2] else state.brokers[b].incarnation
     known = {q: state.partitions[q] for q in partitions(found[3]) if q in state.partitions}
-    return p.ReplicasAnswered(
+    return plans.ReplicasAnswered(
         b,
         k,
         partitions(found[3]),
@@ -183,130 +190,136 @@ def answered(state: ClusterState, found: re.Match[str]) -> p.Event:
     )
 
 
-def said(state: ClusterState, found: re.Match[str]) -> p.Event:
+def said(state: ClusterState, found: re.Match[str]) -> plans.Event:
     ends = {
         TopicPartition(topic, int(number)): (int(end), int(epoch))
         for topic, number, end, epoch in re.findall(r"(\S+)-(\d+) ends at (\d+) in epoch (\d+)", found[2])
     }
     known = {q: (state.partitions[q].leader_epoch, LogEnd(epoch, end)) for q, (end, epoch) in ends.items()}
-    return p.EndsAnswered(*state.start_of(int(found[1])), frozenset(ends), known)
+    return plans.EndsAnswered(*state.start_of(int(found[1])), frozenset(ends), known)
 
 
-def leaving(state: ClusterState, found: re.Match[str]) -> p.Event:
+def leaving(state: ClusterState, found: re.Match[str]) -> plans.Event:
     broker = replace(state.brokers[int(found[1])], leaving=True)
-    return p.BrokersRead({**state.brokers, broker.id: broker})
+    return plans.BrokersRead({**state.brokers, broker.id: broker})
 
 
-def election(state: ClusterState, found: re.Match[str]) -> p.Event:
-    kind = p.ElectionKind.PREFERRED if found[1] == "preferred leaders" else p.ElectionKind.UNCLEAN
-    return p.ElectionWanted(kind, partitions(found[2]))
+def election(state: ClusterState, found: re.Match[str]) -> plans.Event:
+    kind = plans.ElectionKind.PREFERRED if found[1] == "preferred leaders" else plans.ElectionKind.UNCLEAN
+    return plans.ElectionWanted(kind, partitions(found[2]))
 
 
-def configured(state: ClusterState, found: re.Match[str]) -> p.Event:
+def configured(state: ClusterState, found: re.Match[str]) -> plans.Event:
     known = state.topics[found[1]]
     at = known.configs_at if found[4] else (1, known.configs_at[1] + 1)
-    return p.TopicsRead({found[1]: replace(known, configs={found[2]: found[3]}, configs_at=at)})
+    return plans.TopicsRead({found[1]: replace(known, configs={found[2]: found[3]}, configs_at=at)})
 
 
 EVENTS: dict[str, object] = {
     r"elected(?:, suspecting ([\d ]+))?": elected,
-    r"the brokers are ([\d ]+)": lambda s, f: p.BrokersRead(
+    r"the brokers are ([\d ]+)": lambda s, f: plans.BrokersRead(
         {b: s.brokers.get(b) or Broker(b, 1, 1) for b in numbers(f[1])}
     ),
-    r"no broker is left": lambda s, f: p.BrokersRead({}),
+    r"no broker is left": lambda s, f: plans.BrokersRead({}),
     r"broker (\d+) starts for the (\d+)\S+ time, (its data whole|its data lost)": started,
-    r"the connection to broker (\d+) breaks": lambda s, f: p.BrokerSuspected(
+    r"the connection to broker (\d+) breaks": lambda s, f: plans.BrokerSuspected(
         int(f[1]), s.brokers[int(f[1])].incarnation
     ),
-    r"broker (\d+) answers again": lambda s, f: p.BrokerCleared(int(f[1]), s.brokers[int(f[1])].incarnation),
-    r"broker (\d+) is (out of reach|reached again)": lambda s, f: p.ReachChanged(
+    r"broker (\d+) answers again": lambda s, f: plans.BrokerCleared(
+        int(f[1]), s.brokers[int(f[1])].incarnation
+    ),
+    r"broker (\d+) is (out of reach|reached again)": lambda s, f: plans.ReachChanged(
         *s.start_of(int(f[1])), is_reached=f[2] == "reached again"
     ),
     r"the writes land()": landed,
     r"the writes? of (.+) lands?": landed,
-    r"the writes? of (.+) finds? another version": lambda s, f: p.StatesWritten({}, partitions(f[1])),
-    r"topic (\S+) has replicas on ([\d /]+)": lambda s, f: p.TopicsRead({f[1]: topic(f[1], f[2])}),
+    r"the writes? of (.+) finds? another version": lambda s, f: plans.StatesWritten({}, partitions(f[1])),
+    r"topic (\S+) has replicas on ([\d /]+)": lambda s, f: plans.TopicsRead({f[1]: topic(f[1], f[2])}),
     r"topic (\S+) is given (\S+)=([^ ,]+)(, read again)?": configured,
-    r"unclean leaders are (no|the) default": lambda s, f: p.DefaultsChanged(f[1] == "the"),
-    r"partitions are recovered (\S+)": lambda s, f: p.DefaultsChanged(
+    r"unclean leaders are (no|the) default": lambda s, f: plans.DefaultsChanged(f[1] == "the"),
+    r"partitions are recovered (\S+)": lambda s, f: plans.DefaultsChanged(
         s.unclean, {"manually": Strategy.MANUAL, "aggressively": Strategy.AGGRESSIVE}[f[1]]
     ),
-    r"acks=all needs (\d+) by default": lambda s, f: p.DefaultsChanged(s.unclean, s.strategy, int(f[1])),
+    r"acks=all needs (\d+) by default": lambda s, f: plans.DefaultsChanged(s.unclean, s.strategy, int(f[1])),
     r"broker (\d+) says: (.+)": said,
-    r"broker (\d+) does not say how far (.+) go": lambda s, f: p.EndsAnswered(
+    r"broker (\d+) does not say how far (.+) go": lambda s, f: plans.EndsAnswered(
         *s.start_of(int(f[1])), partitions(f[2])
     ),
-    r"a while later": lambda s, f: p.AskAgainDue(*s.start_of(2), frozenset(s.recoveries)),
-    r"whoever is not in the ISR of (.+) has had time enough": lambda s, f: p.RecoveryTimeOver(
+    r"a while later": lambda s, f: plans.AskAgainDue(*s.start_of(2), frozenset(s.recoveries)),
+    r"whoever is not in the ISR of (.+) has had time enough": lambda s, f: plans.RecoveryTimeOver(
         {q: s.recoveries[q].epoch for q in partitions(f[1])}
     ),
     r"an operator wants (preferred leaders|any leaders) for (.+)": election,
-    r"the balance of leaders is looked at": lambda s, f: p.RebalanceDue(10),
+    r"the balance of leaders is looked at": lambda s, f: plans.RebalanceDue(10),
     r"broker (\d+) registers that it is leaving": leaving,
-    r"topic (\S+) is gone": lambda s, f: p.TopicsRead({}, frozenset([f[1]])),
-    r"nothing is found at (.+)": lambda s, f: p.StatesRead(dict.fromkeys(partitions(f[1]))),
-    r"(\S+) cannot be understood": lambda s, f: p.StatesRead({}, partitions(f[1])),
-    r"(\S+-\d+) is found: (.+)": lambda s, f: p.StatesRead(
+    r"topic (\S+) is gone": lambda s, f: plans.TopicsRead({}, frozenset([f[1]])),
+    r"nothing is found at (.+)": lambda s, f: plans.StatesRead(dict.fromkeys(partitions(f[1]))),
+    r"(\S+) cannot be understood": lambda s, f: plans.StatesRead({}, partitions(f[1])),
+    r"(\S+-\d+) is found: (.+)": lambda s, f: plans.StatesRead(
         dict.fromkeys(partitions(f[1]), partition_state(f[2], 5))
     ),
-    r"leaders report new ISRs of (.+)": lambda s, f: p.IsrsChanged(tuple(sorted(partitions(f[1])))),
-    r"broker (\d+) wants to stop": lambda s, f: p.ShutdownWanted(int(f[1]), s.brokers[int(f[1])].incarnation),
-    r"broker (\d+) reports its log directories": lambda s, f: p.LogDirsChanged(frozenset([int(f[1])])),
+    r"leaders report new ISRs of (.+)": lambda s, f: plans.IsrsChanged(tuple(sorted(partitions(f[1])))),
+    r"broker (\d+) wants to stop": lambda s, f: plans.ShutdownWanted(
+        int(f[1]), s.brokers[int(f[1])].incarnation
+    ),
+    r"broker (\d+) reports its log directories": lambda s, f: plans.LogDirsChanged(frozenset([int(f[1])])),
     r"broker (\d+) answere?[sd](?: at its (\d+)\S+ start)? for ([^:]+?)(?:: (.+) (offline|full))?": answered,
-    r"(\S+)-(\d+) shall move to ([\d ]+)": lambda s, f: p.TopicsRead(
+    r"(\S+)-(\d+) shall move to ([\d ]+)": lambda s, f: plans.TopicsRead(
         {f[1]: moved(s.topics[f[1]], int(f[2]), numbers(f[3]))}
     ),
-    r"the move of (\S+)-(\d+) is cancelled": lambda s, f: p.TopicsRead(
+    r"the move of (\S+)-(\d+) is cancelled": lambda s, f: plans.TopicsRead(
         {f[1]: moved(s.topics[f[1]], int(f[2]), None)}
     ),
     r"the assignments of (\S+) land": assignments_landed,
-    r"topic (\S+) is read again": lambda s, f: p.TopicsRead({f[1]: s.topics[f[1]]}),
-    r"topic (\S+) shall be deleted": lambda s, f: p.DeletionsWanted(frozenset([f[1]])),
-    r"broker (\d+) has deleted (.+)": lambda s, f: p.ReplicasDeleted(int(f[1]), partitions(f[2])),
-    r"broker (\d+) could not delete (.+)": lambda s, f: p.ReplicasDeleted(
+    r"topic (\S+) is read again": lambda s, f: plans.TopicsRead({f[1]: s.topics[f[1]]}),
+    r"topic (\S+) shall be deleted": lambda s, f: plans.DeletionsWanted(frozenset([f[1]])),
+    r"broker (\d+) has deleted (.+)": lambda s, f: plans.ReplicasDeleted(int(f[1]), partitions(f[2])),
+    r"broker (\d+) could not delete (.+)": lambda s, f: plans.ReplicasDeleted(
         int(f[1]), frozenset(), partitions(f[2])
     ),
 }
 
 
-def render(command: p.Command) -> Iterator[str]:
+def render(command: plans.Command) -> Iterator[str]:
     match command:
-        case p.WriteStates(writes) | p.CreateStates(writes):
-            yield "  write, all at once" if isinstance(command, p.WriteStates) else "  create, all at once"
+        case plans.WriteStates(writes) | plans.CreateStates(writes):
+            yield (
+                "  write, all at once" if isinstance(command, plans.WriteStates) else "  create, all at once"
+            )
             for q, state in sorted(writes.items()):
                 yield f"    {q}: {describe(state)}"
-        case p.ReadStates(wanted):
+        case plans.ReadStates(wanted):
             yield f"  read {words(wanted)}"
-        case p.RemoveTopic(name):
+        case plans.RemoveTopic(name):
             yield f"  remove topic {name} from ZooKeeper"
-        case p.RestorePartitions(name, _, assignments):
+        case plans.RestorePartitions(name, _, assignments):
             numbers_of = " ".join(f"{name}-{number}" for number in sorted(assignments))
             yield f"  say that {name} was shrunk, and put back what its node lacks of {numbers_of}"
-        case p.WriteAssignments(name, changes):
+        case plans.WriteAssignments(name, changes):
             for number, (before, then) in sorted(changes.items()):
                 now = f"{words(then.replicas)}, no longer {words(before.replicas)}"
                 yield f"  let {name}-{number} be held by {now}"
-        case p.AskEnds(broker, asked):
+        case plans.AskEnds(broker, asked):
             yield f"  ask broker {broker} how far {words(asked)} go"
-        case p.AskAgainLater(broker, _, asked):
+        case plans.AskAgainLater(broker, _, asked):
             yield f"  ask broker {broker} again later about {words(sorted(asked))}"
-        case p.AwaitReplicas(timed, is_forced):
+        case plans.AwaitReplicas(timed, is_forced):
             how_long = "shortly" if is_forced else "some time"
             yield f"  wait {how_long} for the replicas of {words(sorted(timed))}"
-        case p.ReportLoss(q, state, isr, ends):
+        case plans.ReportLoss(q, state, isr, ends):
             who = f"broker {state.leader} leads, the ISR was {words(isr)}"
             yield f"  report that records of {q} may be lost: {who}"
             for b, end in ends.items():
                 yield f"    broker {b} ends at {end.offset} in epoch {end.epoch}"
-        case p.Resign(because):
+        case plans.Resign(because):
             yield f"  resign: {because}"
-        case p.Instruct(broker, roles, full):
+        case plans.SendLeaderAndIsr(broker, roles, full):
             yield f"  tell broker {broker}" + (", and this is all it has:" if full else "")
             for role in roles:
                 yield f"    {role.partition}: {describe(role.state)}" + (", new" if role.is_new else "")
-        case p.Inform(brokers, roles):
+        case plans.SendUpdateMetadata(brokers, roles):
             yield f"  show {words(brokers) or 'nobody'}: " + (summary(roles) or "who is there")
-        case p.StopReplicas(broker, stops, delete):
+        case plans.SendStopReplica(broker, stops, delete):
             what = "delete" if delete else "stop following"
             yield f"  tell broker {broker} to {what} {words(sorted(stops))}"
 
@@ -315,7 +328,7 @@ def words(items: object) -> str:
     return " ".join(str(item) for item in items)  # type: ignore[attr-defined]
 
 
-def summary(roles: tuple[p.Role, ...]) -> str:
+def summary(roles: tuple[plans.PartitionRole, ...]) -> str:
     return ", ".join(f"{role.partition} led by {leader(role.state)}" for role in roles)
 
 

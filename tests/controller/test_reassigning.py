@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 from fake_cluster import cluster, ruler, until
 
-from strandline.controller import documents as d
-from strandline.controller import znodes
-from strandline.controller.registry import Create, NoNode, SetData
+from strandline.base.types import TopicPartition
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
-from strandline.protocol.messages import control
-from strandline.protocol.messages import reassignments as m
-from strandline.protocol.messages import topics as t
+from strandline.protocol.messages import control, reassignments, topics
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import Create, NoNode, SetData
 
 T0 = TopicPartition("t", 0)
 
@@ -32,24 +29,30 @@ async def until_read(ask: Any, wanted: Any, seconds: float = 8) -> None:
 
 async def create(broker: Any, *assignments: list[int]) -> None:
     chosen = [
-        t.CreatableReplicaAssignment(partition_index=i, broker_ids=a) for i, a in enumerate(assignments)
+        topics.CreatableReplicaAssignment(partition_index=i, broker_ids=a) for i, a in enumerate(assignments)
     ]
-    topic = t.CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=chosen)
-    answer = await broker.controller.create_topics(t.CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+    topic = topics.CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=chosen)
+    answer = await broker.controller.create_topics(
+        topics.CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+    )
     assert answer.topics[0].error_code == 0
 
 
 async def move(broker: Any, targets: dict[int, list[int] | None], topic: str = "t") -> list[tuple[int, str]]:
-    partitions = [m.ReassignablePartition(partition_index=i, replicas=r) for i, r in targets.items()]
-    request = m.AlterPartitionReassignmentsRequest(
-        topics=[m.ReassignableTopic(name=topic, partitions=partitions)]
+    partitions = [
+        reassignments.ReassignablePartition(partition_index=i, replicas=r) for i, r in targets.items()
+    ]
+    request = reassignments.AlterPartitionReassignmentsRequest(
+        topics=[reassignments.ReassignableTopic(name=topic, partitions=partitions)]
     )
     answer = await broker.controller.alter_partition_reassignments(request)
     return [(one.error_code, one.error_message or "") for one in answer.responses[0].partitions]
 
 
 async def moving(broker: Any) -> dict[int, tuple[list[int], list[int], list[int]]]:
-    answer = await broker.controller.list_partition_reassignments(m.ListPartitionReassignmentsRequest())
+    answer = await broker.controller.list_partition_reassignments(
+        reassignments.ListPartitionReassignmentsRequest()
+    )
     return {
         one.partition_index: (one.replicas, one.adding_replicas, one.removing_replicas)
         for topic in answer.topics
@@ -67,7 +70,7 @@ async def join(registry: Any, *members: int) -> None:
     state, version = await znodes.read_state(registry, T0)
     joined = dict.fromkeys(members, 1)
     written = state.model_copy(update={"isr": list(members), "isr_epochs": joined})
-    await registry.multi([SetData(d.state_path(T0), written.data(), version)])
+    await registry.multi([SetData(documents.state_path(T0), written.data(), version)])
 
 
 def deleted(broker: Any) -> list[str]:
@@ -172,7 +175,9 @@ def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, step: s
             await create(one, [1, 2])
             await until(lambda: all(b.controller._vigil.is_kept for b in (two, three)))
             await one.controller._office._tasks.stop()  # it sees nothing of what follows
-            document = d.parse(d.TopicDocument, (await two.registry.get("/brokers/topics/t"))[0])
+            document = documents.parse(
+                documents.TopicDocument, (await two.registry.get("/brokers/topics/t"))[0]
+            )
             moved = document.model_copy(
                 update={
                     "partitions": {0: [2, 3, 1]},
@@ -192,7 +197,7 @@ def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, step: s
                 },
             }  # fmt: skip
             left = state.model_copy(update=changes[step])
-            await two.registry.multi([SetData(d.state_path(T0), left.data(), version)])
+            await two.registry.multi([SetData(documents.state_path(T0), left.data(), version)])
             one.dead.add(1)
             await one.die()
             await until(lambda: ruler(brokers) is not None)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from strandline.controller import documents as d
-from strandline.controller.assignment import Assignment
 from strandline.controller.assignment_nodes import assignment_of, with_assignments
-from strandline.controller.reassignment import wanted
+from strandline.controller.planning.assignment import Assignment
+from strandline.controller.planning.reassignment import wanted
 from strandline.protocol.errors import InvalidReplicaAssignment, NoReassignmentInProgress
+from strandline.zookeeper import documents
 
 sys.path.insert(0, str(Path(__file__).parent))
 from moving_world import World
@@ -43,18 +43,20 @@ def test_nobody_leaves_an_assignment_by_being_asked_to(
 def test_an_assignment_is_read_as_it_was_written(
     origin: tuple[int, ...], asks: list[tuple[int, ...]]
 ) -> None:
-    document = d.TopicDocument(partitions={0: list(origin), 1: [1]})
+    document = documents.TopicDocument(partitions={0: list(origin), 1: [1]})
     assignment = Assignment(origin)
     for target in asks:
         assignment = assignment.towards(target)
-        document = d.parse(d.TopicDocument, with_assignments(document, {0: assignment}).data())
+        document = documents.parse(
+            documents.TopicDocument, with_assignments(document, {0: assignment}).data()
+        )
         assert assignment_of(document, 0) == assignment
         assert assignment_of(document, 1) == Assignment((1,))
 
 
 def test_what_kafka_has_written_is_understood() -> None:
     """It does not say in which order the replicas stood before."""
-    document = d.TopicDocument(
+    document = documents.TopicDocument(
         partitions={0: [4, 2, 1, 3]}, adding_replicas={0: [4]}, removing_replicas={0: [1, 3]}
     )
     assert assignment_of(document, 0) == Assignment((4, 2, 1, 3), (4,), (1, 3), (2, 1, 3))

@@ -6,10 +6,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.controller import plans as p
-from strandline.controller.planner import plan
-from strandline.controller.state import Broker, ClusterState, LogEnd, PartitionState, Topic
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
+from strandline.controller.planning import plans
+from strandline.controller.planning.planner import plan
+from strandline.controller.planning.state import Broker, ClusterState, LogEnd, PartitionState, Topic
 
 PARTITION = TopicPartition("t", 0)
 IDS = (1, 2, 3)
@@ -23,8 +23,8 @@ def dark(isr: tuple[int, ...]) -> ClusterState:
     return ClusterState(1, topics={"t": topic}, partitions={PARTITION: known})
 
 
-def arrive(state: ClusterState, broker: int, start: int) -> tuple[ClusterState, list[p.Command]]:
-    return plan(state, p.BrokersRead({**state.brokers, broker: Broker(broker, start, start)}))
+def arrive(state: ClusterState, broker: int, start: int) -> tuple[ClusterState, list[plans.Command]]:
+    return plan(state, plans.BrokersRead({**state.brokers, broker: Broker(broker, start, start)}))
 
 
 @given(
@@ -46,13 +46,13 @@ def test_the_longest_log_leads_and_nobody_else(
             state, commands = arrive(state, broker, starts[broker])
         elif broker in asked:
             is_told[broker] = True
-            answer = p.EndsAnswered(
+            answer = plans.EndsAnswered(
                 broker, starts[broker], frozenset([PARTITION]), {PARTITION: (5, logs[broker])}
             )
             state, commands = plan(state, answer)
         else:
             continue
-        asked |= {command.broker for command in commands if isinstance(command, p.AskEnds)}
+        asked |= {command.broker for command in commands if isinstance(command, plans.AskEnds)}
         if PARTITION in state.in_flight:
             chosen = state.in_flight[PARTITION]
             assert all(is_told.values()), "somebody was not waited for"
@@ -68,9 +68,9 @@ def test_an_answer_of_another_epoch_or_another_start_is_none(one: LogEnd, other:
     for broker in IDS:
         state, _ = arrive(state, broker, 2)
     asked = frozenset([PARTITION])
-    stale, _ = plan(state, p.EndsAnswered(1, 1, asked, {PARTITION: (5, one)}))
+    stale, _ = plan(state, plans.EndsAnswered(1, 1, asked, {PARTITION: (5, one)}))
     assert stale.recoveries == state.recoveries
-    early, commands = plan(state, p.EndsAnswered(1, 2, asked, {PARTITION: (4, other)}))
+    early, commands = plan(state, plans.EndsAnswered(1, 2, asked, {PARTITION: (4, other)}))
     assert early.recoveries == state.recoveries, "it may still follow somebody"
-    assert commands == [p.AskAgainLater(1, 2, asked)]
+    assert commands == [plans.AskAgainLater(1, 2, asked)]
     assert replace(early.recoveries[PARTITION], ends={}) == early.recoveries[PARTITION]

@@ -9,17 +9,15 @@ from uuid import UUID
 import pytest
 from fake_cluster import cluster, create, until
 
-from strandline.cli.processes import machine_is_slower
-from strandline.controller import documents as d
-from strandline.controller import znodes
-from strandline.controller.admin import Defaults
-from strandline.controller.election_requests import ElectionPolicy
-from strandline.controller.registry import Create, SessionEvent, SessionState, SetData, Unknown
-from strandline.controller.service import Controller, ControllerConfig
+from strandline.base.types import TopicPartition
+from strandline.controller.controller import Controller, ControllerConfig
+from strandline.controller.requests.elections import ElectionPolicy
+from strandline.controller.requests.topics import Defaults
+from strandline.local.processes import machine_is_slower
 from strandline.protocol.errors import ErrorCode, NotController
-from strandline.protocol.kinds import TopicPartition
-from strandline.protocol.messages import control
-from strandline.protocol.messages import topics as t
+from strandline.protocol.messages import control, topics
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import Create, SessionEvent, SessionState, SetData, Unknown
 
 
 def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
@@ -30,7 +28,7 @@ def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
             await until(lambda: two.controller.controller_id == 1)
             with pytest.raises(NotController):
                 await create(two, "t", 1, 1)
-            configs = [t.CreatableTopicConfig(name="min.insync.replicas", value="2")]
+            configs = [topics.CreatableTopicConfig(name="min.insync.replicas", value="2")]
             made = await create(one, "t", 2, 2, configs=configs)
             assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 2)
             for broker in (one, two):  # both have heard before the answer came
@@ -50,27 +48,27 @@ def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
             assert (await create(one, "t", 2, 2)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
             assert (await create(one, "u", 2, 3)).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
             assert (await create(one, "u", 0, 1)).error_code == ErrorCode.INVALID_PARTITIONS
-            chosen = [t.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
+            chosen = [topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
             bad = await create(one, "u", -1, -1, assignments=chosen)
             assert bad.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
-            assert await one.registry.exists(d.life_path(made.topic_id)) is not None
+            assert await one.registry.exists(documents.life_path(made.topic_id)) is not None
 
-            more = t.CreatePartitionsTopic(name="t", count=3)
+            more = topics.CreatePartitionsTopic(name="t", count=3)
             grown = await one.controller.create_partitions(
-                t.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
+                topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
             )
             assert grown.results[0].error_code == 0
             assert ("t-2", 0) in two.heard_at
 
             gone = await one.controller.delete_topics(
-                t.DeleteTopicsRequest(topics=[t.DeleteTopicState(name="t")], timeout_ms=5000)
+                topics.DeleteTopicsRequest(topics=[topics.DeleteTopicState(name="t")], timeout_ms=5000)
             )
             assert gone.responses[0].error_code == 0
             assert await one.registry.children("/brokers/topics") == []
             assert await one.registry.children("/admin/delete_topics") == []
             assert await one.registry.exists("/config/topics/t") is None
-            assert await one.registry.children(d.LIVES) == []
+            assert await one.registry.children(documents.LIVES) == []
             assert (await create(one, "t", 1, 1)).error_code == 0
 
     asyncio.run(story())
@@ -89,9 +87,9 @@ def test_what_is_asked_once_more_was_done_before(fake_broker: Any) -> None:
             assert another.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
             refused = ErrorCode.INVALID_PARTITIONS
             for grows_from, code in ((-1, 0), (2, 0), (3, refused), (-1, refused)):
-                more = t.CreatePartitionsTopic(name="t", count=3, grows_from=grows_from)
+                more = topics.CreatePartitionsTopic(name="t", count=3, grows_from=grows_from)
                 grown = await one.controller.create_partitions(
-                    t.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
+                    topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
                 )
                 assert grown.results[0].error_code == code
 
@@ -241,7 +239,7 @@ def test_the_isr_that_a_leader_wrote_is_shown_to_everybody(fake_broker: Any) -> 
             await znodes.write_state(one.registry, partition, smaller, version, znodes.leader_checks(1, 1))
             await znodes.notify_isr_change(one.registry, [partition])
             await until(lambda: shown_isr(two) == [1])
-            assert await one.registry.children(d.ISR_CHANGES) == []
+            assert await one.registry.children(documents.ISR_CHANGES) == []
 
     asyncio.run(story())
 
@@ -251,18 +249,18 @@ def test_partitions_that_somebody_takes_out_of_a_topics_node_are_put_back(fake_b
         async with cluster(fake_broker, 1, 2) as brokers:
             one = brokers[1]
             assert (await create(one, "t", 3, 2)).error_code == 0
-            fewer = t.CreatePartitionsTopic(name="t", count=2)
+            fewer = topics.CreatePartitionsTopic(name="t", count=2)
             refused = await one.controller.create_partitions(
-                t.CreatePartitionsRequest(topics=[fewer], timeout_ms=5000)
+                topics.CreatePartitionsRequest(topics=[fewer], timeout_ms=5000)
             )
             assert refused.results[0].error_code == ErrorCode.INVALID_PARTITIONS
-            path = d.topic_path("t")
+            path = documents.topic_path("t")
             data, stat = await one.registry.get(path)
-            whole = d.parse(d.TopicDocument, data)
+            whole = documents.parse(documents.TopicDocument, data)
             shrunk = whole.model_copy(update={"partitions": {0: whole.partitions[0]}})
             await one.registry.multi([SetData(path, shrunk.data(), stat.version)])
             async with asyncio.timeout(8):
-                while d.parse(d.TopicDocument, (await one.registry.get(path))[0]) != whole:
+                while documents.parse(documents.TopicDocument, (await one.registry.get(path))[0]) != whole:
                     await asyncio.sleep(0.02)
             assert sorted(one.controller._office.state.topics["t"].replicas) == [0, 1, 2]
 
@@ -320,7 +318,9 @@ def test_a_new_controller_finishes_what_was_begun(fake_broker: Any, hosts: str, 
     async def story() -> None:
         async with open_session(hosts) as registry:
             await znodes.ensure_paths(registry)
-            document = d.TopicDocument(topic_id=d.uuid_to_text(d.UUID(int=7)), partitions={0: [1], 1: [1]})
+            document = documents.TopicDocument(
+                topic_id=documents.uuid_to_text(documents.UUID(int=7)), partitions={0: [1], 1: [1]}
+            )
             await registry.multi([Create("/brokers/topics/begun", document.data())])
             await registry.multi([Create("/brokers/topics/broken", b"{")])
             await registry.multi([Create("/admin/delete_topics/unknown", b"")])
@@ -359,9 +359,9 @@ def test_topics_begin_anywhere_and_their_replicas_are_on_different_racks(fake_br
             one = brokers[1]
             for number in range(16):
                 assert (await create(one, f"t{number}", 1, 2)).error_code == 0
-            more = [t.CreatePartitionsTopic(name=f"t{number}", count=3) for number in range(16)]
+            more = [topics.CreatePartitionsTopic(name=f"t{number}", count=3) for number in range(16)]
             grown = await one.controller.create_partitions(
-                t.CreatePartitionsRequest(topics=more, timeout_ms=5000)
+                topics.CreatePartitionsRequest(topics=more, timeout_ms=5000)
             )
             assert not any(each.error_code for each in grown.results)
             state = one.controller._office.state

@@ -12,9 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from test_service import cluster, create, until
 
-from strandline.controller import documents as d
-from strandline.controller.alterations import Kind
-from strandline.controller.registry import Create, SetData
+from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import ErrorCode, InvalidConfig, NotController
 from strandline.protocol.messages import control
 from strandline.protocol.messages.config_changes import (
@@ -25,6 +23,8 @@ from strandline.protocol.messages.config_changes import (
     IncrementalConfig,
     IncrementalResource,
 )
+from strandline.zookeeper import documents
+from strandline.zookeeper.client import Create, SetData
 
 
 class Picky:
@@ -55,8 +55,8 @@ async def standing(broker: Any, path: str) -> dict[str, str]:
 
 
 async def notices(broker: Any) -> list[Any]:
-    names = await broker.registry.children(d.CONFIG_CHANGES)
-    found = [await broker.registry.get(f"{d.CONFIG_CHANGES}/{name}") for name in names]
+    names = await broker.registry.children(documents.CONFIG_CHANGES)
+    found = [await broker.registry.get(f"{documents.CONFIG_CHANGES}/{name}") for name in names]
     return [json.loads(data)["entity_path"] for data, _ in found]
 
 
@@ -133,8 +133,8 @@ def test_a_deposed_controller_changes_nothing(fake_broker: Any) -> None:
             await create(brokers[1], "t", 1, 1)
             with pytest.raises(NotController):
                 await change(brokers[2], 2, "t", a="1")
-            _, fence = await brokers[1].registry.get(d.CONTROLLER_EPOCH)
-            await brokers[1].registry.multi([SetData(d.CONTROLLER_EPOCH, b"9", fence.version)])
+            _, fence = await brokers[1].registry.get(documents.CONTROLLER_EPOCH)
+            await brokers[1].registry.multi([SetData(documents.CONTROLLER_EPOCH, b"9", fence.version)])
             with pytest.raises(NotController):
                 await change(brokers[1], 2, "t", a="1")
             assert await standing(brokers[1], "/config/topics/t") == {}
@@ -151,7 +151,7 @@ def test_a_tool_that_writes_to_zookeeper_is_heard_while_a_reign_begins(fake_brok
             one = brokers[1]
             await create(one, "t", 1, 1)
             await one.registry.multi([Create("/config/tool", b"")])
-            data = d.ConfigDocument(config={"unclean.leader.election.enable": "true"}).data()
+            data = documents.ConfigDocument(config={"unclean.leader.election.enable": "true"}).data()
             _, stat = await one.registry.get("/config/topics/t")
             await one.registry.multi([SetData("/config/topics/t", data, stat.version)])
             office = one.controller._office

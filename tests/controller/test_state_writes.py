@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from strandline.controller import documents as d
+from strandline.base.types import TopicPartition
 from strandline.controller import state_writes
-from strandline.controller.registry import Create, NoNode, Op, SetData, Unknown
-from strandline.controller.state import PartitionState
-from strandline.controller.state_writes import Desk, StateWrites
-from strandline.controller.znodes import Reign
-from strandline.protocol.kinds import TopicPartition
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.controller.planning.state import PartitionState
+from strandline.controller.state_writes import StateWrites, WriteContext
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper import documents
+from strandline.zookeeper.client import Create, NoNode, Op, SetData, Unknown
+from strandline.zookeeper.znodes import ControllerTerm
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 
@@ -43,15 +43,23 @@ class Stage:
     def __init__(self) -> None:
         self.session = Session()
         self.ended: list[str] = []
-        for path in ("/brokers", d.TOPICS, d.topic_path("t"), d.CONTROLLER_EPOCH, d.BROKER_INCARNATIONS):
+        for path in (
+            "/brokers",
+            documents.TOPICS,
+            documents.topic_path("t"),
+            documents.CONTROLLER_EPOCH,
+            documents.BROKER_INCARNATIONS,
+        ):
             self.do(Create(path, b"1"))
-        self.do(Create(d.incarnation_path(1), b""))
+        self.do(Create(documents.incarnation_path(1), b""))
         self.restart(0)
         connected = asyncio.Event()
         connected.set()
         registry = cast(Any, self.session)
         self.writes = StateWrites(
-            Desk(registry, Reign(1, 0), connected, lambda: bool(self.ended), self.ended.append)
+            WriteContext(
+                registry, ControllerTerm(1, 0), connected, lambda: bool(self.ended), self.ended.append
+            )
         )
 
     def do(self, *ops: Op) -> None:
@@ -59,11 +67,11 @@ class Stage:
 
     def restart(self, incarnation: int) -> None:
         """Broker 1 has started again, after that incarnation."""
-        self.do(SetData(d.incarnation_path(1), b"", incarnation))
+        self.do(SetData(documents.incarnation_path(1), b"", incarnation))
 
     def epoch(self, partition: TopicPartition) -> int:
-        data, _ = self.session.server.get(d.state_path(partition), self.session.session_id, None)
-        return d.parse(d.StateDocument, data).leader_epoch
+        data, _ = self.session.server.get(documents.state_path(partition), self.session.session_id, None)
+        return documents.parse(documents.StateDocument, data).leader_epoch
 
     async def created(self, partitions: list[TopicPartition] = PARTITIONS) -> Any:
         return await self.writes.create({q: state(0) for q in partitions})
@@ -110,7 +118,7 @@ def test_groups_are_small_enough_for_zookeeper(monkeypatch: Any) -> None:
 def test_one_that_has_moved_stops_no_other(monkeypatch: Any) -> None:
     async def story(stage: Stage) -> None:
         await stage.created()
-        stage.do(SetData(d.state_path(PARTITIONS[2]), state(7).document().data(), 0))
+        stage.do(SetData(documents.state_path(PARTITIONS[2]), state(7).document().data(), 0))
         done = await stage.writes.replace({q: state(1) for q in PARTITIONS})
         assert done.moved == {PARTITIONS[2]}
         assert [stage.epoch(q) for q in PARTITIONS] == [1, 1, 7, 1]
@@ -138,7 +146,7 @@ def test_a_write_that_lands_late_elects_no_start_that_is_over(monkeypatch: Any) 
 def test_one_that_exists_or_whose_parent_does_stops_no_other(monkeypatch: Any) -> None:
     async def story(stage: Stage) -> None:
         await stage.created(PARTITIONS[:1])
-        stage.do(Create(d.partition_path(PARTITIONS[1]), b""))
+        stage.do(Create(documents.partition_path(PARTITIONS[1]), b""))
         done = await stage.created()
         assert (set(done.written), done.moved) == (set(PARTITIONS[1:]), {PARTITIONS[0]})
 
@@ -176,7 +184,7 @@ def test_what_others_have_written_meanwhile_is_not_taken_for_ours(monkeypatch: A
 
         async def multi(ops: list[Op]) -> Any:
             if len(stage.session.multis) == before + 1:  # after the first, lost attempt
-                stage.do(SetData(d.state_path(PARTITIONS[0]), state(9).document().data(), 1))
+                stage.do(SetData(documents.state_path(PARTITIONS[0]), state(9).document().data(), 1))
             return await real(ops)
 
         before = len(stage.session.multis)
@@ -191,7 +199,7 @@ def test_what_others_have_written_meanwhile_is_not_taken_for_ours(monkeypatch: A
 def test_a_newer_controller_ends_the_reign_and_nothing_is_reported(monkeypatch: Any) -> None:
     async def story(stage: Stage) -> None:
         await stage.created()
-        stage.do(SetData(d.CONTROLLER_EPOCH, b"2", 0))
+        stage.do(SetData(documents.CONTROLLER_EPOCH, b"2", 0))
         assert await stage.writes.replace({q: state(1) for q in PARTITIONS}) is None
         assert len(stage.ended) == 1
         assert [stage.epoch(q) for q in PARTITIONS] == [0] * 4

@@ -6,12 +6,11 @@ from typing import Any, cast
 import pytest
 from memory_registry import MemoryRegistry
 
-from strandline.controller import documents as d
-from strandline.controller import znodes
-from strandline.controller.registry import NoNode, Unknown, Watch
-from strandline.controller.watching import BrokerWatch, TopicWatch, Watches
-from strandline.controller.znodes import Reign
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.controller.watches import BrokerWatch, TopicWatch, Watches
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import NoNode, Unknown, Watch
+from strandline.zookeeper.znodes import ControllerTerm
 
 LOST = Unknown("no answer")
 
@@ -79,13 +78,13 @@ def test_a_topic_that_comes_after_a_look_without_an_answer_is_seen(
 
     async def story() -> None:
         nodes = Nodes()
-        topics = TopicWatch(cast(Any, nodes), Reign(1, 1))
+        topics = TopicWatch(cast(Any, nodes), ControllerTerm(1, 1))
         nodes.outcomes = list(outcomes)
         for _ in range(outcomes.count(LOST)):
             with pytest.raises(Unknown):
                 await topics.look()
         assert await topics.look() == [] and not topics.due.is_set()
-        assert sorted(path for path, _ in nodes.armed) == [d.DELETE_TOPICS, d.TOPICS]
+        assert sorted(path for path, _ in nodes.armed) == [documents.DELETE_TOPICS, documents.TOPICS]
         nodes.fire()
         assert topics.due.is_set()
 
@@ -100,7 +99,7 @@ def test_a_broker_is_seen_with_the_directories_that_it_has_given_up() -> None:
         await znodes.ensure_paths(registry)
         for broker in (1, 2):
             await znodes.read_incarnation(registry, broker)
-            await znodes.register_broker(registry, broker, d.Registration.of([], 0, 1, 1), [])
+            await znodes.register_broker(registry, broker, documents.Registration.of([], 0, 1, 1), [])
         await znodes.report_failed_dir(registry, 2, "a-directory")
         seen = await BrokerWatch(registry).look()
         assert {broker: known.has_failed_dirs for broker, known in seen.items()} == {1: False, 2: True}

@@ -5,22 +5,13 @@ from typing import Any
 
 import pytest
 
-from strandline.controller import documents as d
-from strandline.controller import znodes
-from strandline.controller.agreement import read_agreement
-from strandline.controller.producer_blocks import next_producer_ids
-from strandline.controller.registry import (
-    BadVersion,
-    Check,
-    Create,
-    MultiFailed,
-    NodeExists,
-    SetData,
-    Unknown,
-)
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import BadVersion, Check, Create, MultiFailed, NodeExists, SetData, Unknown
+from strandline.zookeeper.cluster_profile import read_agreement
+from strandline.zookeeper.producer_ids import next_producer_ids
 
-ENDPOINT = d.Endpoint("PLAINTEXT", "127.0.0.1", 9092)
+ENDPOINT = documents.Endpoint("PLAINTEXT", "127.0.0.1", 9092)
 PARTITION = TopicPartition("t", 0)
 
 
@@ -29,13 +20,13 @@ def test_the_first_controller_has_epoch_one_and_a_second_is_refused(hosts: str, 
         async with open_session(hosts) as one, open_session(hosts) as two:
             await znodes.ensure_paths(one)
             reign = await znodes.elect(one, 1, 0)
-            assert reign == znodes.Reign(1, 1)
+            assert reign == znodes.ControllerTerm(1, 1)
             assert await znodes.elect(two, 2, 0) is None
             seat = await znodes.read_seat(two)
             assert seat is not None and (seat.broker, seat.owner) == (1, one.session_id)
             await znodes.resign(one, reign)
             assert await znodes.read_seat(two) is None
-            assert await znodes.elect(two, 2, 0) == znodes.Reign(2, 2)
+            assert await znodes.elect(two, 2, 0) == znodes.ControllerTerm(2, 2)
 
     asyncio.run(story())
 
@@ -64,7 +55,7 @@ def test_a_controller_that_was_succeeded_meets_the_fence(hosts: str, open_sessio
             seat = await znodes.read_seat(two)
             assert old is not None and seat is not None
             new = await znodes.take_over(two, 2, 0, seat)
-            assert new == znodes.Reign(2, 2)
+            assert new == znodes.ControllerTerm(2, 2)
             with pytest.raises(znodes.ControllerMoved):
                 await znodes.fenced(one, old, [Create("/x", b"")])
             assert await one.exists("/x") is None
@@ -82,7 +73,7 @@ def test_an_election_whose_answer_was_lost_is_recognised(
     async def story() -> None:
         async with open_wire(zookeeper) as (_, address), open_session(address + chroot) as registry:
             await znodes.ensure_paths(registry)
-            await znodes.create_if_absent(registry, d.CONTROLLER_EPOCH, b"0")
+            await znodes.create_if_absent(registry, documents.CONTROLLER_EPOCH, b"0")
             multi = registry.multi
 
             async def deaf_multi(ops: Any) -> Any:
@@ -92,7 +83,7 @@ def test_an_election_whose_answer_was_lost_is_recognised(
                 raise Unknown("the answer was lost")
 
             registry.multi = deaf_multi
-            assert await znodes.elect(registry, 1, 0) == znodes.Reign(1, 1)
+            assert await znodes.elect(registry, 1, 0) == znodes.ControllerTerm(1, 1)
 
     asyncio.run(story())
 
@@ -103,22 +94,24 @@ def test_registration_counts_the_starts_of_a_broker(hosts: str, open_session: An
             await znodes.ensure_paths(registry)
             document, failed = await znodes.read_incarnation(registry, 7)
             assert (document.incarnation, failed) == (0, frozenset())
-            first = d.Registration.of([ENDPOINT], 5, incarnation=1, intact_since=1)
+            first = documents.Registration.of([ENDPOINT], 5, incarnation=1, intact_since=1)
             await znodes.register_broker(registry, 7, first, ["dir-a"])
             data, stat = await registry.get("/brokers/ids/7")
             assert stat.owner == registry.session_id
-            assert d.parse(d.Registration, data).listeners() == [ENDPOINT]
+            assert documents.parse(documents.Registration, data).listeners() == [ENDPOINT]
             document, _ = await znodes.read_incarnation(registry, 7)
             assert (document.incarnation, document.dirs) == (1, {"dir-a": 1})
 
-            doubt = d.Registration.of([ENDPOINT], 5, 2, 1, {"t-0": 2})
+            doubt = documents.Registration.of([ENDPOINT], 5, 2, 1, {"t-0": 2})
             await znodes.register_broker(registry, 7, doubt, ["dir-a"])  # in its place, while running
             with pytest.raises(BadVersion):
-                await znodes.register_broker(registry, 7, d.Registration.of([ENDPOINT], 6, 2, 1), ["dir-a"])
+                await znodes.register_broker(
+                    registry, 7, documents.Registration.of([ENDPOINT], 6, 2, 1), ["dir-a"]
+                )
 
             async with open_session(hosts) as other:
                 with pytest.raises(NodeExists):
-                    await znodes.register_broker(other, 7, d.Registration.of([ENDPOINT], 5, 3, 1), [])
+                    await znodes.register_broker(other, 7, documents.Registration.of([ENDPOINT], 5, 3, 1), [])
                 with pytest.raises(znodes.DuplicateBroker):
                     await znodes.await_registration_end(other, 7, 0.1)
                 waiting = asyncio.ensure_future(znodes.await_registration_end(other, 7, 5))
@@ -129,26 +122,29 @@ def test_registration_counts_the_starts_of_a_broker(hosts: str, open_session: An
 
 
 def test_the_registration_reads_as_kafka_writes_it() -> None:
-    text = d.Registration.of([ENDPOINT], 5, 2, 1, {"t-0": 2}).data().decode()
+    text = documents.Registration.of([ENDPOINT], 5, 2, 1, {"t-0": 2}).data().decode()
     assert text == (
         '{"version":5,"host":"127.0.0.1","port":9092,"jmx_port":-1,"timestamp":"5",'
         '"endpoints":["PLAINTEXT://127.0.0.1:9092"],"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},'
         '"features":{},"incarnation":2,"intact_since":1,"intact_since_of":{"t-0":2}}'
     )
-    state = d.parse(
-        d.StateDocument, b'{"controller_epoch":12,"leader":0,"version":1,"leader_epoch":3,"isr":[0,1]}'
+    state = documents.parse(
+        documents.StateDocument,
+        b'{"controller_epoch":12,"leader":0,"version":1,"leader_epoch":3,"isr":[0,1]}',
     )
     assert (state.leader, state.isr, state.isr_epochs) == (0, [0, 1], {})
-    foreign = d.parse(d.Registration, b'{"version":4,"endpoints":["EXTERNAL://[::1]:9"],"future":1}')
-    assert foreign.listeners()[0] == d.Endpoint("EXTERNAL", "::1", 9, "EXTERNAL")
+    foreign = documents.parse(
+        documents.Registration, b'{"version":4,"endpoints":["EXTERNAL://[::1]:9"],"future":1}'
+    )
+    assert foreign.listeners()[0] == documents.Endpoint("EXTERNAL", "::1", 9, "EXTERNAL")
     for bad in (
         b"",
         b"{}",
         b'{"leader":"x"}',
         b'{"leader":1,"leader_epoch":0,"isr":null,"controller_epoch":1}',
     ):
-        with pytest.raises(d.BadDocument):
-            d.parse(d.StateDocument, bad)
+        with pytest.raises(documents.BadDocument):
+            documents.parse(documents.StateDocument, bad)
 
 
 def test_a_leader_writes_the_state_first_and_then_its_conditions(hosts: str, open_session: Any) -> None:
@@ -161,10 +157,12 @@ def test_a_leader_writes_the_state_first_and_then_its_conditions(hosts: str, ope
                 "/brokers/topics/t/partitions/0",
             ):
                 await registry.multi([Create(path, b"")])
-            before = d.StateDocument(leader=1, leader_epoch=0, isr=[1], controller_epoch=1, isr_epochs={1: 1})
-            await registry.multi([Create(d.state_path(PARTITION), before.data())])
-            await registry.multi([Create(d.incarnation_path(1), b"{}")])
-            await registry.multi([SetData(d.incarnation_path(1), b"{}", 0)])
+            before = documents.StateDocument(
+                leader=1, leader_epoch=0, isr=[1], controller_epoch=1, isr_epochs={1: 1}
+            )
+            await registry.multi([Create(documents.state_path(PARTITION), before.data())])
+            await registry.multi([Create(documents.incarnation_path(1), b"{}")])
+            await registry.multi([SetData(documents.incarnation_path(1), b"{}", 0)])
             after = before.model_copy(update={"isr": [1, 2]})
             with pytest.raises(znodes.CheckFailed) as failed:
                 checks = [*znodes.member_checks(2, 1, 1, 1)]
@@ -175,7 +173,7 @@ def test_a_leader_writes_the_state_first_and_then_its_conditions(hosts: str, ope
                 await znodes.write_state(registry, PARTITION, after, 0, [Check("/brokers/ids/2", -1)])
             assert await znodes.read_state(registry, PARTITION) == (after, 1)
             await znodes.notify_isr_change(registry, [PARTITION])
-            assert await registry.children(d.ISR_CHANGES) == ["isr_change_0000000000"]
+            assert await registry.children(documents.ISR_CHANGES) == ["isr_change_0000000000"]
 
     asyncio.run(story())
 
@@ -205,11 +203,13 @@ def test_a_broker_that_is_leaving_joins_no_isr_and_no_earlier_attempt_lands_eith
             root = "/brokers/topics/t"
             for path in (root, f"{root}/partitions", f"{root}/partitions/0"):
                 await leader.multi([Create(path, b"")])
-            before = d.StateDocument(leader=1, leader_epoch=0, isr=[1], controller_epoch=1, isr_epochs={1: 1})
-            await leader.multi([Create(d.state_path(PARTITION), before.data())])
+            before = documents.StateDocument(
+                leader=1, leader_epoch=0, isr=[1], controller_epoch=1, isr_epochs={1: 1}
+            )
+            await leader.multi([Create(documents.state_path(PARTITION), before.data())])
             for registry, broker in ((leader, 1), (follower, 2)):
-                await znodes.create_if_absent(registry, d.incarnation_path(broker), b"{}")
-                registration = d.Registration.of([], 0, 1, 1)
+                await znodes.create_if_absent(registry, documents.incarnation_path(broker), b"{}")
+                registration = documents.Registration.of([], 0, 1, 1)
                 await znodes.register_broker(registry, broker, registration, [])
             wider = before.model_copy(update={"isr": [1, 2]})
             early = znodes.member_checks(2, 1, 1, 1, await znodes.joinable_version(leader, 2))
@@ -220,8 +220,8 @@ def test_a_broker_that_is_leaving_joins_no_isr_and_no_earlier_attempt_lands_eith
                 with pytest.raises(znodes.CheckFailed) as failed:
                     await znodes.write_state(leader, PARTITION, wider, 0, checks)
                 assert failed.value.path == "/brokers/ids/2"
-            data, stat = await leader.get(d.broker_path(2))
-            assert (d.parse(d.Registration, data).leaving, stat.version) == (True, 1)
+            data, stat = await leader.get(documents.broker_path(2))
+            assert (documents.parse(documents.Registration, data).leaving, stat.version) == (True, 1)
             assert b"leaving" not in registration.data(), "the others look as they always did"
 
     asyncio.run(story())
@@ -235,7 +235,7 @@ def test_a_broker_that_registers_while_it_is_leaving_joins_no_isr(hosts: str, op
             await znodes.ensure_paths(leader)
             for registry, broker in ((leader, 1), (follower, 2)):
                 await znodes.read_incarnation(registry, broker)
-                registration = d.Registration.of([ENDPOINT], 0, 1, 1, leaving=broker == 2)
+                registration = documents.Registration.of([ENDPOINT], 0, 1, 1, leaving=broker == 2)
                 await znodes.register_broker(registry, broker, registration, ["uuid"])
             version = await znodes.joinable_version(leader, 2)
             with pytest.raises(MultiFailed):

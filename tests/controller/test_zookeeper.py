@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strandline.controller.registry import (
+from strandline.zookeeper.client import (
     TOGETHER_MAX,
     BadVersion,
     Check,
@@ -23,7 +23,7 @@ from strandline.controller.registry import (
     Stat,
     Unknown,
 )
-from strandline.controller.zookeeper import KazooRegistry
+from strandline.zookeeper.kazoo_client import KazooRegistry
 
 
 def test_a_multi_tells_every_result(hosts: str, open_session: Any) -> None:

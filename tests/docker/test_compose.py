@@ -11,10 +11,10 @@ import docker
 import pytest
 from pyspark.sql import SparkSession
 
-from strandline.cli.processes import machine_is_slower
+from strandline.base.types import TopicPartition
 from strandline.client import Admin, Consumer, Producer
+from strandline.local.processes import machine_is_slower
 from strandline.protocol.errors import ApiError
-from strandline.protocol.kinds import TopicPartition
 
 BOOTSTRAP = "localhost:9092,localhost:9093,localhost:9094"
 TOPIC, PARTITIONS = "drill", 3

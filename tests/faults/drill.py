@@ -25,7 +25,7 @@ from confluent_kafka import Producer as StockProducer
 from kazoo.client import KazooClient
 from support import View, assert_no_traceback, create, revive, until, wait_alike
 
-from strandline.cli.cluster import LocalCluster
+from strandline.local.cluster import LocalCluster
 from strandline.testing.history import Anomaly, Report, judge
 from strandline.testing.workload import VALUE_BYTES, Workload
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.ports import free_ports
-from strandline.cli.zookeeper import Zookeeper, command
+from strandline.local.cluster import LocalCluster
+from strandline.local.embedded_zookeeper import Zookeeper, command
+from strandline.local.ports import free_ports
 
 CLONE_NEWNET = 0x40000000
 CLONE_NEWUSER = 0x10000000

@@ -13,7 +13,7 @@ from drill import zookeeper
 from places import Field
 from support import create
 
-from strandline.cli.cluster import LocalCluster
+from strandline.local.cluster import LocalCluster
 
 CUT_S = float(os.environ.get("FAULTS_CUT_S", "60"))
 GAP_S_MAX = 5.0  # a record waits for a follower that is not heard any more: replica.lag.time.max.ms is 2 s

@@ -11,9 +11,9 @@ import pytest
 from drill import assert_states_are_good
 from support import incarnation, until
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.processes import machine_is_slower
 from strandline.client.sync import Producer
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import machine_is_slower
 from strandline.protocol.errors import ApiError
 
 STORM_S = float(os.environ.get("FAULTS_STORM_S", "60"))

@@ -16,12 +16,12 @@ from drill import Drill, Row, zookeeper
 from places import Field
 from support import View, Wire, revive, strandline, until
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.processes import machine_is_slower
-from strandline.client.admin import NewTopic
+from strandline.base.types import TopicPartition
+from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Consumer, Producer
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import machine_is_slower
 from strandline.protocol.errors import ApiError, TopicAlreadyExists
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

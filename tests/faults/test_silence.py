@@ -13,8 +13,8 @@ from kazoo.exceptions import KazooException
 from pydantic import BaseModel
 from support import Wire, incarnation, produce_request, produced, until
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.processes import BrokerProcess
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import BrokerProcess
 from strandline.protocol.errors import ErrorCode
 
 SESSION_S = 3.0

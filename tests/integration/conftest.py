@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from strandline.cli.cluster import LocalCluster
+from strandline.local.cluster import LocalCluster
 
 Starter = Callable[..., LocalCluster]
 

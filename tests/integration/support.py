@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.processes import BrokerProcess, machine_is_slower
-from strandline.cli.verdict import compare_replicas
-from strandline.client.admin import NewTopic
+from strandline.cli.demo.verdict import compare_replicas
+from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import BrokerProcess, machine_is_slower
 from strandline.protocol.connection import ClientEnd
 from strandline.protocol.errors import ApiError
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support import UNCLOCKED, Wire, assert_no_traceback, produce_request, produced, tree
 
-from strandline.cli.cluster import LocalCluster
 from strandline.client.sync import Admin
+from strandline.local.cluster import LocalCluster
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import api_versions, control, fetch, metadata, topics

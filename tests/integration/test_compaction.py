@@ -3,11 +3,11 @@
 import pytest
 from support import assert_no_traceback, until
 
-from strandline.cli.cluster import LocalCluster
-from strandline.client.admin import NewTopic
+from strandline.base.types import TopicPartition
+from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Consumer, Producer
+from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import InvalidRecord
-from strandline.protocol.kinds import TopicPartition
 
 TOPIC = "compacted"
 UPDATES, KEYS = 10_000, 100

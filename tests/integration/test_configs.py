@@ -12,9 +12,9 @@ from kazoo.client import KazooClient
 sys.path.insert(0, str(Path(__file__).parent))
 from support import until
 
-from strandline.cli.cluster import LocalCluster
 from strandline.client import AlterConfigOp, ConfigChange, ConfigSource
 from strandline.client.sync import Admin, Producer
+from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import ApiError, InvalidConfig, UnknownTopicOrPartition
 
 SETTINGS = {"default.replication.factor": "3", "zookeeper.session.timeout.ms": "6000"}

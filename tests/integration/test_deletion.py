@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from support import until
 
-from strandline.cli.cluster import LocalCluster
-from strandline.client.admin import NewTopic
+from strandline.base.types import TopicPartition
+from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Consumer, Producer
-from strandline.protocol.kinds import TopicPartition
+from strandline.local.cluster import LocalCluster
 
 EARLIEST, LATEST = -2, -1
 AT_ONCE = {"file.delete.delay.ms": "0"}

@@ -5,10 +5,10 @@ from contextlib import suppress
 import pytest
 from support import DURABLE, create, revive, until
 
-from strandline.cli.cluster import LocalCluster
+from strandline.base.types import TopicPartition
 from strandline.client import ApiError
 from strandline.client.sync import Consumer, Producer
-from strandline.protocol.kinds import TopicPartition
+from strandline.local.cluster import LocalCluster
 
 
 @pytest.fixture(scope="module")

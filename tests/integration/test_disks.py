@@ -27,10 +27,10 @@ from support import (
     wait_alike,
 )
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.processes import BrokerProcess
+from strandline.base.types import TopicPartition
 from strandline.client.sync import Consumer, Producer
-from strandline.protocol.kinds import TopicPartition
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import BrokerProcess
 from strandline.testing.workload import Workload
 
 WARM = 100

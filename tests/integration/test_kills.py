@@ -21,11 +21,11 @@ from support import (
     wait_alike,
 )
 
-from strandline.broker.doubts import HOLD_S
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.processes import machine_is_slower
+from strandline.base.types import TopicPartition
+from strandline.broker.metadata.doubts import HOLD_S
 from strandline.client.sync import Admin, Consumer, Producer
-from strandline.protocol.kinds import TopicPartition
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import machine_is_slower
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from strandline.testing.workload import Workload
 

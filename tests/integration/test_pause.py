@@ -21,10 +21,10 @@ from support import (
     wait_alike,
 )
 
-from strandline.cli.cluster import LocalCluster
+from strandline.base.types import TopicPartition
 from strandline.client.sync import Admin, Consumer
+from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.testing.workload import Workload
 
 SESSION_S = 2.0

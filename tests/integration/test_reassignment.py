@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from support import DURABLE, View, assert_kept, assert_no_traceback, revive, strandline, until
 
-from strandline.cli.cluster import LocalCluster
-from strandline.client.admin import NewTopic
+from strandline.base.types import TopicPartition
+from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin
+from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import (
     InvalidReplicaAssignment,
     NoReassignmentInProgress,
     UnknownTopicOrPartition,
 )
-from strandline.protocol.kinds import TopicPartition
 from strandline.testing.workload import Workload
 
 WARM = 150

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support import create, until
 
-from strandline.cli.cluster import LocalCluster
 from strandline.client.sync import Producer
+from strandline.local.cluster import LocalCluster
 
 SLOW = """
 import os, time

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support import UNCLOCKED, strandline, tree
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.ports import free_ports, is_free
+from strandline.local.cluster import LocalCluster
+from strandline.local.ports import free_ports, is_free
 
 INTERNAL = 10_000  # so far above the clients' ports are those between brokers
 

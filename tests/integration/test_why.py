@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from support import View, create, revive, strandline, until
 
-from strandline.cli.answers import not_visible
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.why import asked_of
-from strandline.client.admin import NewTopic
+from strandline.base.types import TopicPartition
+from strandline.cli.why.answers import not_visible
+from strandline.cli.why.command import asked_of
+from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Producer
-from strandline.protocol.kinds import TopicPartition
+from strandline.local.cluster import LocalCluster
 from strandline.protocol.messages.inspection import InspectRequest
 from strandline.protocol.schema import spec_of
+from strandline.storage.decision_log import read_rings
 from strandline.storage.disk import RealDisk
-from strandline.storage.rings import read_rings
 
 LAG_S = 8.0  # a command asked meanwhile is a process that starts, on a machine that may be busy
 SETTINGS = {

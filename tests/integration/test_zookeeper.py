@@ -14,8 +14,8 @@ from support import (
     wait_alike,
 )
 
-from strandline.cli.cluster import LocalCluster
-from strandline.cli.processes import machine_is_slower
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import machine_is_slower
 from strandline.protocol.errors import ApiError, TopicAlreadyExists
 from strandline.testing.workload import Workload
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from strandline.base.values import dataclass
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
 from strandline.protocol.primitives import NO_UUID
-from strandline.protocol.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

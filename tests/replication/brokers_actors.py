@@ -6,18 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from strandline.broker.config import BrokerConfig
-from strandline.broker.replicas import Replicas
-from strandline.broker.waiting import Waiting
-from strandline.client.clock import SystemClock
-from strandline.controller.documents import LIVES
-from strandline.controller.registry import Unknown
+from strandline.base.clock import SystemClock
+from strandline.base.types import Incarnation
+from strandline.broker.config.broker import BrokerConfig
+from strandline.broker.replicas.purgatory import Waiter
+from strandline.broker.replicas.replicas import Replicas
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import Incarnation
 from strandline.protocol.records import iterate
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
-from strandline.storage.logs import Logs
+from strandline.zookeeper.client import Unknown
+from strandline.zookeeper.documents import LIVES
 
 from ..broker.replica_stage import TP
 
@@ -86,7 +86,7 @@ class Session:
         gate.set_exception(Unknown("the connection broke"))
 
 
-class Producer(Waiting):
+class Producer(Waiter):
     """Waits for its acknowledgement."""
 
     def __init__(self, record: str, say: Say) -> None:

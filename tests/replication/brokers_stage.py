@@ -10,14 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from strandline.broker.cutting import carry_out
-from strandline.broker.fetch_read import Fetcher, Reading, Wanted
-from strandline.broker.fetch_round import EpochRound, FetchRound
-from strandline.controller import documents as d
-from strandline.controller import znodes
-from strandline.controller.registry import Create, Delete, MultiFailed, NoNode, SetData
+from strandline.base.types import BrokerId, Incarnation
+from strandline.broker.fetch.read import FetchItem, FetchSource, Reading
+from strandline.broker.follower.round import EpochRound, FetchRound
+from strandline.broker.replicas.truncation import carry_out
 from strandline.protocol.errors import ApiError
-from strandline.protocol.kinds import BrokerId, Incarnation
 from strandline.protocol.messages.control import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -29,7 +26,9 @@ from strandline.protocol.messages.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper import documents, znodes
+from strandline.zookeeper.client import Create, Delete, MultiFailed, NoNode, SetData
 
 from ..broker.replica_stage import TOPIC, TOPIC_ID, TP, batch
 from .brokers_actors import NAMES, Actor, Producer, Session, StoryLoop, said
@@ -43,7 +42,7 @@ class Story:
         self.loop = StoryLoop()
         self.zookeeper = SimZooKeeper()
         self.actors: dict[str, Actor] = {}
-        self.reigns: dict[str, tuple[Session, znodes.Reign]] = {}
+        self.reigns: dict[str, tuple[Session, znodes.ControllerTerm]] = {}
         self.admin = Session(self.zookeeper)
         self.lines: list[str] = []
 
@@ -86,21 +85,21 @@ class Story:
         options: dict[str, Any] = {"storage": {"flush_before_ack": True}} if flushing else {}
         if profile:
             options |= {"semantics_profile": profile, "semantics_accept_loss": True}
-        for path in d.PERSISTENT_PATHS:
+        for path in documents.PERSISTENT_PATHS:
             await self.create(path, b"")
-        await self.create(d.CONTROLLER_EPOCH, b"1")
+        await self.create(documents.CONTROLLER_EPOCH, b"1")
         for name in NAMES:
             actor = self.actors[name] = Actor(name, self.root, self.zookeeper, options, self.say)
             actor.begin()
-            await self.create(d.broker_path(actor.id), b"{}")
-            await self.create(d.incarnation_path(actor.id), b"0")
-            await self.admin.multi([SetData(d.incarnation_path(actor.id), b"1", 0)])
+            await self.create(documents.broker_path(actor.id), b"{}")
+            await self.create(documents.incarnation_path(actor.id), b"0")
+            await self.admin.multi([SetData(documents.incarnation_path(actor.id), b"1", 0)])
         members = [NAMES.index(name) for name in isr.split()]
-        state = d.StateDocument(
+        state = documents.StateDocument(
             leader=NAMES.index(leader), leader_epoch=0, isr=members, controller_epoch=1,
             isr_epochs=dict.fromkeys(members, 1),
         )  # fmt: skip
-        await self.create(d.state_path(TP), state.data())
+        await self.create(documents.state_path(TP), state.data())
         for name in sorted(NAMES, key=lambda name: name != leader):
             await self.hears(name, "1")
 
@@ -121,7 +120,7 @@ class Story:
                 "controller_epoch": int(number),
             }
         )  # fmt: skip
-        write = [SetData(d.state_path(TP), chosen.data(), version)]
+        write = [SetData(documents.state_path(TP), chosen.data(), version)]
         if number not in self.reigns:
             await self.admin.multi(write)
             await self.shows_state()
@@ -160,7 +159,7 @@ class Story:
         wished = {"leader": NAMES.index(leader), "leader_epoch": state.leader_epoch + 1}
         await self.obeys(name, number, state.model_copy(update=wished), version + 1)
 
-    async def obeys(self, name: str, number: str, state: d.StateDocument, version: int) -> None:
+    async def obeys(self, name: str, number: str, state: documents.StateDocument, version: int) -> None:
         actor = self.actors[name]
         registered = [n for n, a in self.actors.items() if self.is_registered(a)]
         actor.replicas.brokers_are((NAMES.index(n), ("127.0.0.1", 1)) for n in registered)
@@ -183,10 +182,10 @@ class Story:
         self.say(actor.shown())
 
     def is_registered(self, actor: Actor) -> bool:
-        return self.zookeeper.exists(d.broker_path(actor.id), self.admin.session_id, None) is not None
+        return self.zookeeper.exists(documents.broker_path(actor.id), self.admin.session_id, None) is not None
 
     async def vanishes(self, name: str) -> None:
-        await self.admin.multi([Delete(d.broker_path(NAMES.index(name)), 0)])
+        await self.admin.multi([Delete(documents.broker_path(NAMES.index(name)), 0)])
 
     async def returns(self, name: str, is_empty: str | None) -> None:
         """A new start of the same id, registered with the next incarnation."""
@@ -194,10 +193,10 @@ class Story:
         await actor.replicas.stop()
         actor.logs.close(clean=False)
         actor.begin(disk_is_empty=is_empty is not None)
-        path = d.incarnation_path(actor.id)
+        path = documents.incarnation_path(actor.id)
         await self.admin.multi([SetData(path, str(actor.start_number).encode(), actor.start_number - 1)])
         if not self.is_registered(actor):
-            await self.create(d.broker_path(actor.id), b"{}")
+            await self.create(documents.broker_path(actor.id), b"{}")
         self.say(f"{name} is registered again: this is its start {actor.start_number}")
 
     # Producers.
@@ -249,8 +248,8 @@ class Story:
             return
         asked = request.topics[0].partitions[0]
         self.say(f"{name} fetches from {asked.fetch_offset}")
-        who = Fetcher(BrokerId(actor.id), Incarnation(actor.start_number))
-        wanted = Wanted(TOPIC, TOPIC_ID, asked)
+        who = FetchSource(BrokerId(actor.id), Incarnation(actor.start_number))
+        wanted = FetchItem(TOPIC, TOPIC_ID, asked)
         wanted.find(leader.replicas.get)
         reading = Reading(who, [wanted], 1 << 20, 0)
         reading.acknowledge()

@@ -6,13 +6,13 @@ No broker runs here, and time stands still. A story may be played under any sema
 import re
 from collections.abc import Callable
 
+from strandline.base.types import BrokerId, Epoch, Incarnation, Offset
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import BrokerId, Epoch, Incarnation, Offset
 from strandline.replication.effects import Effects, HighWatermarkMoved, IsrChanged, Truncate, WriteIsr
 from strandline.replication.follower import AskEpochEnd, AskRecords, Follower
 from strandline.replication.leader import Leader, LeaderOptions, Mandate, Membership
 from strandline.replication.profiles import PROFILES
-from strandline.storage.epochs import EpochHistory
+from strandline.storage.log.leader_epochs import EpochHistory
 
 EVERYBODY = Membership(frozenset(map(BrokerId, range(3))))
 

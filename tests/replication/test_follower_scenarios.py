@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.protocol.kinds import BrokerId, Epoch, Offset
+from strandline.base.types import BrokerId, Epoch, Offset
 from strandline.replication.effects import Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
 from strandline.replication.follower import (
     NO_BOUND,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.protocol.kinds import BrokerId, Epoch, Incarnation, Offset
+from strandline.base.types import BrokerId, Epoch, Incarnation, Offset
 from strandline.replication.effects import (
     CheckBatch,
     Effects,

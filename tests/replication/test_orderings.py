@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from strandline.protocol.kinds import BrokerId, Epoch, Incarnation, Offset
+from strandline.base.types import BrokerId, Epoch, Incarnation, Offset
 from strandline.replication.effects import Effects, ReadState, StepDown, WriteIsr
 from strandline.replication.isr import Settled
 from strandline.replication.leader import Leader, LeaderOptions, Mandate, Membership

@@ -9,18 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.controller import recovery
-from strandline.controller.state import ClusterState, PartitionState
-from strandline.protocol.kinds import TopicPartition
-from strandline.simulation.disk_faults import LANDED_S
+from strandline.base.types import TopicPartition
+from strandline.controller.planning import unclean_recovery
+from strandline.controller.planning.state import ClusterState, PartitionState
 from strandline.simulation.families import DARK, FAMILIES, UNFLUSHED
+from strandline.simulation.faults.disks import LANDED_S
 from strandline.simulation.world import BROKERS, SETTINGS, Outcome, World, run_seed
 
 EVERY_RUN = range(12)
 T0 = TopicPartition("numbers", 0)
 
 Break = Callable[[pytest.MonkeyPatch], None]
-longest = recovery.longest
+longest = unclean_recovery.longest
 
 
 @pytest.mark.parametrize("seed", EVERY_RUN)
@@ -88,7 +88,7 @@ def elect_the_first(patch: pytest.MonkeyPatch) -> None:
             return None
         return state.replicas(partition)[0]
 
-    patch.setattr(recovery, "longest", first)
+    patch.setattr(unclean_recovery, "longest", first)
 
 
 def ask_the_isr_alone(patch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def ask_the_isr_alone(patch: pytest.MonkeyPatch) -> None:
         narrow = replace(topic, replicas={**topic.replicas, partition.partition: members})
         return longest(replace(state, topics={**state.topics, topic.name: narrow}), partition, known)
 
-    patch.setattr(recovery, "longest", of_isr)
+    patch.setattr(unclean_recovery, "longest", of_isr)
 
 
 @pytest.mark.parametrize("mutant", [elect_the_first, ask_the_isr_alone])

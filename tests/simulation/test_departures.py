@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from strandline.controller.unseated import Unseated
-from strandline.simulation.registry import ADDRESS
+from strandline.controller.takeover_backoff import TakeoverBackoff
+from strandline.simulation.environment.zk_client import ADDRESS
 from strandline.simulation.world import BROKERS, World
 
 
@@ -72,7 +72,7 @@ def test_two_brokers_that_reset_each_others_connections_do_not_fight_for_the_sea
 
 
 def test_whoever_is_unseated_waits_longer_each_time() -> None:
-    unseated = Unseated(3.0)
+    unseated = TakeoverBackoff(3.0)
     unseated.lost(10.0)
     assert unseated.until == 13.0
     unseated.lost(14.0)

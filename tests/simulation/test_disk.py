@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from strandline.simulation.disk import SimDisk
-from strandline.simulation.loop import HOST, CrashedHost, Host
+from strandline.simulation.environment.disk import SimDisk
+from strandline.simulation.environment.loop import HOST, CrashedHost, Host
 from strandline.storage.disk import DirectoryLocked
 
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.broker.control_gate import ControlGate
-from strandline.broker.partition import Partition
-from strandline.controller.documents import state_path
-from strandline.controller.registry import Check, SetData
+from strandline.base.types import TopicPartition
+from strandline.broker.replicas.controller_fence import ControlGate
+from strandline.broker.replicas.partition import Partition
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.simulation.families import FAMILIES
 from strandline.simulation.world import BROKERS, World
-from strandline.storage.log import Log
+from strandline.storage.log.log import Log
+from strandline.zookeeper.client import Check, SetData
+from strandline.zookeeper.documents import state_path
 
 T0 = TopicPartition("numbers", 0)
 Story = Callable[[World], Awaitable[None]]

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.handlers import group_offsets
-from strandline.broker.partition import Partition
-from strandline.client.consumer import Consumer
-from strandline.client.shapes import ConsumerRecord
-from strandline.client.tasks import Tasks
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.tasks import Tasks
+from strandline.base.types import TopicPartition
+from strandline.broker.handlers.groups import offsets
+from strandline.broker.replicas.partition import Partition
+from strandline.client.consumer.consumer import Consumer
+from strandline.client.results import ConsumerRecord
+from strandline.simulation.environment.loop import current_host
 from strandline.simulation.families import FAMILIES
-from strandline.simulation.loop import current_host
 from strandline.simulation.world import BROKERS, World
 
 T0 = TopicPartition("numbers", 0)
@@ -79,7 +79,7 @@ def test_a_group_whose_members_come_and_go_reads_on() -> None:
 
 
 def test_a_group_goes_on_where_it_has_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    committed = group_offsets._committed
+    committed = offsets._committed
 
     def before(*asked: Any) -> Any:
         return [
@@ -87,7 +87,7 @@ def test_a_group_goes_on_where_it_has_committed(monkeypatch: pytest.MonkeyPatch)
             for name, found in committed(*asked)
         ]
 
-    monkeypatch.setattr(group_offsets, "_committed", before)
+    monkeypatch.setattr(offsets, "_committed", before)
     told = said(one_takes_over, groups=1.0)
     assert "I20" in told and "a member begins at" in told
 

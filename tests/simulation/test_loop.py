@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from strandline.simulation.loop import CrashedHost, Host, SimLoop, Stuck
+from strandline.simulation.environment.loop import CrashedHost, Host, SimLoop, Stuck
 
 
 def run(loop: SimLoop, coro: object) -> object:

@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
 from strandline.simulation.families import FAMILIES
 from strandline.simulation.world import BROKERS, World
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.partition import Partition
+from strandline.broker.replicas.partition import Partition
 from strandline.replication import isr
 from strandline.simulation.families import FAMILIES
 from strandline.simulation.mutants import MUTANTS, broken, search, shows
 from strandline.simulation.world import BROKERS, World
-from strandline.storage import incarnation, verdict
+from strandline.storage.directories import incarnation, intact
 
 from ..controller.test_planner_scenarios import Stage
 from ..replication.brokers_stage import Story as BrokersStory
@@ -200,7 +200,7 @@ def test_flush_cfg_now(tmp_path: Path) -> None:
     story(tmp_path / "whole", False, True, False)
     with broken("flush_cfg_now"), pytest.raises(AssertionError):
         story(tmp_path / "broken", False, True, False)
-    assert incarnation.judge.__module__ == verdict.__name__, "the rule is back"
+    assert incarnation.judge.__module__ == intact.__name__, "the rule is back"
 
 
 def test_a_search_counts_how_many_seeds_it_takes() -> None:

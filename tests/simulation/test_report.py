@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from typer.testing import CliRunner
 
-from strandline.cli import simulate as command_line
+from strandline.cli import simulate
 from strandline.cli.app import build
 from strandline.simulation import many
 from strandline.simulation.mutants import MUTANTS, Search
@@ -31,7 +31,7 @@ def test_figures_add_up() -> None:
 
 def test_a_failing_seed_is_named_by_the_command_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = [outcome(7, None), outcome(8, "Violation: I2: numbers-0 on b1 ends at 3, 4 are committed")]
-    monkeypatch.setattr(command_line, "run_many", lambda jobs: iter(bad))
+    monkeypatch.setattr(simulate, "run_many", lambda jobs: iter(bad))
     told = CliRunner().invoke(build(["simulate"]), ["simulate", "--seeds", "2", "--family", "disks"])
     assert told.exit_code == 1
     assert "strandline simulate --family disks --seed 8 --trace: Violation: I2" in told.output
@@ -44,7 +44,7 @@ def test_a_family_that_does_not_exist_is_refused_with_those_that_do() -> None:
 
 def test_the_search_for_mutants_tells_medians(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [Search("trunc_hw", 20, [("failover", 0), ("plain", 5)], [1, 5]), Search("no_inc", 20, [], [])]
-    monkeypatch.setattr(command_line, "search_many", lambda jobs, processes: iter(found))
+    monkeypatch.setattr(simulate, "search_many", lambda jobs, processes: iter(found))
     told = CliRunner().invoke(build(["simulate"]), ["simulate", "--mutants", "--seeds", "20"])
     assert told.exit_code == 0, "nobody expects a seed that shows no_inc"
     assert "failover 0, plain 5" in told.output and " 3 " in told.output

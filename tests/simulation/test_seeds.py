@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from strandline.simulation.families import FAMILIES
-from strandline.simulation.faults import Faults
+from strandline.simulation.faults.faults import Faults
 from strandline.simulation.many import Figures, command, run_many
 from strandline.simulation.world import Outcome, run_seed
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from strandline.broker.partition import Partition
-from strandline.controller.documents import CONTROLLER_EPOCH, incarnation_path, state_path
-from strandline.controller.registry import Check, Op, SetData
+from strandline.base.types import TopicPartition
+from strandline.broker.replicas.partition import Partition
 from strandline.protocol.batches import read_header
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
 from strandline.replication.leader import Leader
 from strandline.simulation.world import BROKERS, World
+from strandline.zookeeper.client import Check, Op, SetData
+from strandline.zookeeper.documents import CONTROLLER_EPOCH, incarnation_path, state_path
 
 T0 = TopicPartition("numbers", 0)
 

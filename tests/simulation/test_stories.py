@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from strandline.broker.partition import Partition
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
+from strandline.broker.replicas.partition import Partition
+from strandline.simulation.environment.zk_client import ADDRESS
 from strandline.simulation.families import FAMILIES
-from strandline.simulation.registry import ADDRESS
 from strandline.simulation.world import BROKERS, World
 
 T0 = TopicPartition("numbers", 0)

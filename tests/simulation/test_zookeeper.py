@@ -6,7 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from strandline.controller.registry import (
+from strandline.simulation.environment.loop import SimLoop
+from strandline.simulation.environment.zk_client import SimRegistry
+from strandline.simulation.environment.zookeeper import SimZooKeeper
+from strandline.zookeeper.client import (
     Check,
     Create,
     Delete,
@@ -14,15 +17,12 @@ from strandline.controller.registry import (
     NoNode,
     NotReached,
     Op,
-    Registry,
-    RegistryError,
     SetData,
     Unknown,
+    ZkClient,
+    ZkError,
 )
-from strandline.controller.zookeeper import KazooRegistry
-from strandline.simulation.loop import SimLoop
-from strandline.simulation.registry import SimRegistry
-from strandline.simulation.zookeeper import SimZooKeeper
+from strandline.zookeeper.kazoo_client import KazooRegistry
 
 
 def in_world(story: object) -> object:
@@ -115,7 +115,7 @@ def commands(seed: int, count: int) -> list[Command]:
 class Player:
     """Plays a script on any kind of registry: what is answered, what there is, which watches have fired."""
 
-    def __init__(self, root: str, connect: Callable[[], Awaitable[Registry]]) -> None:
+    def __init__(self, root: str, connect: Callable[[], Awaitable[ZkClient]]) -> None:
         self.root, self.connect = root, connect
         self.answers: list[object] = []
         self.fired: list[int] = []  # commands whose watches have fired
@@ -134,7 +134,7 @@ class Player:
             await session.exists(self.root)
             await session.close()
 
-    async def _ask(self, session: Registry, number: int, kind: str, rest: object) -> object:
+    async def _ask(self, session: ZkClient, number: int, kind: str, rest: object) -> object:
         try:
             if kind == "multi":
                 assert isinstance(rest, list)
@@ -146,7 +146,7 @@ class Player:
             return told if kind == "children" else _version(told)
         except MultiFailed as failed:
             return [type(error).__name__ for error in failed.results]
-        except RegistryError as error:
+        except ZkError as error:
             return type(error).__name__
 
 
@@ -166,7 +166,7 @@ def _common(result: object, root: str) -> object:
     return getattr(result, "version", result)
 
 
-async def _tree(registry: Registry, path: str) -> object:
+async def _tree(registry: ZkClient, path: str) -> object:
     try:
         data, stat = await registry.get(path)
         names = await registry.children(path)
@@ -182,7 +182,7 @@ def test_it_agrees_with_the_real_one(zookeeper: str, seed: int) -> None:
     script, root = commands(seed, count=120), f"/differential{seed}"
 
     async def simulated(loop: SimLoop, server: SimZooKeeper) -> Player:
-        async def connect() -> Registry:
+        async def connect() -> ZkClient:
             registry = SimRegistry(loop, server, 60)
             await registry.start()
             return registry
@@ -193,7 +193,7 @@ def test_it_agrees_with_the_real_one(zookeeper: str, seed: int) -> None:
         return player
 
     async def real(watches: int) -> Player:
-        async def connect() -> Registry:
+        async def connect() -> ZkClient:
             registry = KazooRegistry(zookeeper, 10_000)
             await registry.start()
             return registry

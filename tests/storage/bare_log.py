@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import read_header
-from strandline.protocol.kinds import TopicPartition
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import Disk, RealDisk
-from strandline.storage.epochs import EpochHistory
-from strandline.storage.handles import OpenSegments
-from strandline.storage.log import Log
-from strandline.storage.producers import ProducerStates
-from strandline.storage.segment import Segment
+from strandline.storage.log.leader_epochs import EpochHistory
+from strandline.storage.log.log import Log
+from strandline.storage.log.producer_state import ProducerStates
+from strandline.storage.segment.open_files import OpenSegments
+from strandline.storage.segment.segment import Segment
 
 from .conftest import START_MS, make_batch
 

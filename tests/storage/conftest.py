@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import read_header, stamp
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder
-from strandline.storage.condemned import Deletion
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.log.log import Log
+from strandline.storage.log.pending_deletion import Deletion
 
 T0 = TopicPartition("t", 0)
 START_MS = 1_700_000_000_000

@@ -7,7 +7,7 @@ is kinder (`SimDisk`); the rules of storage must not need its kindness.
 import posixpath
 from random import Random
 
-from strandline.simulation.disk import SimDisk
+from strandline.simulation.environment.disk import SimDisk
 
 
 class ForgetfulNames(SimDisk):

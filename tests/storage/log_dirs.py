@@ -3,10 +3,10 @@
 from pathlib import Path
 from uuid import UUID
 
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
 from strandline.storage.config import StorageConfig, TopicConfig
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.directories.log_manager import Logs
+from strandline.storage.log.log import Log
 
 from .conftest import T0, FixedClock
 from .faulty_disk import FaultyDisk

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from strandline.protocol.batches import BatchHeader, headers, read_header
 from strandline.protocol.records import Record, iterate
-from strandline.storage.log import Log
+from strandline.storage.log.log import Log
 
 Known = tuple[int, int, int, int]  # first and last sequence, first and last offset
 Fact = tuple[int, int, int, bytes | None, bytes | None]  # offset, epoch, timestamp, key, value

@@ -8,13 +8,13 @@ from hypothesis.stateful import RuleBasedStateMachine
 from strandline.protocol.batches import read_header, stamp
 from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder
-from strandline.simulation.disk import SimDisk
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.cleaning.job import Job
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
-from strandline.storage.lasting import Flush
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.log.flush import Flush
+from strandline.storage.log.log import Log
 
 from .cleaner_model import Task, decode
 from .conftest import START_MS, T0, FixedClock

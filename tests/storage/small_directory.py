@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import BatchHeader, headers, read_header, stamp
 from strandline.protocol.compression import Codec
 from strandline.protocol.errors import CorruptMessage
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.primitives import Malformed
 from strandline.protocol.records import BatchBuilder, iterate
-from strandline.simulation.disk import SimDisk
-from strandline.storage.checkpoints import kafka_uuid
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.incarnation import Incarnations
+from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError
-from strandline.storage.incarnation import Incarnations
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
-from strandline.storage.verdict import Verdict
+from strandline.storage.log.checkpoints import kafka_uuid
+from strandline.storage.log.log import Log
 
 from .conftest import START_MS, T0, FixedClock
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.protocol.kinds import TopicPartition
-from strandline.storage.aside import NOTE, Aside, Kept, Removal, expired, tidy
+from strandline.base.types import TopicPartition
 from strandline.storage.disk import RealDisk
+from strandline.storage.quarantine import NOTE, Aside, Kept, Removal, expired, tidy
 
 from .conftest import T0, Place, put
 from .faulty_disk import FaultyDisk

@@ -8,8 +8,8 @@ from strandline.protocol.records import Record
 from strandline.storage.cleaning.clean import clean
 from strandline.storage.cleaning.job import Cleaned, Job
 from strandline.storage.disk import Disk
-from strandline.storage.names import TRANSACTION_INDEX
-from strandline.storage.swaps import (
+from strandline.storage.segment.file_names import TRANSACTION_INDEX
+from strandline.storage.segment.segment_swap import (
     CLEANED,
     INDEX,
     LOG,

@@ -6,10 +6,10 @@ from threading import Barrier
 
 import pytest
 
-from strandline.protocol.kinds import TopicPartition
-from strandline.storage import closing
+from strandline.base.types import TopicPartition
 from strandline.storage.config import TopicConfig
-from strandline.storage.crew import in_threads
+from strandline.storage.directories import close_logs
+from strandline.storage.directories.workers import in_threads
 
 from .conftest import put
 from .log_dirs import Dirs
@@ -33,8 +33,8 @@ def ends(dirs: Dirs) -> list[int]:
 
 def test_many_logs_wait_for_the_medium_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No sync of a log's directory ends before as many others have begun: one after the other none would."""
-    dirs = filled(tmp_path, 3 * closing.LANES)
-    meeting, sync_dir, met = Barrier(closing.LANES), dirs.disk.inner.sync_dir, []
+    dirs = filled(tmp_path, 3 * close_logs.LANES)
+    meeting, sync_dir, met = Barrier(close_logs.LANES), dirs.disk.inner.sync_dir, []
 
     def together(path: str) -> None:
         if path != dirs.paths[0]:  # of a log
@@ -43,14 +43,14 @@ def test_many_logs_wait_for_the_medium_together(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(dirs.disk.inner, "sync_dir", together)
     assert dirs.logs.close(crew=in_threads)
-    assert len(met) == 3 * closing.LANES
+    assert len(met) == 3 * close_logs.LANES
 
 
 @pytest.mark.parametrize("share", [1, 7, 100])
 def test_a_log_that_cannot_be_synced_is_alone_in_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int
 ) -> None:
-    monkeypatch.setattr(closing, "SHARE", share)
+    monkeypatch.setattr(close_logs, "SHARE", share)
     dirs = filled(tmp_path, 20)
     dirs.disk.fail("sync", "*/t-7/*.log", errno.EIO)
     assert not dirs.logs.close(crew=in_threads)

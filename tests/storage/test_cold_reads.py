@@ -8,10 +8,10 @@ from subprocess import run
 import pytest
 
 from strandline.protocol.batches import headers
-from strandline.storage.apart import ReadApart
-from strandline.storage.cold import Cold
 from strandline.storage.disk import File, LogDamaged, NotResident, RealDisk, RealFile
 from strandline.storage.file_systems import RAMFS, TMPFS, lies_in_memory
+from strandline.storage.log.uncached_read import ReadApart
+from strandline.storage.segment.not_resident import Cold
 
 from .bare_log import BareLog
 

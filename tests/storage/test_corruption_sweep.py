@@ -16,8 +16,8 @@ import pytest
 import structlog
 
 from strandline.protocol.batches import headers
-from strandline.storage.incarnation import WrongDirectory
-from strandline.storage.logs import Obstructed
+from strandline.storage.directories.incarnation import WrongDirectory
+from strandline.storage.directories.log_manager import Obstructed
 
 from .small_directory import (
     CHECKSUM,

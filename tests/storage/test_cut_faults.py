@@ -12,16 +12,16 @@ from uuid import UUID
 
 import pytest
 
+from strandline.base.types import BrokerId, Epoch, Offset
 from strandline.protocol.batches import headers
-from strandline.protocol.kinds import BrokerId, Epoch, Offset
 from strandline.protocol.records import iterate
 from strandline.replication.effects import Truncate
 from strandline.replication.follower import AskEpochEnd, AskRecords, Follower
-from strandline.simulation.disk import SimDisk
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError, DiskFailed, LogDamaged
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.log.log import Log
 
 from .conftest import START_MS, T0, FixedClock, make_batch, put
 from .faulty_disk import Fault, FaultyDisk

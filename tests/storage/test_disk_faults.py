@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from strandline.protocol.kinds import TopicPartition
-from strandline.storage import checkpoints
-from strandline.storage.condemned import Deletion
+from strandline.base.types import TopicPartition
 from strandline.storage.disk import DiskFailed, DiskFull, NoDescriptor, ReplicaElsewhere
-from strandline.storage.log import Log
+from strandline.storage.log import checkpoints
+from strandline.storage.log.log import Log
+from strandline.storage.log.pending_deletion import Deletion
 
 from .conftest import START_MS, T0, make_batch, put
 from .log_dirs import NAMES, Dirs

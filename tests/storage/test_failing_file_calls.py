@@ -11,12 +11,12 @@ import structlog
 
 from strandline.protocol.batches import headers
 from strandline.protocol.records import iterate
-from strandline.simulation.disk import SimDisk
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.cleaning.job import Cleaned
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.log.log import Log
 
 from .compacting import cleaning, compact
 from .conftest import START_MS, T0, FixedClock, make_batch, put

@@ -6,14 +6,14 @@ from uuid import UUID
 import pytest
 from crc32c import crc32c
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import read_header
-from strandline.protocol.kinds import TopicPartition
-from strandline.storage import checkpoints
-from strandline.storage.checkpoints import Unreadable
 from strandline.storage.config import InvalidConfig, StorageConfig, TopicConfig
 from strandline.storage.disk import RealDisk
-from strandline.storage.index import OffsetIndex, TimeIndex
-from strandline.storage.producers import InvalidSnapshot, ProducerStates
+from strandline.storage.log import checkpoints
+from strandline.storage.log.checkpoints import Unreadable
+from strandline.storage.log.producer_state import InvalidSnapshot, ProducerStates
+from strandline.storage.segment.index import OffsetIndex, TimeIndex
 
 from .conftest import START_MS, Place, make_batch, put
 

@@ -2,14 +2,14 @@
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import headers
-from strandline.protocol.kinds import TopicPartition
-from strandline.simulation.disk import SimDisk
-from strandline.storage.chain import Chain
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskFull
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.log.log import Log
+from strandline.storage.log.segments import Segments
 
 from .compacting import compact
 from .conftest import START_MS, T0, FixedClock, make_batch, put
@@ -118,7 +118,7 @@ def test_a_gap_wider_than_a_segment_moves_the_end_before_the_batch_is_written(
     box, far = Box("compact"), 1 << 33
     put(box.log, b"a")
     with monkeypatch.context() as broken, pytest.raises(DiskFull):
-        broken.setattr(Chain, "write", _refuse)
+        broken.setattr(Segments, "write", _refuse)
         box.log.append_replicated(make_batch(b"b", base=far), now_ms=START_MS)
     end = box.log.end_offset
     assert 1 < end <= far

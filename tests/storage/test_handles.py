@@ -9,7 +9,7 @@ import pytest
 
 from strandline.protocol.records import iterate
 from strandline.storage.disk import NoDescriptor
-from strandline.storage.handles import OpenSegments
+from strandline.storage.segment.open_files import OpenSegments
 
 from .bare_log import BareLog
 from .faulty_disk import FaultyDisk

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from strandline.simulation.disk import SimDisk
-from strandline.storage import checkpoints
-from strandline.storage.checkpoints import Unreadable
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.cleaning.plan import LogFacts, dirt, is_due
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.incarnation import Incarnations
+from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import LogDamaged, RealDisk
-from strandline.storage.incarnation import Incarnations
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
-from strandline.storage.scan import Expected, Fault, scan
-from strandline.storage.segment import Segment
-from strandline.storage.verdict import Verdict
+from strandline.storage.log import checkpoints
+from strandline.storage.log.checkpoints import Unreadable
+from strandline.storage.log.log import Log
+from strandline.storage.recovery.scan_segment import Expected, Fault, scan
+from strandline.storage.segment.segment import Segment
 
 from .conftest import START_MS, T0, FixedClock, Place, make_batch, put
 

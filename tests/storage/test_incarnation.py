@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
+from strandline.storage.directories.incarnation import Incarnations, WrongDirectory
+from strandline.storage.directories.intact import Verdict
 from strandline.storage.disk import DirectoryLocked, RealDisk
-from strandline.storage.incarnation import Incarnations, WrongDirectory
-from strandline.storage.verdict import Verdict
 
 from .conftest import T0
 from .faulty_disk import FaultyDisk

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.storage import index_files
 from strandline.storage.disk import File, RealDisk
-from strandline.storage.index import OffsetIndex, TimeIndex
+from strandline.storage.segment import index_files
+from strandline.storage.segment.index import OffsetIndex, TimeIndex
 
 from .bare_log import START_MS, BareLog
 

@@ -10,15 +10,15 @@ from uuid import UUID
 import pytest
 import structlog
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import headers
 from strandline.protocol.errors import CorruptMessage
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.primitives import Malformed
 from strandline.protocol.records import iterate
-from strandline.simulation.disk import SimDisk
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError, ReplicaElsewhere
-from strandline.storage.logs import Logs
 
 from .compacting import compact
 from .conftest import START_MS, T0, FixedClock, put

@@ -10,12 +10,12 @@ import pytest
 
 from strandline.protocol.batches import headers
 from strandline.protocol.records import iterate
-from strandline.simulation.disk import SimDisk
-from strandline.storage.condemned import Deletion
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
-from strandline.storage.promises import Bounds
+from strandline.storage.directories.log_manager import Logs
+from strandline.storage.directories.offset_checkpoints import Bounds
+from strandline.storage.log.log import Log
+from strandline.storage.log.pending_deletion import Deletion
 
 from .compacting import compact
 from .conftest import START_MS, T0, FixedClock, make_batch, put

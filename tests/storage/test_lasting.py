@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from strandline.simulation.disk import SimDisk
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskFailed, File, NoDescriptor, RealDisk
-from strandline.storage.lasting import Flush
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.log.flush import Flush
+from strandline.storage.log.log import Log
 
 from .conftest import T0, FixedClock, Place, put
 

@@ -11,10 +11,10 @@ import pytest
 from strandline.protocol.batches import headers, read_header
 from strandline.protocol.errors import OffsetOutOfRange
 from strandline.protocol.primitives import Buffer
-from strandline.storage import snapshots
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import DiskFailed, DiskFull, File, RealDisk
-from strandline.storage.log import CorruptBatch, NotNext
+from strandline.storage.log import producer_snapshots
+from strandline.storage.log.log import CorruptBatch, NotNext
 
 from .conftest import START_MS, T0, Place, make_batch, put
 
@@ -363,8 +363,8 @@ def test_a_cut_forgets_what_producers_wrote_behind_it(place: Place) -> None:
         put(place.log, b"%d" % number, pid=7, seq=number)
         if number in (1, 4):
             place.log.roll(START_MS)
-    assert snapshots.snapshot_offsets(place.log.disk, place.log.directory)[-1] == 5
+    assert producer_snapshots.snapshot_offsets(place.log.disk, place.log.directory)[-1] == 5
     place.log.truncate_to(3)
-    assert snapshots.snapshot_offsets(place.log.disk, place.log.directory) == [2]
+    assert producer_snapshots.snapshot_offsets(place.log.disk, place.log.directory) == [2]
     known = place.log.producers.get(7)
     assert known is not None and known.last_sequence == 2

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.protocol.batches import headers
-from strandline.storage.handles import OpenSegments
-from strandline.storage.memory import MemoryBudget
-from strandline.storage.tail import CHUNK_BYTES
+from strandline.storage.segment.memory_budget import MemoryBudget
+from strandline.storage.segment.open_files import OpenSegments
+from strandline.storage.segment.tail_cache import CHUNK_BYTES
 
 from .bare_log import BareLog
 

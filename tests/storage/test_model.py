@@ -23,12 +23,12 @@ from hypothesis.stateful import (
 
 from strandline.protocol.batches import headers, read_header
 from strandline.protocol.compression import Codec
-from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from strandline.storage.cleaning.clean import clean
 from strandline.storage.cleaning.job import Cleaned, Done
 from strandline.storage.cleaning.plan import LogFacts, dirt
 from strandline.storage.disk import DiskFailed, DiskFull
-from strandline.storage.segment import LOG
+from strandline.storage.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
+from strandline.storage.segment.segment import LOG
 
 from .cleaner_model import compacted, decode
 from .conftest import START_MS, T0

@@ -5,12 +5,12 @@ from zlib import crc32
 
 import pytest
 
-from strandline.protocol.kinds import TopicPartition
-from strandline.simulation.disk import SimDisk
+from strandline.base.types import TopicPartition
+from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
-from strandline.storage.incarnation import CLEAN_MARKER, Incarnations
-from strandline.storage.logs import Logs, OldFormat
-from strandline.storage.verdict import Verdict
+from strandline.storage.directories.incarnation import CLEAN_MARKER, Incarnations
+from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.log_manager import Logs, OldFormat
 
 from .conftest import T0, FixedClock, make_batch, put
 

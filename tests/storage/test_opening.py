@@ -10,12 +10,13 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from strandline.protocol.kinds import TopicPartition
-from strandline.storage import checkpoints, opening
+from strandline.base.types import TopicPartition
 from strandline.storage.config import StorageConfig, TopicConfig
-from strandline.storage.crew import in_threads
+from strandline.storage.directories import open_logs
+from strandline.storage.directories.log_manager import STRAY, AmbiguousDirectory, Logs
+from strandline.storage.directories.workers import in_threads
 from strandline.storage.disk import RealDisk
-from strandline.storage.logs import STRAY, AmbiguousDirectory, Logs
+from strandline.storage.log import checkpoints
 
 from .conftest import START_MS, T0, FixedClock, Place, put
 
@@ -213,7 +214,7 @@ def test_a_log_that_was_removed_is_not_missed(tmp_path: Path, topic: str) -> Non
 
 
 def test_many_small_logs_wait_for_the_disk_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "MANY_LOGS", 6)
+    monkeypatch.setattr(open_logs, "MANY_LOGS", 6)
     filled([tmp_path])
     asked: list[int] = []
 
@@ -222,7 +223,7 @@ def test_many_small_logs_wait_for_the_disk_together(tmp_path: Path, monkeypatch:
         return [work() for work in works]
 
     opened([tmp_path], crew=crew).close(clean=False)
-    assert asked == [1, opening.SMALL_LOGS_AT_ONCE], "the directories, and then the logs"
-    monkeypatch.setattr(opening, "SMALL_LOG_BYTES", 100)
+    assert asked == [1, open_logs.SMALL_LOGS_AT_ONCE], "the directories, and then the logs"
+    monkeypatch.setattr(open_logs, "SMALL_LOG_BYTES", 100)
     opened([tmp_path], crew=crew).close(clean=False)
     assert asked[3] == CONFIG.recovery_threads, "large ones are read one after the other"

@@ -11,8 +11,8 @@ import pytest
 
 from strandline.protocol.batches import headers
 from strandline.storage.config import StorageConfig, TopicConfig
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.directories.log_manager import Logs
+from strandline.storage.log.log import Log
 
 from .conftest import START_MS, T0, FixedClock, make_batch, put
 from .forgetful_names import ForgetfulNames

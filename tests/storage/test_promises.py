@@ -9,13 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from strandline.protocol.kinds import TopicPartition
-from strandline.storage import checkpoints
-from strandline.storage.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS, read_offsets
+from strandline.base.types import TopicPartition
 from strandline.storage.cleaning.checkpoint import CLEANER_OFFSETS
+from strandline.storage.directories.log_manager import Logs
+from strandline.storage.directories.offset_checkpoints import Bounds
 from strandline.storage.disk import NoDescriptor
-from strandline.storage.logs import Logs
-from strandline.storage.promises import Bounds
+from strandline.storage.log import checkpoints
+from strandline.storage.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS, read_offsets
 
 from .conftest import T0, put
 from .faulty_disk import Fault, FaultyDisk

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.protocol.batches import read_header
-from strandline.simulation.disk import SimDisk
-from strandline.storage.log import Log
+from strandline.simulation.environment.disk import SimDisk
+from strandline.storage.log.log import Log
 
 from .bare_log import BareLog
 from .conftest import START_MS, make_batch

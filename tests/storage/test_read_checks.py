@@ -10,7 +10,7 @@ import pytest
 
 from strandline.protocol.batches import headers
 from strandline.storage.disk import DiskError, LogDamaged
-from strandline.storage.segment import Segment
+from strandline.storage.segment.segment import Segment
 
 from .bare_log import BareLog
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import read_header, stamp
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.records import BatchBuilder, Record, iterate
 from strandline.storage import reader
 from strandline.storage.config import StorageConfig, TopicConfig
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
-from strandline.storage.found import SegmentFile, base_offsets, floor_of, segment_name
-from strandline.storage.logs import Logs
 from strandline.storage.reader import Damaged, Reader, read_partition
+from strandline.storage.segment_files import SegmentFile, base_offsets, floor_of, segment_name
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA = ROOT / "tests" / "fixtures" / "kafka"

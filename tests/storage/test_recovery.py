@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from strandline.protocol.batches import read_header
-from strandline.storage import checkpoints
-from strandline.storage.aside import Aside
-from strandline.storage.log import Log
+from strandline.storage.log import checkpoints
+from strandline.storage.log.log import Log
+from strandline.storage.quarantine import Aside
 
 from .conftest import T0, Place, make_batch, put
 
@@ -256,7 +256,7 @@ def test_a_clean_stop_needs_no_scan(place: Place, monkeypatch: pytest.MonkeyPatc
     def never(*_: object) -> None:
         raise AssertionError("scanned")
 
-    monkeypatch.setattr("strandline.storage.recovery.scan", never)
+    monkeypatch.setattr("strandline.storage.recovery.recover_log.scan", never)
     log = place.start(clean=True)
     assert everything(log) == before
     put(log, b"more", epoch=2, pid=9, seq=12)

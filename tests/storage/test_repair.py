@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from strandline.protocol.batches import BASE_OFFSET, LEADER_EPOCH, LEADER_EPOCH_AT, read_header
-from strandline.storage import checkpoints
-from strandline.storage.aside import Aside
+from strandline.storage.directories.incarnation import CLEAN_MARKER, Incarnations
+from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import LogDamaged
-from strandline.storage.incarnation import CLEAN_MARKER, Incarnations
-from strandline.storage.log import Log
-from strandline.storage.logs import Logs
+from strandline.storage.log import checkpoints
+from strandline.storage.log.log import Log
+from strandline.storage.quarantine import Aside
 
 from .conftest import START_MS, T0, FixedClock, Place, make_batch, put
 from .test_recovery import everything, fill, last_file

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from strandline.storage.checkpoints import read_offsets
-from strandline.storage.condemned import STEP_FILES_MAX, Condemned, Deletion
 from strandline.storage.config import TopicConfig
 from strandline.storage.disk import DiskFailed, RealDisk
-from strandline.storage.segment import NO_TIME
-from strandline.storage.snapshots import snapshot_offsets
+from strandline.storage.log.checkpoints import read_offsets
+from strandline.storage.log.pending_deletion import STEP_FILES_MAX, Deletion, PendingDeletion
+from strandline.storage.log.producer_snapshots import snapshot_offsets
+from strandline.storage.segment.segment import NO_TIME
 
 from .conftest import START_MS, T0, Place, put
 
@@ -243,7 +243,7 @@ def test_what_cannot_be_deleted_does_not_hold_up_the_rest(tmp_path: Path) -> Non
 
 
 def test_each_path_has_its_own_delay() -> None:
-    condemned = Condemned()
+    condemned = PendingDeletion()
     condemned.add(["slow"], 5000)
     condemned.add(["fast"], 0)
     assert condemned.due(10.0) == ["fast"]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.dump import main as dump
+from strandline.cli.dump.command import main as dump
 from strandline.protocol.batches import read_header, seal
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.disk import DiskFull, File, RealDisk
-from strandline.storage.index import RELATIVE_MAX
+from strandline.storage.segment.index import RELATIVE_MAX
 
 from .bare_log import START_MS, BareLog
 from .conftest import make_batch

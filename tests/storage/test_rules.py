@@ -4,15 +4,15 @@ from typing import NamedTuple
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.batches import BatchHeader, read_header
 from strandline.protocol.errors import ApiError
-from strandline.protocol.kinds import TopicPartition
 from strandline.storage.config import StorageConfig, TopicConfig
-from strandline.storage.epochs import EpochHistory
-from strandline.storage.logs import parse_directory
-from strandline.storage.producers import ProducerStates
-from strandline.storage.retention import expired
-from strandline.storage.verdict import IncarnationFile, Remembered, judge, worst
+from strandline.storage.directories.intact import IncarnationFile, Remembered, judge, worst
+from strandline.storage.directories.log_manager import parse_directory
+from strandline.storage.log.leader_epochs import EpochHistory
+from strandline.storage.log.producer_state import ProducerStates
+from strandline.storage.log.retention import expired
 
 from .conftest import make_batch
 

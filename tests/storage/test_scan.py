@@ -6,9 +6,9 @@ import pytest
 
 from strandline.protocol.batches import CRC_AT, LEADER_EPOCH, LEADER_EPOCH_AT, read_header
 from strandline.storage.disk import RealDisk
-from strandline.storage.producers import ProducerStates
-from strandline.storage.scan import BLOCK_BYTES, Expected, Fault, Scan, scan
-from strandline.storage.segment import Segment
+from strandline.storage.log.producer_state import ProducerStates
+from strandline.storage.recovery.scan_segment import BLOCK_BYTES, Expected, Fault, Scan, scan
+from strandline.storage.segment.segment import Segment
 
 from .conftest import START_MS, make_batch
 

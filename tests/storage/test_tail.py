@@ -1,7 +1,7 @@
 """The newest records in memory: little for a partition that has few."""
 
-from strandline.storage.memory import MemoryBudget
-from strandline.storage.tail import CHUNK_BYTES, FIRST_BYTES, Tail
+from strandline.storage.segment.memory_budget import MemoryBudget
+from strandline.storage.segment.tail_cache import CHUNK_BYTES, FIRST_BYTES, Tail
 
 
 def held(tail: Tail) -> int:

@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from strandline.protocol.kinds import TopicPartition
-from strandline.storage import together
+from strandline.base.types import TopicPartition
 from strandline.storage.config import TopicConfig
 from strandline.storage.disk import DiskError, DiskFailed, DiskFull
-from strandline.storage.fresh import Fresh
-from strandline.storage.log import Log
+from strandline.storage.log import bulk_sync
+from strandline.storage.log.log import Log
+from strandline.storage.log.new_log import Fresh
 
 from .conftest import put
 from .log_dirs import Dirs
@@ -29,16 +29,16 @@ def begin(dirs: Dirs, count: int) -> list[Log]:
 
 
 def test_many_are_brought_to_the_medium_by_one_call_and_few_by_their_files(tmp_path: Path) -> None:
-    for count, calls in ((together.MANY, {"sync_all": 1, "sync": 0}), (2, {"sync_all": 0, "sync": 4})):
+    for count, calls in ((bulk_sync.MANY, {"sync_all": 1, "sync": 0}), (2, {"sync_all": 0, "sync": 4})):
         dirs = Dirs(tmp_path / str(count))
         logs = begin(dirs, count)
         dirs.disk.calls.clear()
-        assert together.settle_new(dirs.disk, logs) == []
+        assert bulk_sync.settle_new(dirs.disk, logs) == []
         assert {call: dirs.disk.asked(call) for call in calls} == calls
         for log in logs:
             log.assign_epoch(3)
         dirs.disk.calls.clear()
-        assert together.save_epochs(dirs.disk, logs) == []
+        assert bulk_sync.save_epochs(dirs.disk, logs) == []
         assert dirs.disk.asked("sync_all") == calls["sync_all"]
         for log in logs:
             assert (Path(log.directory) / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
@@ -118,21 +118,21 @@ def test_what_cannot_be_taken_back_keeps_the_new_log_from_being_made(tmp_path: P
 
 def test_what_could_not_be_made_sure_has_failed_for_all_of_that_directory(tmp_path: Path) -> None:
     dirs = Dirs(tmp_path, ("a", "b"))
-    logs = begin(dirs, together.MANY)
+    logs = begin(dirs, bulk_sync.MANY)
     assert {log.directory.rsplit("/", 2)[1] for log in logs} == {"a", "b"}, "they go where the fewest are"
     dirs.disk.fail("sync_all", dirs.paths[1])
-    failed = together.settle_new(dirs.disk, logs)
-    assert [log.directory.rsplit("/", 2)[1] for log, _ in failed] == ["b"] * (together.MANY // 2)
+    failed = bulk_sync.settle_new(dirs.disk, logs)
+    assert [log.directory.rsplit("/", 2)[1] for log, _ in failed] == ["b"] * (bulk_sync.MANY // 2)
     assert all(isinstance(error, DiskFailed) for _, error in failed)
 
 
 def test_one_that_cannot_be_written_is_one(tmp_path: Path) -> None:
     dirs = Dirs(tmp_path)
-    logs = begin(dirs, together.MANY)
+    logs = begin(dirs, bulk_sync.MANY)
     for log in logs:
         log.assign_epoch(3)
     dirs.disk.fail("replace", "*/t-5/*")
-    assert [log.partition.partition for log, _ in together.save_epochs(dirs.disk, logs)] == [5]
+    assert [log.partition.partition for log, _ in bulk_sync.save_epochs(dirs.disk, logs)] == [5]
 
 
 def test_a_log_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from strandline.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.config import TopicConfig
 from strandline.storage.disk import ReplicaElsewhere
-from strandline.storage.log import Log
+from strandline.storage.log.checkpoints import RECOVERY_POINTS, read_offsets
+from strandline.storage.log.log import Log
 
 from .conftest import T0, put
 from .log_dirs import Dirs

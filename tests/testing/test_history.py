@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from strandline.protocol.kinds import TopicPartition
+from strandline.base.types import TopicPartition
 from strandline.testing.history import Anomaly, History, judge
 
 P = TopicPartition("t", 0)

@@ -15,11 +15,11 @@ from uuid import UUID
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.batches import read_header, stamp
 from strandline.protocol.connection import frame_response, parse_head
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from strandline.protocol.messages.metadata import (

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from strandline.base.types import TopicPartition
 from strandline.client.spark import snapshot
 from strandline.client.spark.client import Cluster
 from strandline.client.spark.fetch import SpanReader, Stalled
@@ -14,7 +15,6 @@ from strandline.client.spark.plan import DataLoss, PlanError, Span
 from strandline.protocol.apis import Api
 from strandline.protocol.columns import runs
 from strandline.protocol.compression import Codec
-from strandline.protocol.kinds import TopicPartition
 from strandline.protocol.messages.fetch import AbortedTransaction
 
 Seen = list[tuple[int, bytes | None]]

@@ -3,6 +3,7 @@
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from strandline.base.types import TopicPartition
 from strandline.client.spark.options import (
     EARLIEST,
     LATEST,
@@ -13,7 +14,6 @@ from strandline.client.spark.options import (
     Times,
     parse,
 )
-from strandline.protocol.kinds import TopicPartition
 
 LEAST = {"kafka.bootstrap.servers": "one:9092, two:9093", "subscribe": "a, b"}
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.base.types import TopicPartition
 from strandline.client.spark.options import SourceOptions, Topics, parse
 from strandline.client.spark.plan import DataLoss, Log, PlanError, Span, resolve, select, split, times
-from strandline.protocol.kinds import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LOGS = {T0: Log(10, 50, 3), T1: Log(0, 0, 4)}

@@ -1,0 +1,3 @@
+"""What every room uses: types, tasks with an owner, clocks, options with their meaning, state machines as
+tables.
+"""

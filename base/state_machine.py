@@ -1,0 +1,37 @@
+"""State machines as tables: which moves are legal, and what causes them. Pure.
+
+The table is checked where the state changes, and the documentation is drawn from it.
+Left to others: the tables themselves (replication/machines.py, controller/planning/state_machines.py), the
+page about them (cli/docs/state_machines.py).
+"""
+
+from typing import NamedTuple
+
+from .values import dataclass
+
+
+class Move(NamedTuple):
+    """From one state to another, and when."""
+
+    before: str
+    after: str
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The states of one thing and the moves between them. It begins in `first`."""
+
+    name: str
+    about: str
+    first: str
+    states: dict[str, str]  # each with its sentence
+    moves: tuple[Move, ...]
+
+    def __post_init__(self) -> None:
+        named = {self.first} | {state for move in self.moves for state in (move.before, move.after)}
+        assert named == self.states.keys(), f"{self.name}: {sorted(named ^ self.states.keys())}"
+
+    def allows(self, before: str, after: str) -> bool:
+        """Whether this move is legal. To stay is no move."""
+        return before == after or any(m.before == before and m.after == after for m in self.moves)

@@ -1,0 +1,332 @@
+"""BrokerConfig: everything a broker is told, nested by part and checked as a whole.
+
+An option is declared once, with Kafka's name, help, bounds, default and the cost of changing it; OPTIONS is
+the list of all of them. A configuration is immutable: what it says at the start holds until the end.
+Left to others: where the values come from (files.py), the page about them (document.py).
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from ...base.options import Option, option, options
+from ...base.types import BrokerId
+from ...base.values import dataclass
+from ...replication.profiles import DEFAULT, PROFILES, Semantics
+from ...storage.config import StorageConfig
+from ..errors import ConfigError
+from .host_names import why_no_host
+from .profiles import with_defaults, wrong_profile
+from .sections import ControllerConfig, GroupsConfig, ReplicationConfig, ZookeeperConfig
+
+INT32_MAX = (1 << 31) - 1
+ANY_ADDRESS = ("0.0.0.0", "[::]", "::")
+DEFAULT_LOG_DIRS = "/tmp/kafka-logs"  # Kafka's; /tmp may be emptied at every start of the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a listener listens, or under which address it is known."""
+
+    listener: str
+    host: str
+    port: int
+
+
+class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
+    """All of a broker's configuration."""
+
+    broker_id: int = option(..., ge=0, le=INT32_MAX, kafka="broker.id", help="Unique in its cluster.")
+    log_dirs: str = option(
+        DEFAULT_LOG_DIRS,
+        kafka="log.dirs",
+        help="Directories for the logs, separated by commas. Each must be this broker's own.",
+    )
+    broker_rack: str | None = option(
+        None,
+        kafka="broker.rack",
+        help="Where the broker stands: replicas of new topics, of added partitions and of plans for moves "
+        "are on different racks, if all brokers say theirs.",
+    )
+    listeners: str = option(
+        "PLAINTEXT://127.0.0.1:9092",
+        kafka="listeners",
+        help="NAME://host:port, separated by commas. No host: 127.0.0.1; port 0: of the system's choice.",
+    )
+    advertised_listeners: str | None = option(
+        None,
+        kafka="advertised.listeners",
+        help="The addresses under which clients reach the listeners; the same as `listeners` unless given.",
+    )
+    listener_security_protocol_map: str = option(
+        "PLAINTEXT:PLAINTEXT",
+        kafka="listener.security.protocol.map",
+        help="NAME:PROTOCOL for each listener with a name of its own. PLAINTEXT is served.",
+    )
+    inter_broker_listener_name: str | None = option(
+        None,
+        kafka="inter.broker.listener.name",
+        help="The listener between brokers. Without it PLAINTEXT, or the only one there is. "
+        "Brokers' requests are refused on all others.",
+    )
+    socket_request_max_bytes: int = option(
+        100 << 20, ge=1, le=INT32_MAX, kafka="socket.request.max.bytes", help="The largest request."
+    )
+    queued_max_requests: int = option(
+        500,
+        ge=1,
+        kafka="queued.max.requests",
+        help="So many requests of one connection may be open; then it is not read until answers have left.",
+    )
+    queued_max_request_bytes: int = option(
+        -1,
+        ge=-1,
+        kafka="queued.max.request.bytes",
+        help="Memory for clients' requests that are still arriving: beyond it large ones wait unread. "
+        "-1: no bound. Brokers' requests are read all the same.",
+    )
+    max_connections: int = option(
+        INT32_MAX,
+        ge=1,
+        kafka="max.connections",
+        help="Connections over all listeners; more are closed at once. Brokers come in all the same at a "
+        "listener of their own: the client that has been silent for the longest makes room.",
+    )
+    connections_max_idle_ms: int = option(
+        600_000,
+        ge=1,
+        kafka="connections.max.idle.ms",
+        help="A connection that is silent for so long is closed.",
+    )
+    partial_frame_timeout_ms: int = option(
+        30_000,
+        ge=1,
+        kafka="strandline.partial.frame.timeout.ms",
+        help="A request that has begun must have arrived as a whole within this time.",
+    )
+    request_timeout_ms: int = option(
+        30_000, ge=1, kafka="request.timeout.ms", help="How long a request between brokers may take."
+    )
+    fetch_max_bytes: int = option(
+        55 << 20, ge=1024, kafka="fetch.max.bytes", help="The largest answer to a consumer's fetch."
+    )
+    partitions_per_request_max: int = option(
+        2000,
+        ge=1,
+        kafka="max.request.partition.size.limit",
+        help="The most partitions in one answer to DescribeTopicPartitions, an API that is not served here: "
+        "without effect.",
+    )
+    auto_create_topics_enable: bool = option(
+        True,
+        kafka="auto.create.topics.enable",
+        help="Whether a topic is created when a client asks about one that does not exist.",
+    )
+    controlled_shutdown_enable: bool = option(
+        True,
+        kafka="controlled.shutdown.enable",
+        help="Hand leadership over before stopping.",
+    )
+    controlled_shutdown_max_retries: int = option(
+        3, ge=0, kafka="controlled.shutdown.max.retries", help="How often to ask the controller again."
+    )
+    controlled_shutdown_retry_backoff_ms: int = option(
+        5_000, ge=0, kafka="controlled.shutdown.retry.backoff.ms", help="The wait between two such attempts."
+    )
+    semantics_profile: str = option(
+        DEFAULT,
+        kafka="strandline.semantics.profile",
+        help="Whose rules hold where descriptions of Kafka disagree: "
+        f"{', '.join(PROFILES)} (docs/profiles.md). The same on all brokers of a cluster.",
+    )
+    semantics_accept_loss: bool = option(
+        False,
+        kafka="strandline.semantics.accept.loss",
+        help="Says that a profile which loses acknowledged records is meant: "
+        f"{', '.join(each.name for each in PROFILES.values() if each.loses)}.",
+    )
+    storage: StorageConfig = Field(default_factory=StorageConfig)
+    replication: ReplicationConfig = Field(default_factory=ReplicationConfig)
+    groups: GroupsConfig = Field(default_factory=GroupsConfig)
+    controller: ControllerConfig = Field(default_factory=ControllerConfig)
+    zookeeper: ZookeeperConfig
+
+    @property
+    def semantics(self) -> Semantics:
+        """The rules of the profile."""
+        return PROFILES[self.semantics_profile]
+
+    @property
+    def id(self) -> BrokerId:
+        """This broker's id."""
+        return BrokerId(self.broker_id)
+
+    @cached_property
+    def directories(self) -> tuple[str, ...]:
+        """The log directories in the order given; the first also holds what belongs to the broker."""
+        return tuple(part.strip() for part in self.log_dirs.split(",") if part.strip())
+
+    @cached_property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where to listen."""
+        return tuple(
+            Endpoint(e.listener, e.host or "127.0.0.1", e.port)
+            for e in parse_endpoints("listeners", self.listeners)
+        )
+
+    @cached_property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener on which brokers speak to each other."""
+        if self.inter_broker_listener_name is not None:
+            return self.inter_broker_listener_name.upper()
+        names = [e.listener for e in self.endpoints]
+        return names[0] if len(names) == 1 else "PLAINTEXT"
+
+    def advertised(self, ports: dict[str, int]) -> tuple[Endpoint, ...]:
+        """The addresses to register, once it is known which ports the system has chosen."""
+        given = self.advertised_listeners
+        known = parse_endpoints("advertised.listeners", given) if given else self.endpoints
+        return tuple(Endpoint(e.listener, e.host, e.port or ports[e.listener]) for e in known)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_defaults_of_its_profile(cls, given: Any) -> Any:
+        return with_defaults(given) if isinstance(given, dict) else given
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        try:
+            found = list(contradictions(self))
+        except ConfigError as error:
+            found = list(error.sentences)
+        if found:
+            raise ValueError("\n".join(found))
+        return self
+
+
+def parse_endpoints(name: str, text: str) -> tuple[Endpoint, ...]:
+    """`NAME://host:port,…`; ConfigError names what cannot be read."""
+    found = []
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        listener, mark, address = part.partition("://")
+        host, colon, port = address.rpartition(":")
+        if not (mark and colon and listener and port.isascii() and port.isdigit() and int(port) <= 65_535):
+            raise ConfigError(f"{name} = {part!r}: must be NAME://host:port with a port from 0 to 65535")
+        host = host.removeprefix("[").removesuffix("]")
+        if host and (why := why_no_host(host)) is not None:
+            raise ConfigError(f"{name} = {part!r}: {host!r} is no host: {why}")
+        found.append(Endpoint(listener.upper(), host, int(port)))
+    if not found:
+        raise ConfigError(f"{name} names no listener; give at least one, such as PLAINTEXT://127.0.0.1:9092")
+    return tuple(found)
+
+
+def contradictions(config: BrokerConfig) -> Iterator[str]:
+    """What is wrong between options, a sentence each."""
+    yield from wrong_profile(config.semantics_profile, config.semantics_accept_loss)
+    names = [e.listener for e in config.endpoints]
+    yield from _wrong_listeners(config, names)
+    if not config.directories:
+        yield "log.dirs names no directory"
+    if len(set(config.directories)) < len(config.directories):
+        yield f"log.dirs = {config.log_dirs!r}: a directory is named twice"
+    replication = config.replication
+    if replication.fetch_wait_max_ms >= replication.lag_time_max_ms:
+        yield (
+            f"replica.fetch.wait.max.ms = {replication.fetch_wait_max_ms}: must be less than "
+            f"replica.lag.time.max.ms = {replication.lag_time_max_ms}, or idle followers would leave the ISR"
+        )
+    groups = config.groups
+    if groups.session_timeout_ms_min > groups.session_timeout_ms_max:
+        yield (
+            f"group.min.session.timeout.ms = {groups.session_timeout_ms_min}: must not be more than "
+            f"group.max.session.timeout.ms = {groups.session_timeout_ms_max}"
+        )
+    if not config.zookeeper.hosts.strip():
+        yield "zookeeper.connect names no server; give host:port"
+
+
+def _wrong_listeners(config: BrokerConfig, names: list[str]) -> Iterator[str]:
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        yield f"listeners = {config.listeners!r}: {name} is named twice"
+    places = [(e.host, e.port) for e in config.endpoints if e.port]
+    for host, port in sorted({p for p in places if places.count(p) > 1}):
+        yield f"listeners = {config.listeners!r}: two listeners want {host}:{port}"
+    protocols = _protocols(config.listener_security_protocol_map)
+    for name in names:
+        protocol = protocols.get(name, name)
+        if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+            yield f"listener {name} has security protocol {protocol}, which is not served; PLAINTEXT is"
+        elif protocol != "PLAINTEXT":
+            yield (
+                f"listener {name} has no security protocol; "
+                f"add {name}:PLAINTEXT to listener.security.protocol.map"
+            )
+    if config.inter_broker_listener not in names:
+        yield (
+            f"inter.broker.listener.name = {config.inter_broker_listener}: is not among the listeners "
+            f"{', '.join(names)}; name one of them"
+        )
+    given = config.advertised_listeners
+    known = config.advertised(dict.fromkeys(names, 1)) if _advertises_known(config, names) else ()
+    for missing in sorted(set(names) - {e.listener for e in known}) if known else ():
+        yield f"advertised.listeners = {given!r}: has no address for listener {missing}"
+    if not known:
+        yield f"advertised.listeners = {given!r}: names a listener that `listeners` does not"
+    for endpoint in known:
+        if endpoint.host in ANY_ADDRESS or not endpoint.host:
+            yield (
+                f"listener {endpoint.listener} would be advertised as {endpoint.host or 'nothing'}, "
+                "which no client can reach; give its address in advertised.listeners"
+            )
+
+
+def _advertises_known(config: BrokerConfig, names: list[str]) -> bool:
+    given = config.advertised_listeners
+    return not given or {e.listener for e in parse_endpoints("advertised.listeners", given)} <= set(names)
+
+
+def _protocols(text: str) -> dict[str, str]:
+    pairs = (part.partition(":") for part in text.split(",") if part.strip())
+    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+
+
+SECTIONS: dict[str, type[BaseModel]] = {
+    "storage": StorageConfig,
+    "replication": ReplicationConfig,
+    "groups": GroupsConfig,
+    "controller": ControllerConfig,
+    "zookeeper": ZookeeperConfig,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An option and where it stands: in a section, or (empty) in BrokerConfig itself."""
+
+    section: str
+    option: Option
+
+    def value(self, config: BrokerConfig) -> Any:
+        """What `config` says."""
+        return getattr(self._branch(config), self.option.field)
+
+    def is_given(self, config: BrokerConfig) -> bool:
+        """Whether `config` was told so, be it the default."""
+        return self.option.field in self._branch(config).model_fields_set
+
+    def _branch(self, config: BrokerConfig) -> BaseModel:
+        branch: BaseModel = getattr(config, self.section) if self.section else config
+        return branch
+
+
+OPTIONS: dict[str, Place] = {
+    place.option.kafka: place
+    for place in (
+        *(Place("", o) for o in options(BrokerConfig)),
+        *(Place(section, o) for section, model in SECTIONS.items() for o in options(model)),
+    )
+    if place.option.kafka
+}

@@ -1,0 +1,62 @@
+"""What this broker's controller is told: where it lives, and how to ask for what may change meanwhile.
+
+Left to others: the configuration in force (live.py), ruling (controller/).
+"""
+
+from collections.abc import Mapping
+
+from ...controller.controller import ControllerConfig
+from ...controller.failure_detector import Patience
+from ...controller.planning.state import Strategy
+from ...controller.requests.elections import ElectionPolicy
+from ...controller.requests.topics import Defaults
+from ...protocol.errors import InvalidConfig
+from ...replication.profiles import ElectionOrder
+from ...storage.config import InvalidConfig as BadTopicConfig
+from ...storage.config import TopicConfig
+from .broker import BrokerConfig
+from .dynamic import KnownOptions
+from .live import LiveConfig
+
+
+def _elections(config: BrokerConfig) -> ElectionPolicy:
+    controller, storage = config.controller, config.storage
+    return ElectionPolicy(
+        unclean=storage.unclean_leader_election_enable,
+        strategy=Strategy(storage.unclean_recovery_strategy),
+        recovery_timeout_s=controller.unclean_recovery_timeout_ms / 1000,
+        balance=controller.auto_leader_rebalance_enable,
+        balance_every_s=controller.leader_imbalance_check_interval_s,
+        imbalance_percentage=controller.leader_imbalance_percentage,
+    )
+
+
+def controller_config(live: LiveConfig) -> ControllerConfig:
+    """For the controller of the broker with this configuration."""
+    config = live.started_with
+
+    def defaults() -> Defaults:
+        now = live.current
+        return Defaults(
+            now.controller.num_partitions,
+            now.controller.default_replication_factor,
+            elections=_elections(now),
+            min_isr=now.storage.min_insync_replicas,
+        )
+
+    def check_topic(settings: Mapping[str, str]) -> None:
+        try:
+            TopicConfig.from_names(settings, live.current.storage)
+        except BadTopicConfig as error:
+            raise InvalidConfig(str(error)) from error
+
+    return ControllerConfig(
+        config.broker_id,
+        config.inter_broker_listener,
+        defaults,
+        Patience(answer_within_s=config.controller.socket_timeout_ms / 1000),
+        session_timeout_s=config.zookeeper.session_timeout_ms / 1000,
+        check_configs=check_topic,
+        catalogue=KnownOptions(),
+        isr_order=config.semantics.election_order is ElectionOrder.ISR,
+    )

@@ -1,0 +1,90 @@
+"""docs/configuration.md, rendered from the declarations, so that it cannot fall behind them.
+
+Left to others: the declarations (broker.py, sections.py, storage/config.py).
+"""
+
+from collections.abc import Iterator
+from typing import Literal, get_args, get_origin
+
+from ...base.options import Option, text_of
+from .broker import OPTIONS, Place
+from .files import NO_EFFECT, NO_EFFECT_PREFIXES, OTHER_NAMES, environment_name, within
+
+HEADINGS = {
+    "": "The broker and its listeners",
+    "storage": "Logs",
+    "replication": "Replication",
+    "groups": "Consumer groups",
+    "controller": "Topics and the controller",
+    "zookeeper": "ZooKeeper",
+}
+PREFACE = """# Configuration
+
+A broker reads `server.properties` (Kafka's names and format), then the environment, then
+`--override name=value`; the later wins. The variable of `log.segment.bytes` is
+`STRANDLINE_LOG_SEGMENT_BYTES`. An unknown name or a bad value ends the start with one sentence each and
+exit status 2. An option that needs no restart can be changed while brokers run, for one or for all
+(`strandline configs alter`); so can what topics have of their own.
+
+This page is rendered by `broker/config/document.py` from the declarations in `broker/config/broker.py`,
+`broker/config/sections.py` and `storage/config.py`.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    lines = [PREFACE]
+    for section, heading in HEADINGS.items():
+        lines += [
+            f"## {heading}",
+            "",
+            "| name | default | values | change needs a restart | meaning |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [row(name, place) for name, place in OPTIONS.items() if place.section == section]
+        lines.append("")
+    lines += list(other_names())
+    return "\n".join(lines)
+
+
+def row(name: str, place: Place) -> str:
+    """One option as a row of the table."""
+    option = place.option
+    default = (
+        "required" if option.default is ... or "Undefined" in str(option.default) else text_of(option.default)
+    )
+    shown = "" if option.default is None else f"`{default}`"
+    restart = "yes" if option.restart else "no"
+    return (
+        f"| `{name}` | {shown} | {values(option)} | {restart} | {option.help.replace('|', chr(92) + '|')} |"
+    )
+
+
+def values(option: Option) -> str:
+    """What an option may be."""
+    if option.type is bool:
+        return "true, false"
+    if option.type is int:
+        return "whole number" + within(option)
+    if option.type is float:
+        return "number" + within(option)
+    if get_origin(option.type) is Literal:
+        return ", ".join(get_args(option.type))
+    return "text"
+
+
+def other_names() -> Iterator[str]:
+    """Kafka's names that mean another one, and those that mean nothing here."""
+    yield "## Other names that are understood"
+    yield ""
+    for name, (precise, factor) in OTHER_NAMES.items():
+        yield f"- `{name}` sets `{precise}`" + (f" (times {factor})" if factor else "")
+    yield ""
+    yield "## Kafka's names without effect"
+    yield ""
+    yield "They are accepted with a warning, so that a `server.properties` written for Kafka starts:"
+    names = [*sorted(NO_EFFECT), *(f"{prefix}*" for prefix in NO_EFFECT_PREFIXES)]
+    yield ", ".join(f"`{name}`" for name in names) + "."
+    yield ""
+    yield f"Environment variables follow the same rule, for instance `{environment_name('broker.id')}`."
+    yield ""

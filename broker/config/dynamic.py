@@ -1,0 +1,211 @@
+"""Options that change while a broker runs: what may be set, and what a BrokerConfig becomes by it. Pure.
+
+What needs a restart is refused, with a sentence that says so. A client's value is refused unless it is good;
+one that stands in ZooKeeper already, put there by some tool, is left out instead, so that the broker runs.
+Left to others: where the settings come from (watch.py), who holds the result (live.py).
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+import structlog
+
+from ...base.options import build
+from ...controller.requests.config_changes import Kind
+from ...protocol.errors import InvalidConfig
+from ...storage.config import (
+    DEFAULT_FROM,
+    THROTTLED_REPLICAS,
+    TOPIC_OPTIONS,
+    Option,
+    StorageConfig,
+    TopicConfig,
+    options,
+    text_of,
+)
+from ...storage.config import InvalidConfig as BadValue
+from ..errors import ConfigError
+from .broker import OPTIONS, SECTIONS, BrokerConfig, contradictions
+from .files import NO_EFFECT, NO_EFFECT_PREFIXES, OTHER_NAMES, nearest, parse, within
+
+logger = structlog.get_logger(__name__)
+
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = range(1, 8)
+INT32_MAX = (1 << 31) - 1
+INT16_MAX = (1 << 15) - 1
+LISTS = frozenset(("cleanup.policy", "log.cleanup.policy"))
+INTS = frozenset(
+    (  # Kafka's, though no bound of ours says so
+        "controlled.shutdown.max.retries", "controller.socket.timeout.ms", "default.replication.factor",
+        "fetch.max.bytes", "group.initial.rebalance.delay.ms", "group.max.session.timeout.ms",
+        "group.max.size", "group.min.session.timeout.ms", "leader.imbalance.per.broker.percentage",
+        "log.cleaner.threads", "log.flush.offset.checkpoint.interval.ms", "max.connections",
+        "max.request.partition.size.limit", "min.insync.replicas", "num.partitions",
+        "num.recovery.threads.per.data.dir", "offset.metadata.max.bytes", "offsets.commit.timeout.ms",
+        "offsets.retention.minutes", "offsets.topic.num.partitions", "offsets.topic.segment.bytes",
+        "producer.id.expiration.ms", "queued.max.requests", "replica.fetch.backoff.ms",
+        "replica.fetch.max.bytes", "replica.fetch.min.bytes", "replica.fetch.response.max.bytes",
+        "replica.fetch.wait.max.ms", "replica.socket.timeout.ms", "request.timeout.ms",
+        "zookeeper.connection.timeout.ms", "zookeeper.session.timeout.ms",
+    )
+)  # fmt: skip
+THROTTLED_RATES = frozenset(
+    (  # set by Kafka's tool that moves partitions; without effect, for replication is not throttled
+        "leader.replication.throttled.rate", "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+)  # fmt: skip
+LAGS = frozenset(("min.compaction.lag.ms", "max.compaction.lag.ms"))
+STORAGE_OPTIONS: dict[str, Option] = {option.field: option for option in options(StorageConfig)}
+
+
+def type_of(name: str, option: Option) -> int:
+    """Kafka's number for the type of an option."""
+    if name in LISTS:
+        return LIST
+    if option.type is bool:
+        return BOOLEAN
+    if option.type is float:
+        return DOUBLE
+    if option.type is not int:
+        return STRING
+    if name in INTS:
+        return INT
+    most = option.bounds.get("le", 1 << 63)
+    return SHORT if most <= INT16_MAX else INT if most <= INT32_MAX else LONG
+
+
+def expected(option: Option) -> str:
+    """What an option may be, as the end of a sentence."""
+    if option.type is bool:
+        return "true or false"
+    if option.type is int:
+        return "a whole number" + within(option)
+    if option.type is float:
+        low = f"more than {option.bounds['gt']:g}" if "gt" in option.bounds else "at least 0"
+        return f"a number, {low}" + (f", at most {option.bounds['le']:g}" if "le" in option.bounds else "")
+    if get_origin(option.type) is Literal:
+        return f"one of {', '.join(get_args(option.type))}"
+    return "a list of delete, compact" if option.kafka in LISTS else "a text"
+
+
+# --- one value -------------------------------------------------------------------------------------
+
+
+def check_topic_setting(name: str, text: str) -> None:
+    """Raises BadValue for a name that no topic has, or a text that is not what is expected."""
+    option = TOPIC_OPTIONS.get(name)
+    if name in THROTTLED_REPLICAS:
+        return
+    if option is None:
+        close = nearest(name, TOPIC_OPTIONS)
+        raise BadValue(name, text, f"unknown topic configuration{close}")
+    _read(name, option, text)
+    try:
+        TopicConfig.from_names({name: text}, StorageConfig())
+    except BadValue:
+        raise BadValue(name, text, f"must be {expected(option)}") from None
+
+
+def check_broker_setting(name: str, text: str) -> Any:
+    """The value of a broker's option that may change while it runs. Raises BadValue."""
+    place = OPTIONS.get(name)
+    if place is None:
+        raise BadValue(name, text, _unknown(name))
+    if place.option.restart:
+        raise BadValue(
+            name, text, "needs a restart: set it in the configuration of the broker and start it again"
+        )
+    value = _read(name, place.option, text)
+    try:
+        build(SECTIONS[place.section], {**_required(place.section), place.option.field: value}, {})
+    except BadValue:
+        raise BadValue(name, text, f"must be {expected(place.option)}") from None
+    return value
+
+
+def _required(section: str) -> dict[str, Any]:
+    return {"connect": "-"} if section == "zookeeper" else {}
+
+
+def _unknown(name: str) -> str:
+    if name in OTHER_NAMES:
+        return f"cannot be changed while a broker runs; {OTHER_NAMES[name][0]} can"
+    if name in NO_EFFECT or name.startswith(NO_EFFECT_PREFIXES):
+        return "is an option of Kafka's that has no effect here"
+    return f"unknown broker configuration{nearest(name)}"
+
+
+def _read(name: str, option: Option, text: str) -> Any:
+    try:
+        return parse(option, text, name)
+    except ConfigError:
+        raise BadValue(name, text, f"must be {expected(option)}") from None
+
+
+# --- all of them -----------------------------------------------------------------------------------
+
+
+def overlaid(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[BrokerConfig, list[BadValue]]:
+    """The configuration with these settings on top, and those that had to be left out."""
+    refused: list[BadValue] = []
+    for name in sorted(settings.keys() - THROTTLED_RATES):
+        try:
+            config = _with(config, name, settings[name])
+        except BadValue as error:
+            refused.append(error)
+    return config, refused
+
+
+def _with(config: BrokerConfig, name: str, text: str) -> BrokerConfig:
+    value = check_broker_setting(name, text)
+    place = OPTIONS[name]
+    section = getattr(config, place.section).model_copy(update={place.option.field: value})
+    changed = config.model_copy(update={place.section: section})
+    for wrong in contradictions(changed):
+        raise BadValue(name, text, wrong)
+    return changed
+
+
+def _check_lags(where: str, settings: Mapping[str, str]) -> None:
+    """A record must not have to wait longer than it may."""
+    together = TopicConfig.from_names({n: settings[n] for n in LAGS if n in settings}, StorageConfig())
+    least, most = together.min_compaction_lag_ms, together.max_compaction_lag_ms
+    if least > most:
+        raise InvalidConfig(
+            f"{where}: min.compaction.lag.ms = {least}: must not be more than max.compaction.lag.ms = {most}"
+        )
+
+
+class KnownOptions:
+    """The catalogue that the controller asks before it writes settings (controller/requests/configs.py)."""
+
+    def check(self, kind: Kind, name: str, settings: Mapping[str, str], changed: Collection[str]) -> None:
+        """Every changed value is good by itself. What others have left there may be of no use to us."""
+        check_one = check_topic_setting if kind is Kind.TOPIC else check_broker_setting
+        where = f"topic {name}" if kind is Kind.TOPIC else f"broker {name}" if name else "all brokers"
+        for setting in changed:
+            text = settings[setting]
+            if setting in THROTTLED_RATES or setting in THROTTLED_REPLICAS:
+                logger.warning(
+                    "setting_without_effect", of=where, setting=setting, because="nothing is throttled"
+                )
+                continue
+            try:
+                check_one(setting, text)
+            except BadValue as error:
+                raise InvalidConfig(f"{where}: {setting} = {text!r}: {error.reason}") from error
+        if kind is Kind.TOPIC and not LAGS.isdisjoint(changed):
+            _check_lags(where, settings)
+
+    def list_default(self, kind: Kind, setting: str) -> str | None:
+        """The default of an option that is a list."""
+        if setting not in LISTS:
+            return None
+        option = TOPIC_OPTIONS.get(setting) if kind is Kind.TOPIC else OPTIONS[setting].option
+        return None if option is None else text_of(option.default)
+
+
+def behind(option: Option) -> Option:
+    """The broker's option that gives a topic's setting its default."""
+    return STORAGE_OPTIONS[DEFAULT_FROM[option.field]]

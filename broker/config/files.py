@@ -1,0 +1,289 @@
+"""Where a BrokerConfig comes from: a properties file, the environment, overrides; the later wins.
+
+All mistakes are gathered into one ConfigError, a sentence each, with the place where it was written.
+Kafka's own server.properties is accepted: names that mean nothing here are taken with a warning, not
+refused.
+Left to others: what the options are (broker.py), reading files and ending the process (cli/).
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+from pydantic import ValidationError
+
+from ...base.options import TRUTH, Option
+from ..errors import ConfigError
+from . import profiles
+from .broker import DEFAULT_LOG_DIRS, OPTIONS, BrokerConfig
+
+ENVIRONMENT_PREFIX = "STRANDLINE_"
+HOUR_MS = 3_600_000
+
+OTHER_NAMES: dict[str, tuple[str, int]] = {
+    # Kafka's coarser names -> the precise one (which wins when both are given), the factor; finer ones first
+    "log.dir": ("log.dirs", 0),
+    "replica.lag.max.message": ("replica.lag.max.messages", 0),
+    "log.retention.minutes": ("log.retention.ms", 60_000),
+    "log.retention.hours": ("log.retention.ms", HOUR_MS),
+    "log.roll.hours": ("log.roll.ms", HOUR_MS),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", HOUR_MS),
+}
+NO_EFFECT = frozenset(
+    (
+        "background.threads", "broker.id.generation.enable", "client.quota.callback.class",
+        "controller.message.queue.size", "controller.quota.window.num",
+        "delete.records.purgatory.purge.interval.requests", "fetch.purgatory.purge.interval.requests",
+        "group.consumer.assignors", "inter.broker.protocol.version", "log.cleaner.io.buffer.size",
+        "log.dir.failure.timeout.ms",
+        "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
+        "log.message.downconversion.enable", "log.message.format.version", "log.preallocate",
+        "max.connection.creation.rate",
+        "max.connections.per.ip", "max.incremental.fetch.session.cache.slots", "metric.reporters",
+        "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "num.io.threads",
+        "num.network.threads", "num.replica.alter.log.dirs.threads",
+        "num.replica.fetchers", "offsets.commit.required.acks", "offsets.load.buffer.size",
+        "offsets.topic.compression.codec", "producer.id.expiration.check.interval.ms",
+        "producer.purgatory.purge.interval.requests",
+        "replica.selector.class", "replica.socket.receive.buffer.bytes",
+        "reserved.broker.max.id", "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms", "socket.listen.backlog.size", "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes", "telemetry.max.bytes",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", "transaction.max.timeout.ms",
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        "transaction.state.log.load.buffer.size", "transaction.state.log.min.isr",
+        "transaction.state.log.num.partitions", "transaction.state.log.replication.factor",
+        "transaction.state.log.segment.bytes", "transactional.id.expiration.ms",
+        "zookeeper.max.in.flight.requests", "zookeeper.sync.time.ms",
+    )
+)  # fmt: skip
+OPTIONS_WITHOUT_EFFECT = frozenset(("max.request.partition.size.limit",))  # told as they are, like Kafka's
+NO_EFFECT_PREFIXES = ("quota.", "remote.log.", "group.coordinator.")
+NOT_SERVED = {
+    # what must not be taken lightly: the user would believe to be protected, or to run in another mode
+    "ssl.": "TLS is not served",
+    "sasl.": "SASL is not served",
+    "authorizer.": "access control is not served",
+    "super.users": "access control is not served",
+    "zookeeper.ssl.": "TLS towards ZooKeeper is not served",
+    "zookeeper.set.acl": "access control in ZooKeeper is not served",
+    "process.roles": "KRaft is not served, Strandline's controller is elected through ZooKeeper",
+    "node.id": "KRaft is not served; the id of a broker is broker.id",
+    "controller.quorum.": "KRaft is not served, Strandline's controller is elected through ZooKeeper",
+    "controller.listener.names": "KRaft is not served, Strandline's controller is elected through ZooKeeper",
+}
+
+
+class Setting(NamedTuple):
+    """A name and a text, and where they were written."""
+
+    name: str
+    text: str
+    source: str
+
+
+class Loaded(NamedTuple):
+    """A configuration, and what its author should know about it."""
+
+    config: BrokerConfig
+    warnings: tuple[str, ...]
+
+
+def load(
+    properties: str = "",
+    environment: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    path: str = "server.properties",
+) -> Loaded:
+    """The configuration that all sources together make; ConfigError holds everything that is wrong."""
+    settings = [
+        *from_properties(properties, path),
+        *from_environment(environment or {}),
+        *from_overrides(overrides),
+    ]
+    wrong: list[str] = []
+    warnings: list[str] = []
+    values: dict[str, Any] = {}
+    for setting in effective(settings):
+        try:
+            value = read(setting, warnings)
+        except ConfigError as error:
+            wrong += error.sentences
+        else:
+            values.update(value)
+    try:
+        config = BrokerConfig.model_validate(nested(values))
+    except ValidationError as error:
+        wrong += sentences(error, {s.name for s in settings})
+    if wrong:
+        raise ConfigError(*dict.fromkeys(wrong))
+    warnings += doubtful(config)
+    if "log.dirs" not in {precise(setting.name) for setting in settings}:
+        warnings.append(
+            f"log.dirs is not given: {DEFAULT_LOG_DIRS} as in Kafka, which many machines empty at their start"
+        )
+    warnings += profiles.warnings(config.semantics, {precise(s.name) for s in settings})
+    return Loaded(config, tuple(warnings))
+
+
+def from_properties(text: str, path: str) -> Iterator[Setting]:
+    """Java's format: `name=value`, `name:value` or `name value`; # and ! begin comments, \\ continues."""
+    number, begun_at, line = 0, 0, ""
+    for raw in text.splitlines():
+        number += 1
+        if not line:
+            begun_at = number
+            if raw.lstrip()[:1] in ("#", "!", ""):
+                continue
+        line += raw.lstrip()
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            line = line[:-1]
+            continue
+        name, value = re.split(r"\s*[=:]\s*|\s+", line.strip() + "=", maxsplit=1)
+        yield Setting(name, value.removesuffix("=").strip(), f"{path} line {begun_at}")
+        line = ""
+
+
+def from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
+    """STRANDLINE_LOG_SEGMENT_BYTES is log.segment.bytes."""
+    by_variable = {environment_name(name): name for name in (*OPTIONS, *OTHER_NAMES, *NO_EFFECT)}
+    for variable in sorted(environment):
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            guess = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
+            yield Setting(by_variable.get(variable, guess), environment[variable], f"environment {variable}")
+
+
+def environment_name(name: str) -> str:
+    """The variable that sets an option."""
+    return ENVIRONMENT_PREFIX + name.removeprefix("strandline.").replace(".", "_").upper()
+
+
+def from_overrides(overrides: Iterable[str]) -> Iterator[Setting]:
+    """`name=value`, as given on the command line."""
+    for override in overrides:
+        name, _, text = override.partition("=")
+        yield Setting(name.strip(), text.strip(), f"--override {override}")
+
+
+def effective(settings: Iterable[Setting]) -> list[Setting]:
+    """The last setting of each name; a coarser name gives way to a finer one."""
+    last = {setting.name: setting for setting in settings}
+    return [setting for setting in last.values() if not any(name in last for name in finer(setting.name))]
+
+
+def finer(name: str) -> Iterator[str]:
+    """The names that mean the same more precisely."""
+    if name in OTHER_NAMES:
+        wanted = OTHER_NAMES[name][0]
+        yield wanted
+        for other, (meant, _) in OTHER_NAMES.items():
+            if other == name:
+                return
+            if meant == wanted:
+                yield other
+
+
+def precise(name: str) -> str:
+    """The name of the option that `name` sets."""
+    return OTHER_NAMES[name][0] if name in OTHER_NAMES else name
+
+
+def read(setting: Setting, warnings: list[str]) -> dict[str, Any]:
+    """The value of one setting by option name; nothing if it has no effect (then a warning says so)."""
+    name, text, source = setting
+    if name in OTHER_NAMES:
+        name, factor = OTHER_NAMES[name]
+        if factor and text.lstrip("-").isdigit():
+            text = str(int(text) * factor) if int(text) >= 0 else "-1"
+    place = OPTIONS.get(name)
+    if place is not None:
+        if name in OPTIONS_WITHOUT_EFFECT:
+            warnings.append(f"{name} ({source}) has no effect here")
+        return {name: parse(place.option, text, f"{setting.name} = {setting.text!r} ({source})")}
+    for prefix, why in NOT_SERVED.items():
+        if name.startswith(prefix):
+            raise ConfigError(f"{name} ({source}): {why}; remove it")
+    if name == "security.inter.broker.protocol" and text != "PLAINTEXT":
+        raise ConfigError(f"{name} = {text!r} ({source}): only PLAINTEXT is served")
+    if name not in NO_EFFECT and not name.startswith((*NO_EFFECT_PREFIXES, "security.inter.broker.protocol")):
+        raise ConfigError(f"unknown configuration {name!r} ({source}){nearest(name)}")
+    warnings.append(f"{name} ({source}) has no effect here")
+    return {}
+
+
+def parse(option: Option, text: str, where: str) -> Any:
+    """`text` as the option's type and within its bounds."""
+    kind = option.type
+    if kind is bool:
+        if text.lower() not in TRUTH:
+            raise ConfigError(f"{where}: must be true or false")
+        return TRUTH[text.lower()]
+    if kind is int:
+        if re.fullmatch(r"[+-]?[0-9]{1,30}", text) is None:
+            raise ConfigError(f"{where}: must be a whole number{within(option)}")
+        number = int(text)
+        if number < option.bounds.get("ge", number) or number > option.bounds.get("le", number):
+            raise ConfigError(f"{where}: must be a whole number{within(option)}")
+        return number
+    if kind is float and re.fullmatch(r"[0-9]{0,400}\.?[0-9]{1,400}([eE][+-]?[0-9]{1,3})?", text) is None:
+        raise ConfigError(f"{where}: must be a number")
+    if get_origin(kind) is Literal and text not in get_args(kind):
+        raise ConfigError(f"{where}: must be one of {', '.join(get_args(kind))}")
+    return text
+
+
+def within(option: Option) -> str:
+    """The bounds of a number in words."""
+    low, high = option.bounds.get("ge"), option.bounds.get("le")
+    if low is not None and high is not None:
+        return f" from {int(low)} to {int(high)}"
+    if low is not None:
+        return f", at least {int(low)}"
+    return f", at most {int(high)}" if high is not None else ""
+
+
+def nearest(name: str, known: Iterable[str] = (*OPTIONS, *OTHER_NAMES)) -> str:
+    """A hint at the known name that looks most like this one."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else "; docs/configuration.md lists the known names"
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by option name, laid out as the model wants them."""
+    tree: dict[str, Any] = {"zookeeper": {}}
+    for name, value in values.items():
+        place = OPTIONS[name]
+        branch = tree.setdefault(place.section, {}) if place.section else tree
+        branch[place.option.field] = value
+    return tree
+
+
+def sentences(error: ValidationError, given: set[str]) -> Iterator[str]:
+    """What pydantic found, in our words."""
+    by_path: dict[tuple[int | str, ...], str] = {
+        (p.section, p.option.field) if p.section else (p.option.field,): n for n, p in OPTIONS.items()
+    }
+    for found in error.errors():
+        name = by_path.get(found["loc"])
+        if found["type"] == "missing" and name is not None:
+            other = [n for n, (meant, _) in OTHER_NAMES.items() if meant == name]
+            if name not in given and not given.intersection(other):
+                yield f"{name} is missing: {OPTIONS[name].option.help}"
+        elif name is None:
+            yield from found["msg"].removeprefix("Value error, ").split("\n")
+        else:
+            yield f"{name} = {found['input']!r}: {found['msg'].removeprefix('Value error, ')}"
+
+
+def doubtful(config: BrokerConfig) -> Iterator[str]:
+    """What is allowed and probably not meant."""
+    factor, least = config.controller.default_replication_factor, config.storage.min_insync_replicas
+    if factor >= 3 and least == 1:
+        yield (
+            f"min.insync.replicas = 1 with default.replication.factor = {factor}: acks=all may be "
+            "acknowledged by one replica alone; 2 survives the loss of any broker"
+        )
+    if config.storage.unclean_leader_election_enable:
+        yield "unclean.leader.election.enable = true: acknowledged records may be lost"

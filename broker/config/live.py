@@ -1,0 +1,65 @@
+"""LiveConfig: the configuration in force, which is what was started with and what was changed since.
+
+`current` is immutable and replaced whole; nobody else keeps a copy of what may change. Per option, what holds
+for this broker goes before what holds for all brokers, and that before the file it was started with.
+Left to others: reading ZooKeeper (watch.py), which values are good (dynamic.py).
+"""
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from ...zookeeper.config_nodes import NOTHING, Overrides
+from ...zookeeper.documents import ALL_BROKERS
+from .broker import BrokerConfig
+from .dynamic import overlaid
+
+logger = structlog.get_logger(__name__)
+
+
+class LiveConfig:
+    """The one holder of a broker's configuration."""
+
+    def __init__(self, started_with: BrokerConfig) -> None:
+        self.started_with = started_with
+        self.current = started_with
+        self.on_change: list[Callable[[], None]] = []
+        self._told = {ALL_BROKERS: NOTHING, str(started_with.broker_id): NOTHING}
+        self._in_force: dict[str, Mapping[str, str]] = {}
+
+    @property
+    def of_all(self) -> Mapping[str, str]:
+        """What was set for all brokers, as far as it could be understood."""
+        return self._in_force.get(ALL_BROKERS, {})
+
+    @property
+    def of_this(self) -> Mapping[str, str]:
+        """What was set for this broker, as far as it could be understood."""
+        return self._in_force.get(str(self.started_with.broker_id), {})
+
+    def concerns(self, entity: str) -> bool:
+        """Whether settings of this name (`<default>`, or a broker's id) count here."""
+        return entity in self._told
+
+    def learn(self, entity: str, told: Overrides) -> None:
+        """What stands in ZooKeeper for this broker, or for all."""
+        if told == self._told[entity]:
+            return
+        self._told[entity] = told
+        before, self.current = self.current, self._combined(entity)
+        if self.current != before:
+            logger.info(
+                "config_changed", broker=self.started_with.broker_id, of=entity, settings=sorted(told.names)
+            )
+            for hook in self.on_change:
+                hook()
+
+    def _combined(self, news_of: str) -> BrokerConfig:
+        config = self.started_with
+        for entity, told in self._told.items():
+            config, refused = overlaid(config, told.names)
+            left_out = {error.name for error in refused}
+            self._in_force[entity] = {n: text for n, text in told.names.items() if n not in left_out}
+            for error in refused if entity == news_of else ():
+                logger.error("config_ignored", of=entity, name=error.name, reason=str(error))
+        return config

@@ -1,0 +1,62 @@
+"""What a semantics profile does to a configuration: defaults of its time, a consent where records are lost.
+
+An option that is given stands, whatever the profile. A profile that loses acknowledged records by design is
+refused until `strandline.semantics.accept.loss=true` says that this is meant: `0.10` reads like a promise of
+compatibility, and is none.
+Left to others: the profiles (replication/profiles.py), the options (broker.py), the rules themselves.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from ...replication.profiles import DEFAULT, PROFILES, TODAY, Semantics
+
+SETS: dict[tuple[str, str], str] = {
+    # (section, option) -> the rule of a profile that is its default
+    ("storage", "unclean_leader_election_enable"): "unclean_election",
+    ("storage", "unclean_recovery_strategy"): "unclean_recovery",
+    ("replication", "lag_time_max_ms"): "lag_time_max_ms",
+    ("replication", "strict_min_isr"): "strict_min_isr",
+}
+
+
+def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    """`given`, and what its profile says where nothing is given."""
+    semantics = PROFILES.get(given.get("semantics_profile", DEFAULT), TODAY)
+    if semantics is TODAY:
+        return given
+    completed = dict(given)
+    for (section, name), rule in SETS.items():
+        known = completed.get(section) or {}
+        known = known.model_dump(exclude_unset=True) if isinstance(known, BaseModel) else known
+        completed[section] = {name: getattr(semantics, rule), **known}
+    return completed
+
+
+def wrong_profile(name: str, accepts_loss: bool) -> Iterator[str]:
+    """Why a broker must not start under this profile."""
+    semantics = PROFILES.get(name)
+    if semantics is None:
+        yield f"strandline.semantics.profile = {name!r}: must be one of {', '.join(PROFILES)}"
+    elif semantics.loses and not accepts_loss:
+        yield (
+            f"strandline.semantics.profile = {name}: this profile loses acknowledged records by design "
+            f"({semantics.loses}); it is there to show the loss. Add strandline.semantics.accept.loss=true "
+            "if that is what you want, or leave the profile out"
+        )
+
+
+def warnings(semantics: Semantics, given: set[str]) -> Iterator[str]:
+    """What somebody who starts a broker under this profile should be told."""
+    if semantics.loses:
+        yield (
+            f"strandline.semantics.profile = {semantics.name}: ACKNOWLEDGED RECORDS WILL BE LOST in failures "
+            f"that other profiles survive, since {semantics.loses}; never keep data under it"
+        )
+    if "replica.lag.max.messages" in given and not semantics.lag_by_messages:
+        yield (
+            "replica.lag.max.messages has no effect under strandline.semantics.profile = "
+            f"{semantics.name}: followers are judged by time (replica.lag.time.max.ms); 0.8 counts records"
+        )

@@ -1,0 +1,178 @@
+"""Every broker watches /config/changes, as Kafka's do: a notification says whose settings to read again.
+
+So it does not matter who writes: the controller for a client, or a tool that speaks to ZooKeeper itself. A
+notification is read once, and removed by whoever has known it for a quarter of an hour: any broker that was
+away for longer has lost its session, and is told of everything again (topics by the controller, its own
+settings by the reading below).
+Left to others: what the settings mean (live.py, replicas/topic_configs.py), what the controller does then.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from ...base.tasks import FailureHook, Tasks
+from ...controller.watches import Watches
+from ...zookeeper import documents
+from ...zookeeper.client import (
+    Check,
+    Delete,
+    MultiFailed,
+    NoNode,
+    SessionEvent,
+    SessionState,
+    ZkClient,
+    ZkError,
+)
+from ...zookeeper.config_nodes import Overrides, read_overrides
+from ..replicas.topic_configs import TopicSettings
+from .live import LiveConfig
+
+logger = structlog.get_logger(__name__)
+
+RETRY_S = 0.2
+KEPT_S = 15 * 60.0
+VERSION_MAX = (1 << 31) - 1
+BROKERS, TOPICS = "brokers/", "topics/"
+
+
+class ConfigWatch:
+    """Keeps the settings of this broker and of all topics as they stand in ZooKeeper."""
+
+    def __init__(self, registry: ZkClient, config: LiveConfig, on_failure: FailureHook | None = None) -> None:
+        self.topics: TopicSettings | None = None
+        self.on_topic: Callable[[str], None] = lambda topic: None  # its settings may be others now
+        self._registry = registry
+        self._config = config
+        self._tasks = Tasks("config-watch", on_failure)
+        self._loop = asyncio.get_running_loop()
+        self._due = asyncio.Event()
+        self._watches = Watches(lambda _: self._due.set())
+        self._seen: dict[str, tuple[float, int]] = {}  # notifications: since when, in which version
+        self._pending: dict[str, None] = {}  # whose settings are to be read
+        self._generation = registry.generation
+        self._deafen: Callable[[], None] = lambda: None
+        self._reading = asyncio.Lock()
+
+    async def read_own(self) -> None:
+        """What was set for all brokers and for this one. Raises ZkError."""
+        for entity in (documents.ALL_BROKERS, str(self._config.started_with.broker_id)):
+            await self._read(BROKERS + entity)
+
+    async def refresh(self) -> None:
+        """The same, now that a client has changed something; without ZooKeeper it is read later."""
+        with suppress(ZkError):
+            await self.read_own()
+
+    def start(self, topics: TopicSettings) -> None:
+        """Look at notifications from now on; those that are there already are among them."""
+        self.topics = topics
+        self._deafen = self._registry.listen(self._session_changed)
+        self._due.set()
+        self._tasks.spawn(self._run(), "changes")
+
+    async def stop(self) -> None:
+        """Look no more."""
+        self._deafen()
+        await self._tasks.stop()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        """Every watch is gone; after a new session, notifications may be gone, too."""
+        if event.state is not SessionState.CONNECTED:
+            return
+        self._watches.forget()
+        if event.generation != self._generation:
+            self._generation = event.generation
+            self._pending[BROKERS + documents.ALL_BROKERS] = None
+            self._pending[f"{BROKERS}{self._config.started_with.broker_id}"] = None
+        self._due.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout_at(self._expires_at()):
+                    await self._due.wait()
+            except TimeoutError:
+                pass  # time to remove what is old
+            self._due.clear()
+            try:
+                await self._look()
+                await self._remove_old()
+            except ZkError as error:
+                logger.info("config_look_failed", reason=repr(error))
+                self._due.set()
+                await asyncio.sleep(RETRY_S)
+
+    async def _look(self) -> None:
+        names = await self._watches.arm(documents.CONFIG_CHANGES, self._registry.children)
+        for name in self._seen.keys() - set(names):
+            del self._seen[name]
+        for name in sorted(names):
+            if name not in self._seen:
+                await self._take(name)
+        for entity in list(self._pending):
+            del self._pending[entity]
+            try:
+                await self._read(entity)
+            except ZkError:
+                self._pending[entity] = None
+                raise
+
+    async def _take(self, name: str) -> None:
+        path = f"{documents.CONFIG_CHANGES}/{name}"
+        try:
+            data, stat = await self._registry.get(path)
+        except NoNode:
+            return
+        try:
+            self._pending[documents.parse(documents.ConfigChangeDocument, data).path] = None
+        except documents.BadDocument as bad:
+            logger.error("bad_document", path=path, reason=str(bad))
+        self._seen[name] = (self._loop.time(), stat.version)
+
+    # --- settings ----------------------------------------------------------------------------------
+
+    async def _read(self, entity: str) -> None:
+        """Read what concerns us; clients', users' and other brokers' settings do not."""
+        broker, topic = entity.removeprefix(BROKERS), entity.removeprefix(TOPICS)
+        try:
+            if broker != entity and self._config.concerns(broker):
+                async with self._reading:  # or an older reading might come last
+                    self._config.learn(
+                        broker, await read_overrides(self._registry, documents.broker_config_path(broker))
+                    )
+            elif topic != entity and self.topics is not None:
+                self.topics.learn(topic, await self._overrides_of(topic))
+                self.on_topic(topic)
+        except documents.BadDocument as bad:
+            logger.error("bad_document", path=f"/config/{entity}", reason=str(bad))
+
+    async def _overrides_of(self, topic: str) -> Overrides:
+        """Somebody may have removed the node: that is believed only when it is certain."""
+        assert self.topics is not None
+        path, known = documents.topic_config_path(topic), self.topics.of(topic)
+        told = await read_overrides(self._registry, path)
+        if told.exists or not known.exists:
+            return told
+        try:
+            await self._registry.multi([Check(path, -1)])  # asks ZooKeeper's leader, which is never behind
+        except MultiFailed:
+            return Overrides({}, known.born, VERSION_MAX)
+        return await read_overrides(self._registry, path)
+
+    # --- removing ----------------------------------------------------------------------------------
+
+    def _expires_at(self) -> float | None:
+        return min(since for since, _ in self._seen.values()) + KEPT_S if self._seen else None
+
+    async def _remove_old(self) -> None:
+        now = self._loop.time()
+        for name, (since, version) in list(self._seen.items()):
+            if since + KEPT_S <= now:
+                self._seen[name] = (now, version)  # not again at once, if it cannot be removed
+                try:
+                    await self._registry.multi([Delete(f"{documents.CONFIG_CHANGES}/{name}", version)])
+                except MultiFailed:
+                    continue  # another broker was quicker

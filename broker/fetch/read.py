@@ -1,0 +1,257 @@
+"""What one fetch reads: its partitions in order, within its limits. Read again when it was parked.
+
+A follower reads to the end of the log, a consumer to the high watermark (there are no transactions, so
+that is where committed reads end, too). The watermark is looked at once per partition and read.
+Left to others: the message around it (handlers/fetch.py), the wait (parked.py).
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from ...base.types import NO_EPOCH, BrokerId, Incarnation, TopicPartition
+from ...base.values import dataclass
+from ...protocol.errors import ApiError, ErrorCode, NotLeaderOrFollower
+from ...protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchEpochEndOffset,
+    FetchPartition,
+    PartitionData,
+)
+from ...protocol.primitives import NO_UUID, Slices
+from ...storage.log.uncached_read import ReadApart
+from ...storage.segment.not_resident import Cold
+from ..replicas.partition import Partition
+
+READ_COMMITTED = 1
+UNKNOWN = -1
+NO_SESSION = 0
+COLD_TRIES = 3  # then a thread reads what has been brought and was thrown out again
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSource:
+    """Who fetches: a follower by its broker id and incarnation, or a consumer (-1)."""
+
+    replica: BrokerId
+    incarnation: Incarnation
+
+    @property
+    def is_replica(self) -> bool:
+        return self.replica >= 0
+
+
+CONSUMER = FetchSource(BrokerId(-1), Incarnation(-1))
+
+
+class FetchItem:
+    """One partition of a fetch."""
+
+    __slots__ = ("apart", "asked", "cold_tries", "error", "parting", "partition", "topic", "topic_id")
+
+    def __init__(self, topic: str, topic_id: UUID, asked: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.asked = asked
+        self.partition: Partition | None = None
+        self.error: int = ErrorCode.NONE
+        self.parting: tuple[int, int] | None = None
+        self.cold_tries = 0
+        self.apart: ReadApart | None = None  # a thread reads it, or has read it
+
+    def look_up(self, name: str | None, get: Callable[[TopicPartition], Partition]) -> None:
+        """Find the replica of a topic by the name that its id has; None: no such topic is known."""
+        self.error, self.partition = ErrorCode.NONE, None
+        self.warm_up()
+        self.topic = name or ""
+        if name is None:
+            self.error = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            self.find(get)
+
+    def warm_up(self) -> None:
+        """It is asked for anew: what was cold need not be any more."""
+        self.cold_tries, self.apart = 0, None
+
+    def acknowledge(self, fetcher: FetchSource) -> None:
+        """A follower holds all before the offset that it asks for."""
+        partition, asked = self.partition, self.asked
+        if partition is None:
+            return
+        self.error, self.parting = ErrorCode.NONE, None
+        try:
+            self.parting = partition.follower_fetched(
+                fetcher.replica,
+                fetcher.incarnation,
+                asked.fetch_offset,
+                asked.last_fetched_epoch,
+                asked.current_leader_epoch,
+                asked.log_start_offset,
+            )
+        except ApiError as error:
+            self.error = error.code
+
+    def find(self, get: Callable[[TopicPartition], Partition]) -> None:
+        """Look up the replica that is here; one of an earlier topic of that name will not do."""
+        try:
+            found = get(TopicPartition(self.topic, self.asked.partition))
+        except ApiError as error:
+            self.error = error.code
+            return
+        if NO_UUID in (self.topic_id, found.log.topic_id or NO_UUID) or found.log.topic_id == self.topic_id:
+            self.partition = found
+        else:
+            self.error = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def no_aborted(isolation_level: int) -> list[AbortedTransaction] | None:
+    """No aborted transactions: an empty list to a committed reader, null to any other, as Kafka says it."""
+    return [] if isolation_level == READ_COMMITTED else None
+
+
+def refused(
+    partition: int, error: int, isolation_level: int, log_start_offset: int = UNKNOWN
+) -> PartitionData:
+    """The answer of a partition that has an error instead of records.
+
+    Its records are empty, never null: librdkafka takes null for damage, throws the whole answer away, the
+    error with it, and asks again at once.
+    """
+    return PartitionData(
+        partition_index=partition,
+        error_code=error,
+        high_watermark=UNKNOWN,
+        log_start_offset=log_start_offset,
+        aborted_transactions=no_aborted(isolation_level),
+        records=b"",
+    )
+
+
+Found = tuple[list[FetchItem], list[PartitionData]]  # which partitions, and what of each
+
+
+class Reading:
+    """The partitions of one fetch, and its limits. `nbytes`, `is_cold` and `must_be_told` are of the last
+    `read`.
+    """
+
+    __slots__ = (
+        "_awaited", "_bytes_max", "_isolation_level", "_to_end", "fetcher", "is_cold", "must_be_told",
+        "nbytes", "wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self, fetcher: FetchSource, wanted: list[FetchItem], bytes_max: int, isolation_level: int
+    ) -> None:
+        self.fetcher = fetcher
+        self.wanted = wanted
+        self.nbytes = 0
+        self.is_cold = False  # some records are on their way from the medium
+        self.must_be_told = False  # an error or a parting of histories: no reason to wait
+        self._awaited = 0  # bytes that threads read for it, at most; together no more than an answer
+        self._bytes_max = bytes_max
+        self._to_end = fetcher.is_replica
+        self._isolation_level = isolation_level
+
+    def acknowledge(self) -> None:
+        """A follower holds all before the offsets that it asks for. Once per request, before it is read."""
+        for item in self.wanted:
+            item.acknowledge(self.fetcher)
+
+    @property
+    def parks_at(self) -> list[Partition]:
+        """Where it waits for news."""
+        return [item.partition for item in self.wanted if item.partition is not None]
+
+    @property
+    def session_id(self) -> int:
+        """Of the session that it belongs to; 0 for none."""
+        return NO_SESSION
+
+    def told(self, found: list[PartitionData]) -> Found:
+        """What is answered, of what the last `read` has found."""
+        return self.wanted, found
+
+    def read(self) -> list[PartitionData]:
+        """One result for each partition; at least one whole batch, however large, if there is any at all."""
+        self.nbytes = self._awaited = 0
+        self.is_cold = self.must_be_told = False
+        found = []
+        for item in self.wanted:
+            error = item.error
+            if not error and item.partition is not None:
+                try:
+                    found.append(self._read_one(item, item.partition))
+                    continue
+                except ApiError as trouble:
+                    error = trouble.code
+            self.must_be_told = True
+            found.append(self._refused(item, error))
+        return found
+
+    def _read_one(self, item: FetchItem, partition: Partition) -> PartitionData:
+        asked = item.asked
+        leader = partition.led(asked.current_leader_epoch)
+        if not self._to_end and partition.is_forsaken:
+            raise NotLeaderOrFollower()
+        parting = item.parting
+        if not self._to_end and asked.last_fetched_epoch != NO_EPOCH:
+            parting = partition.parting(asked.last_fetched_epoch, asked.fetch_offset)
+        if parting is not None:
+            self.must_be_told = True
+            return PartitionData(
+                partition_index=asked.partition,
+                high_watermark=leader.high_watermark,
+                last_stable_offset=leader.high_watermark,
+                log_start_offset=partition.log.start_offset,
+                diverging_epoch=FetchEpochEndOffset(epoch=parting[0], end_offset=parting[1]),
+                aborted_transactions=no_aborted(self._isolation_level),
+                records=b"",
+            )
+        room = min(asked.partition_max_bytes, self._bytes_max - self.nbytes)
+        end = partition.log.end_offset if self._to_end else leader.high_watermark
+        records = self._records(item, partition, max(room, 0), end)
+        self.nbytes += records.nbytes
+        high_watermark = leader.high_watermark
+        return PartitionData(
+            partition_index=asked.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=partition.log.start_offset,
+            aborted_transactions=no_aborted(self._isolation_level),
+            records=records,
+        )
+
+    def _records(self, item: FetchItem, partition: Partition, room: int, end: int) -> Slices:
+        """Nothing if that is not in memory: it is brought, and who is parked at the partition looks again."""
+        try:
+            return partition.read(item.asked.fetch_offset, room, end, at_least_one=self.nbytes == 0)
+        except Cold as cold:
+            if cold.is_blind or item.cold_tries >= COLD_TRIES:
+                return self._read_apart(item, partition, room, end)
+            item.cold_tries += 1
+            self.is_cold = True
+            partition.host.cold_reads.bring(partition, cold)
+            return Slices()
+
+    def _read_apart(self, item: FetchItem, partition: Partition, room: int, end: int) -> Slices:
+        """What a thread has read, if it still holds; nothing until then."""
+        first, earlier = self.nbytes == 0, item.apart
+        left = room - self._awaited
+        apart = partition.log.apart(item.asked.fetch_offset, max(left, 1), end, earlier)
+        found = apart.found
+        if found is not None and (first or found.nbytes <= room):
+            return found
+        self.is_cold = True
+        if apart is not earlier:
+            begins = left > 0 or (first and not self._awaited)
+            item.apart = apart if begins and partition.host.cold_reads.bring(partition, apart) else None
+        if item.apart is not None:
+            self._awaited += apart.bytes_max if found is None else found.nbytes
+        return Slices()
+
+    def _refused(self, item: FetchItem, error: int) -> PartitionData:
+        """A follower out of range learns where this log begins, so that it can begin there."""
+        start = UNKNOWN
+        if error == ErrorCode.OFFSET_OUT_OF_RANGE and self._to_end and item.partition is not None:
+            start = item.partition.log.start_offset
+        return refused(item.asked.partition, error, self._isolation_level, start)

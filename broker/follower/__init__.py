@@ -1,0 +1,1 @@
+"""Following: one fetcher for each leader, one round for each request."""

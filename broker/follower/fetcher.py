@@ -1,0 +1,400 @@
+"""Followers' side: one task and one connection per leader, which fetch for all our followers of it.
+
+Each round asks where histories part, for those that must cut first, and then fetches for all others. Only
+partitions of which something may have changed are looked at, and others in turn; the leader keeps what it
+was told in a session. The next round begins when the answers of this one have been written (and flushed, with
+log.flush.before.ack), for a fetch from x says "I hold everything before x". A log directory where that takes
+long holds up what lies there; all others are fetched for meanwhile. A partition that comes while a fetch is
+parked at the leader does not wait for it: an empty fetch (a nudge) makes the leader answer at once.
+Left to others: what an answer means (replication/follower.py), one round's messages (round.py).
+"""
+
+import asyncio
+import posixpath
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import structlog
+
+from ...base.tasks import Tasks
+from ...base.types import BrokerId
+from ...client.network.connection import Connection
+from ...protocol.apis import Api
+from ...protocol.messages.fetch import FetchResponse
+from ...protocol.messages.offsets import OffsetForLeaderEpochResponse
+from ..config.sections import ReplicationConfig
+from ..replicas.flushing import Flushing
+from ..replicas.partition import Partition
+from ..replicas.per_directory import by_directory
+from ..replicas.shared import ReplicaShared
+from ..replicas.truncation import PendingTruncation, carry_out
+from .round import (
+    EPOCH_VERSION,
+    FETCH_VERSION,
+    PART,
+    EpochRound,
+    Failed,
+    FetchRound,
+    FollowerSession,
+    SessionLost,
+    nudge,
+)
+
+logger = structlog.get_logger(__name__)
+
+VERSIONS: dict[int, int] = {Api.FETCH: FETCH_VERSION, Api.OFFSET_FOR_LEADER_EPOCH: EPOCH_VERSION}
+FIRST_RETRY_SECONDS = 0.02  # a leader is often told of its role a moment after its followers
+CONNECT_SECONDS_MAX = 3.0
+IDLE_SECONDS = 10.0  # all partitions wait for the controller
+GOODBYE_SECONDS_MAX = 1.0
+MEDIUM_SECONDS_MAX = 1.0  # so long all wait for the medium of one log directory
+LOOK_ROUND_SECONDS, LOOKED_AT = 0.25, 250  # so often so many more are compared with what the leader knows
+
+Work = Callable[[], Awaitable[Failed]]
+
+
+class Backoff:
+    """How long to wait after failures in a row: short at first, doubling up to a limit."""
+
+    __slots__ = ("_max", "_next")
+
+    def __init__(self, seconds_max: float) -> None:
+        self._max = seconds_max
+        self._next = FIRST_RETRY_SECONDS
+
+    def failed(self) -> float:
+        """Seconds to wait now."""
+        wait, self._next = min(self._next, self._max), min(self._next * 2, self._max)
+        return wait
+
+    def succeeded(self) -> None:
+        """The next failure is a first one again."""
+        self._next = FIRST_RETRY_SECONDS
+
+
+class LeaderFetcher:
+    """Fetches from one leader for as long as one of our partitions follows it."""
+
+    def __init__(
+        self, host: ReplicaShared, config: ReplicationConfig, leader: BrokerId, fetchers: "Fetchers"
+    ) -> None:
+        self.leader = leader
+        self.partitions: dict[Partition, None] = {}
+        self._host = host
+        self._config = config
+        self._fetchers = fetchers
+        self._connection: Connection | None = None
+        self._backoff = Backoff(config.fetch_backoff_ms / 1000)
+        self._delays: dict[Partition, tuple[float, Backoff]] = {}  # partitions that wait after an error
+        self._session = FollowerSession()
+        self._touched: dict[Partition, None] = {}  # since the last fetch, those that may have changed
+        self._at_medium: dict[Partition, None] = {}  # being cut or flushed: nothing is asked for them
+        self._look_round_at = 0.0
+        self._rest_of_round: Iterator[Partition] = iter(())
+        self._news = asyncio.Event()
+        self._hope = asyncio.Event()  # a leader that could not be reached may be there now
+        self._nudge: asyncio.Future[FetchResponse] | None = None
+        self._parked = False  # a fetch is at the leader and may be held back there
+
+    def add(self, partition: Partition) -> None:
+        """Fetch for `partition` too, at once."""
+        self.partitions[partition] = None
+        self._touched[partition] = None
+        self._delays.pop(partition, None)
+        self._news.set()
+        self._hope.set()
+        connection = self._connection
+        if self._parked and self._nudge is None and connection is not None and not connection.is_lost:
+            self._nudge = connection.submit(nudge(self._host), deadline=self._deadline())
+
+    def remove(self, partition: Partition) -> None:
+        """No longer fetch for `partition`; an answer on its way is dropped by its rules."""
+        if partition in self.partitions:
+            del self.partitions[partition]
+            self._touched[partition] = None
+            self._delays.pop(partition, None)
+            if not self.partitions:
+                self._news.set()
+                self._hope.set()
+
+    def moved(self) -> None:
+        """The leader has another address now."""
+        self._backoff.succeeded()
+        self._hope.set()
+        if self._connection is not None:
+            self._connection.give_up("the leader has another address")
+
+    async def run(self) -> None:
+        """Round after round, until no partition is left."""
+        try:
+            while self.partitions:
+                try:
+                    await self._round(await self._connected())
+                    self._backoff.succeeded()
+                except SessionLost as lost:
+                    self._begin_anew()
+                    logger.info("fetch_session_lost", leader=self.leader, reason=str(lost))
+                except (OSError, TimeoutError) as error:
+                    self._host.lost(self.leader)
+                    self._host.untold()
+                    await self._disconnect()
+                    wait = self._backoff.failed()
+                    logger.info("leader_unreachable", leader=self.leader, reason=str(error), retry_in=wait)
+                    self._hope.clear()
+                    await asyncio.sleep(FIRST_RETRY_SECONDS)  # thousands of partitions may come one by one
+                    await _wait_for(self._hope, wait - FIRST_RETRY_SECONDS)
+        finally:
+            self._host.left(self.leader)
+            self._fetchers.ended(self)
+            await self._end_session()
+            await self._disconnect()
+
+    def _deadline(self) -> float:
+        wait_ms = self._config.fetch_wait_max_ms + self._config.socket_timeout_ms
+        return self._host.loop.time() + wait_ms / 1000
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.is_lost:
+            await self._disconnect()
+            address = self._fetchers.addresses.get(self.leader)
+            if address is None:
+                raise ConnectionError("its address is not known yet")
+            self._connection = await Connection.open(
+                *address,
+                client_id=f"broker-{self._host.me}-fetcher",
+                deadline=self._host.loop.time() + CONNECT_SECONDS_MAX,
+                versions=VERSIONS,
+                on_lost=lambda _: self._host.lost(self.leader),
+            )
+            self._host.back(self.leader)
+        return self._connection
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        self._nudge = None
+        self._begin_anew()
+        if connection is not None:
+            connection.on_lost = None
+            await connection.close()
+
+    async def _end_session(self) -> None:
+        """Nothing is followed any more: the leader need not keep what we fetched."""
+        connection, deadline = self._connection, self._host.loop.time() + GOODBYE_SECONDS_MAX
+        if connection is None or connection.is_lost or not self._session.is_open:
+            return
+        with suppress(OSError, TimeoutError):
+            await connection.request(nudge(self._host, self._session.id), deadline=deadline)
+
+    def _begin_anew(self) -> None:
+        """The leader knows nothing of our fetches."""
+        self._session = FollowerSession()
+        self._touched = dict.fromkeys(self.partitions)
+
+    def _look_round(self, now: float) -> tuple[list[Partition], list[Partition]]:
+        """Partitions that may have something else to ask than before, and those that must not ask.
+
+        Some changes come without a word, as a log start that retention has moved: all have their turn.
+        """
+        if now >= self._look_round_at:
+            self._look_round_at = now + LOOK_ROUND_SECONDS
+            some = list(islice(self._rest_of_round, LOOKED_AT))
+            if len(some) < LOOKED_AT:
+                self._rest_of_round = iter(tuple(self.partitions))
+            self._touched.update((p, None) for p in some if p in self.partitions)
+        delays = self._delays
+        self._touched.update((p, None) for p, (at, _) in delays.items() if at <= now)
+        ready: list[Partition] = []
+        silent: list[Partition] = []
+        for partition in self._touched:
+            waits = partition in self._at_medium or (partition in delays and delays[partition][0] > now)
+            (silent if waits or partition not in self.partitions else ready).append(partition)
+        return ready, silent
+
+    async def _round(self, connection: Connection) -> None:
+        self._news.clear()
+        now = self._host.loop.time()
+        ready, silent = self._look_round(now)
+        cutting = EpochRound(self._host, ready)
+        if cutting:
+            answer: OffsetForLeaderEpochResponse = await connection.request(
+                cutting.request(), deadline=self._deadline()
+            )
+            failed = cutting.take(answer)
+            await self._cut(ready, failed, self._cuts())
+            return  # others may have come meanwhile: they fetch in the same request
+        if await self._flush(ready):
+            return  # what was followed may have changed meanwhile
+        wait_s = self._next_delay(now)  # a fetch that is held back longer would hold up who waits now
+        fetching = FetchRound(self._host, self._config, ready, self._session, silent, wait_s)
+        self._touched = dict.fromkeys(fetching.left)
+        if not fetching:
+            await _wait_for(self._news, wait_s)
+            return
+        self._parked = True
+        try:
+            fetched: FetchResponse = await connection.request(fetching.request(), deadline=self._deadline())
+        finally:
+            self._parked = False
+        await self._take(fetching, fetched, ready)
+        if self._nudge is not None:
+            nudged, self._nudge = self._nudge, None
+            await nudged
+
+    async def _take(self, fetching: FetchRound, fetched: FetchResponse, ready: list[Partition]) -> None:
+        """Write what came, little by little if it is of many partitions; make the cuts that it asks for."""
+        asked, failed, cuts = list(ready), Failed(), list[PendingTruncation]()
+        for told, trouble in fetching.take(fetched):
+            self._touched.update(dict.fromkeys(told))
+            asked += told
+            failed.update(trouble)
+            cuts += self._cuts()
+            if len(told) >= PART:
+                await asyncio.sleep(0)
+        await self._cut(asked, failed, cuts)
+
+    def _cuts(self) -> list[PendingTruncation]:
+        """Those that what was just taken asks for."""
+        cuts, self._host.cuts = self._host.cuts, []
+        return cuts
+
+    def _judge(self, asked: Iterable[Partition], failed: dict[Partition, str]) -> None:
+        """Partitions that failed wait a little, longer each time; all others have no delay any more."""
+        if not failed and not self._delays:
+            return
+        now, longest = self._host.loop.time(), 0.0
+        for partition in asked:
+            if partition not in failed:
+                self._delays.pop(partition, None)
+            elif partition in self.partitions:
+                known = self._delays.get(partition)
+                backoff = Backoff(self._config.fetch_backoff_ms / 1000) if known is None else known[1]
+                wait = backoff.failed()
+                longest = max(longest, wait)
+                self._delays[partition] = (now + wait, backoff)
+        for reason, of in _by_reason(failed).items():  # thousands may fail for one reason
+            logger.info(
+                "fetch_refused", partition=str(of[0].tp), partitions=len(of), leader=self.leader,
+                reason=reason, retry_in=longest,
+            )  # fmt: skip
+
+    def _next_delay(self, now: float) -> float:
+        """Seconds until a partition may be asked for again; long if all wait for the controller."""
+        return max(min((at for at, _ in self._delays.values()), default=now + IDLE_SECONDS) - now, 0.0)
+
+    async def _cut(
+        self, asked: Iterable[Partition], failed: Failed, cuts: Sequence[PendingTruncation]
+    ) -> None:
+        """Make the cuts that answers ask for; how it is with all others is known already."""
+        cut = {each.partition for each in cuts}
+        self._judge([partition for partition in asked if partition not in cut], failed)
+        there = by_directory({each: each.directory for each in cuts}).values()
+        await self._bring(([each.partition for each in some], partial(carry_out, some)) for some in there)
+
+    async def _flush(self, ready: Iterable[Partition]) -> bool:
+        """Bring to the medium what the next fetch would acknowledge. False if there is nothing to do."""
+        due = [p for p in ready if p.following is not None and p.following.must_flush]
+        there = by_directory({p: posixpath.dirname(p.log.directory) for p in due}).values()
+        await self._bring((some, partial(self._flushed, some)) for some in there)
+        return bool(due)
+
+    async def _flushed(self, partitions: Iterable[Partition]) -> Failed:
+        await self._fetchers.flushing.until_flushed([partition.log for partition in partitions])
+        return {}
+
+    async def _bring(self, works: Iterable[tuple[list[Partition], Work]]) -> None:
+        """Do this in each log directory by itself; where it takes long, only those who lie there wait."""
+        tasks = []
+        for partitions, work in works:
+            self._at_medium.update(dict.fromkeys(partitions))
+            tasks.append(self._fetchers.spawn(self._brought(partitions, work), f"medium-{self.leader}"))
+        if tasks:
+            await asyncio.wait(tasks, timeout=MEDIUM_SECONDS_MAX)
+
+    async def _brought(self, partitions: list[Partition], work: Work) -> None:
+        failed = await work()
+        for partition in partitions:
+            self._at_medium.pop(partition, None)
+            self._touched[partition] = None
+        self._judge(partitions, failed)
+        self._news.set()
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Not longer than this."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _by_reason(failed: Failed) -> dict[str, list[Partition]]:
+    reasons: dict[str, list[Partition]] = {}
+    for partition, reason in failed.items():
+        reasons.setdefault(reason, []).append(partition)
+    return reasons
+
+
+class Fetchers:
+    """The fetchers of one broker, by leader."""
+
+    def __init__(
+        self, host: ReplicaShared, config: ReplicationConfig, tasks: Tasks, flushing: Flushing
+    ) -> None:
+        self.flushing = flushing
+        self.addresses: dict[BrokerId, tuple[str, int]] = {}  # on the listener between brokers
+        self._host = host
+        self._config = config
+        self._tasks = tasks
+        self._by_leader: dict[BrokerId, LeaderFetcher] = {}
+        self._stopped = False
+
+    def know(self, brokers: Iterable[tuple[BrokerId, str, int]]) -> None:
+        """Where brokers are reached."""
+        for broker, name, port in brokers:
+            before = self.addresses.get(broker)
+            self.addresses[broker] = (name, port)
+            fetcher = self._by_leader.get(broker)
+            if fetcher is not None and before != (name, port):
+                fetcher.moved()
+
+    def follow(self, partition: Partition) -> None:
+        """Begin to fetch for a partition that has just become a follower."""
+        assert partition.following is not None, "only followers fetch"
+        if self._stopped:
+            return
+        leader = partition.following.leader
+        fetcher = self._by_leader.get(leader)
+        if fetcher is None:
+            fetcher = self._by_leader[leader] = LeaderFetcher(self._host, self._config, leader, self)
+            fetcher.add(partition)
+            self._tasks.spawn(fetcher.run(), f"fetch-from-{leader}")
+        else:
+            fetcher.add(partition)
+
+    def drop(self, partition: Partition) -> None:
+        """No longer fetch for a partition, whomever it followed."""
+        for fetcher in self._by_leader.values():
+            fetcher.remove(partition)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
+        """Begin what a fetcher does beside its rounds."""
+        return self._tasks.spawn(work, name)
+
+    def of(self) -> Iterable[LeaderFetcher]:
+        """All of them."""
+        return self._by_leader.values()
+
+    def ended(self, fetcher: LeaderFetcher) -> None:
+        """A fetcher has no partition left and ends."""
+        if self._by_leader.get(fetcher.leader) is fetcher:
+            del self._by_leader[fetcher.leader]
+
+    def stop(self) -> None:
+        """Begin nothing any more. The tasks end with the `Tasks` that owns them."""
+        self._stopped = True
+        for fetcher in self._by_leader.values():
+            fetcher.partitions.clear()

@@ -1,0 +1,354 @@
+"""One round of a follower's questions to one leader: the requests, and what is done with the answers.
+
+What was asked is kept beside the followership that asked it; an answer for one that has ended since, or
+for a log that has changed since, is dropped.
+Left to others: connections, delays and rounds (fetcher.py), the rules (replication/follower.py).
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+import structlog
+
+from ...base.types import NO_EPOCH, Epoch, Offset, TopicPartition
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from ...protocol.messages.offsets import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from ...protocol.primitives import Slices
+from ...replication.follower import AskEpochEnd, AskRecords, Follower, Reaction
+from ...storage.disk import DiskError
+from ...storage.log.log import CorruptBatch, NotNext
+from ..config.sections import ReplicationConfig
+from ..replicas.partition import Partition
+from ..replicas.shared import ReplicaShared
+
+logger = structlog.get_logger(__name__)
+
+FETCH_VERSION = 17
+EPOCH_VERSION = 4
+NO_SESSION, NO_SESSION_EPOCH, FIRST_EPOCH = 0, -1, 0
+EPOCH_MAX = (1 << 31) - 1
+NAMED_MAX = 1000  # partitions in one request: neither side stands still for long
+PART = 50  # partitions of an answer in one breath: each may write two files
+LOST = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+
+Failed = dict[Partition, str]
+
+
+class SessionLost(Exception):
+    """The leader has another session, or none: it must be told all again."""
+
+
+class EpochRound:
+    """OffsetForLeaderEpoch for all followers that must find out what to cut."""
+
+    def __init__(self, host: ReplicaShared, partitions: Iterable[Partition]) -> None:
+        self._host = host
+        self._asked: dict[TopicPartition, tuple[Partition, Follower, AskEpochEnd]] = {}
+        for partition in partitions:
+            follower = partition.following
+            question = follower.question() if follower is not None else None
+            if follower is not None and isinstance(question, AskEpochEnd):
+                self._asked[partition.tp] = (partition, follower, question)
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
+
+    def request(self) -> OffsetForLeaderEpochRequest:
+        """One request for all of them."""
+        topics: defaultdict[str, list[OffsetForLeaderPartition]] = defaultdict(list)
+        for tp, (_, _, question) in self._asked.items():
+            topics[tp.topic].append(
+                OffsetForLeaderPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=question.leader_epoch,
+                    leader_epoch=question.epoch,
+                )
+            )
+        return OffsetForLeaderEpochRequest(
+            replica_id=self._host.me,
+            topics=[OffsetForLeaderTopic(topic=name, partitions=asked) for name, asked in topics.items()],
+        )
+
+    def take(self, response: OffsetForLeaderEpochResponse) -> Failed:
+        """Cut as the answers say; names the partitions to be asked for again later."""
+        failed: Failed = {}
+        for topic in response.topics:
+            for answer in topic.partitions:
+                asked = self._asked.get(TopicPartition(topic.topic, answer.partition))
+                if asked is not None and asked[0].following is asked[1]:
+                    _take_epoch_end(*asked, answer, failed)
+        return failed
+
+
+def _take_epoch_end(
+    partition: Partition, follower: Follower, question: AskEpochEnd, answer: EpochEndOffset, failed: Failed
+) -> None:
+    if answer.error_code:
+        _wait_or_retry(partition, follower.refused(question, answer.error_code), answer.error_code, failed)
+        return
+    try:
+        effects = follower.epoch_ends(question, Epoch(answer.leader_epoch), Offset(answer.end_offset))
+        partition.obey(effects)
+    except DiskError as error:
+        partition.disk_failed(error)
+        failed[partition] = str(error)
+
+
+Key = tuple[UUID, int]
+
+
+class Asked(NamedTuple):
+    """What is fetched of one partition, as the leader knows it."""
+
+    partition: Partition
+    follower: Follower
+    question: AskRecords
+    log_start: int
+
+
+class FollowerSession:
+    """What one leader knows of our fetches (KIP-227): a fetch names only what is not so any more.
+
+    A leader that keeps no session, of an earlier version, is told all each time.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[Key, Asked] = {}
+        self.forgotten: dict[Key, None] = {}  # to be named no more: the next request says so
+        self.is_refused = False
+        self.id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self._keys: dict[Partition, Key] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """The leader knows what we named before."""
+        return self.id != NO_SESSION
+
+    def ask(self, partition: Partition) -> Key | None:
+        """Bring what is known up to date; the partition's key, if the leader must hear of it."""
+        asked = _asked(partition)
+        if asked is None or partition.log.topic_id is None:
+            self.forget(partition)
+            return None
+        key = (partition.log.topic_id, partition.tp.partition)
+        if self.known.get(key) == asked:
+            return None
+        self.known[key], self._keys[partition] = asked, key
+        self.forgotten.pop(key, None)
+        return key
+
+    def forget(self, partition: Partition) -> None:
+        """Nothing is asked of this partition for now."""
+        key = self._keys.pop(partition, None)
+        if key is not None and self.known[key].partition is partition:
+            del self.known[key]
+            self.forgotten[key] = None
+
+    def identity(self) -> tuple[int, int]:
+        """Id and epoch of the next request."""
+        if self.is_refused:
+            return NO_SESSION, NO_SESSION_EPOCH
+        return self.id, self._epoch
+
+    def answered(self, session_id: int) -> None:
+        """The leader has taken the last request."""
+        self.is_refused = session_id == NO_SESSION
+        self.id = session_id
+        self._epoch = FIRST_EPOCH if self.is_refused else self._epoch % EPOCH_MAX + 1
+
+
+class FetchRound:
+    """Fetch for all followers whose history is known to be the leader's.
+
+    `partitions` are those of which something may have changed since the last round of this session, `silent`
+    those that must wait or are gone. What is too much for one request is `left`.
+    """
+
+    def __init__(
+        self,
+        host: ReplicaShared,
+        config: ReplicationConfig,
+        partitions: Iterable[Partition],
+        session: FollowerSession | None = None,
+        silent: Iterable[Partition] = (),
+        wait_s_max: float = math.inf,
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._wait_ms = int(min(config.fetch_wait_max_ms, wait_s_max * 1000))
+        self._session = session or FollowerSession()
+        for partition in silent:
+            self._session.forget(partition)
+        self._named: dict[Key, None] = {}
+        self.left: list[Partition] = []
+        for partition in partitions:
+            if len(self._named) >= NAMED_MAX and not self._session.is_refused:
+                self.left.append(partition)
+            elif (key := self._session.ask(partition)) is not None:
+                self._named[key] = None
+
+    def __bool__(self) -> bool:
+        return bool(self._session.known)
+
+    def request(self) -> FetchRequest:
+        """What has changed, or all if the leader knows nothing."""
+        config, session = self._config, self._session
+        topics: defaultdict[UUID, list[FetchPartition]] = defaultdict(list)
+        gone: defaultdict[UUID, list[int]] = defaultdict(list)
+        for topic_id, index in self._named if session.is_open else session.known:
+            asked = session.known[topic_id, index]
+            topics[topic_id].append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=asked.question.leader_epoch,
+                    fetch_offset=asked.question.offset,
+                    last_fetched_epoch=asked.question.last_epoch,
+                    log_start_offset=asked.log_start,
+                    partition_max_bytes=config.fetch_max_bytes,
+                )
+            )
+        for topic_id, index in session.forgotten if session.is_open else ():
+            gone[topic_id].append(index)
+        session.forgotten.clear()
+        session_id, epoch = session.identity()
+        return FetchRequest(
+            replica_state=_identity(self._host),
+            max_wait_ms=0 if self.left else self._wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_response_max_bytes,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=[FetchTopic(topic_id=topic_id, partitions=asked) for topic_id, asked in topics.items()],
+            forgotten_topics_data=[ForgottenTopic(topic_id=id, partitions=each) for id, each in gone.items()],
+        )
+
+    def take(self, response: FetchResponse) -> Iterator[tuple[list[Partition], Failed]]:
+        """Write what came, `PART` partitions with each step: those that were told of, and of these those that
+        are to be asked for again later. Between two steps others may run.
+
+        Raises `SessionLost` if the leader does not know what we named before.
+        """
+        if response.error_code in LOST:
+            raise SessionLost(f"error {response.error_code}")
+        if response.error_code:
+            all_of_them = [asked.partition for asked in self._session.known.values()]
+            yield all_of_them, dict.fromkeys(all_of_them, f"error {response.error_code}")
+            return
+        self._session.answered(response.session_id)
+        told: list[Partition] = []
+        failed: Failed = {}
+        for topic in response.responses:
+            for data in topic.partitions:
+                if len(told) >= PART:
+                    yield told, failed
+                    told, failed = [], {}
+                asked = self._session.known.get((topic.topic_id, data.partition_index))
+                if asked is None:
+                    continue
+                partition, follower, question, _ = asked
+                told.append(partition)
+                if partition.following is not follower:
+                    continue
+                try:
+                    self._take(partition, follower, question, data, failed)
+                except (CorruptBatch, NotNext) as error:
+                    failed[partition] = str(error)
+                except DiskError as error:
+                    partition.disk_failed(error)
+                    failed[partition] = str(error)
+        yield told, failed
+
+    def _take(
+        self,
+        partition: Partition,
+        follower: Follower,
+        question: AskRecords,
+        data: PartitionData,
+        failed: Failed,
+    ) -> None:
+        if data.error_code:
+            self._refused(partition, follower, question, data, failed)
+            return
+        parting = data.diverging_epoch
+        if parting is not None and (parting.epoch, parting.end_offset) != (NO_EPOCH, -1):
+            effects = follower.diverged(question, Epoch(parting.epoch), Offset(parting.end_offset))
+            partition.obey(effects)
+            return
+        if not follower.accepts(question):
+            return
+        records = data.records
+        if records:
+            assert not isinstance(records, Slices), "what was received is one view of a frame"
+            partition.log.append_replicated(records, follower.epoch, self._host.clock.wall_ms())
+        partition.obey(follower.replicated(Offset(data.high_watermark)))
+        partition.missing = max(data.high_watermark - partition.log.end_offset, 0)
+        start = min(data.log_start_offset, follower.high_watermark)
+        if start > partition.log.start_offset:
+            partition.log.move_start(start)
+
+    def _refused(
+        self,
+        partition: Partition,
+        follower: Follower,
+        question: AskRecords,
+        data: PartitionData,
+        failed: Failed,
+    ) -> None:
+        reaction = follower.refused(question, data.error_code)
+        if reaction is Reaction.OUT_OF_RANGE:
+            effects = follower.out_of_range(question, Offset(data.log_start_offset))
+            partition.obey(effects)
+        _wait_or_retry(partition, reaction, data.error_code, failed)
+
+
+def _wait_or_retry(partition: Partition, reaction: Reaction, code: int, failed: Failed) -> None:
+    if reaction is Reaction.WAIT:
+        partition.host.untold()
+    else:
+        failed[partition] = f"error {code}"
+
+
+def _asked(partition: Partition) -> Asked | None:
+    follower = partition.following
+    question = follower.question() if follower is not None else None
+    if follower is None or not isinstance(question, AskRecords):
+        return None
+    return Asked(partition, follower, question, partition.log.start_offset)
+
+
+def nudge(host: ReplicaShared, session_id: int = NO_SESSION) -> FetchRequest:
+    """A fetch of nothing: the leader answers the one that it holds back, and then this one.
+
+    With the id of a session it ends that.
+    """
+    return FetchRequest(
+        replica_state=_identity(host),
+        max_wait_ms=0,
+        min_bytes=0,
+        session_id=session_id,
+        session_epoch=NO_SESSION_EPOCH,
+        topics=[],
+    )
+
+
+def _identity(host: ReplicaShared) -> ReplicaState:
+    return ReplicaState(replica_id=host.me, replica_epoch=host.incarnation)

@@ -1,0 +1,1 @@
+"""Requests of groups: members, offsets, coordinators, administration."""

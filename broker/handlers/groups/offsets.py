@@ -1,0 +1,187 @@
+"""OffsetCommit 2-9 and OffsetFetch 1-9: where a group goes on reading.
+
+OffsetCommit: v2-4 a retention of its own · v6 leader epoch · v7 static members · v8 flexible
+OffsetFetch: v2 null means all, an error for the whole · v5 leader epoch · v6 flexible · v7 require_stable,
+which changes nothing without transactions · v8 several groups · v9 member id and epoch of KIP-848, not used
+A commit is answered when its record is committed; each partition that cannot be committed has its own error.
+Left to others: who may commit (groups/group.py), how it is written (groups/coordinator.py).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ....base.types import TopicPartition
+from ....protocol.apis import Api
+from ....protocol.errors import ApiError, ErrorCode
+from ....protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ...context import BrokerContext
+from ...groups.offsets import NO_EXPIRY, Committed
+from ...groups.state import GroupState
+from ...network.exchange import Exchange, HandlerEntry
+
+SEVERAL_GROUPS_SINCE = 8
+NO_OFFSET = -1
+NO_RETENTION = -1
+NOTHING = Committed(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
+
+Wanted = Iterable[tuple[str, Sequence[int]]]  # topics with their partitions
+Found = list[tuple[str, list[tuple[int, Committed]]]]
+
+
+def commit(broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> None:
+    """Parked until the offsets are committed; refused partitions do not hold up the others."""
+    errors: dict[TopicPartition, ErrorCode] = {}
+    offsets: dict[TopicPartition, Committed] = {}
+    now_ms = broker.groups.wall_ms()
+    retention_ms = request.retention_time_ms
+    for topic in request.topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            note = partition.committed_metadata or ""
+            if len(note) > broker.config.groups.offset_metadata_bytes_max:
+                errors[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            elif broker.metadata.partition(*tp) is None:
+                errors[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                offsets[tp] = Committed(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=note,
+                    commit_ms=now_ms,
+                    expire_ms=now_ms + retention_ms if retention_ms != NO_RETENTION else NO_EXPIRY,
+                )
+
+    def done(error: ErrorCode) -> None:
+        exchange.answer(_commit_response(request, errors, error))
+
+    member = (request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+    broker.groups.commit(request.group_id, member, offsets, done)
+
+
+def _commit_response(
+    request: OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode], otherwise: ErrorCode
+) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=errors.get(TopicPartition(topic.name, each.partition_index), otherwise),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse_commit(request: OffsetCommitRequest, error: ApiError) -> OffsetCommitResponse:
+    return _commit_response(request, {}, error.code)
+
+
+def fetch(broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Committed offsets; -1 where there is none, also in a group that nobody has heard of."""
+    if exchange.version >= SEVERAL_GROUPS_SINCE:
+        groups = [_of_group(broker, each.group_id, _asked(each.topics)) for each in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    found = _committed(broker, request.group_id, _asked(request.topics))
+    return OffsetFetchResponse(topics=[_topic(name, partitions) for name, partitions in found])
+
+
+def _asked(
+    topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
+) -> Wanted | None:
+    return None if topics is None else [(each.name, each.partition_indexes) for each in topics]
+
+
+def _committed(broker: BrokerContext, group_id: str, wanted: Wanted | None) -> Found:
+    held = broker.groups.find(group_id, empty_name_ok=True)
+    if held is not None and held.group.state is GroupState.DEAD:
+        held = None  # its end is on its way to the log
+    if wanted is None:
+        return list(held.offsets.by_topic().items()) if held is not None else []
+    found: Found = []
+    for name, indexes in wanted:
+        partitions = []
+        for index in indexes:
+            committed = held.offsets.get(TopicPartition(name, index)) if held is not None else None
+            partitions.append((index, committed or NOTHING))
+        found.append((name, partitions))
+    return found
+
+
+def _of_group(broker: BrokerContext, group_id: str, wanted: Wanted | None) -> OffsetFetchResponseGroup:
+    """From v8 on each group has its own error."""
+    try:
+        found = _committed(broker, group_id, wanted)
+    except ApiError as error:
+        return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=error.code)
+    topics = [
+        OffsetFetchResponseTopics(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=index,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                )
+                for index, committed in partitions
+            ],
+        )
+        for name, partitions in found
+    ]
+    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+
+def _topic(
+    name: str, partitions: list[tuple[int, Committed]], error: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        name=name,
+        partitions=[
+            OffsetFetchResponsePartition(
+                partition_index=index,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                error_code=error,
+            )
+            for index, committed in partitions
+        ],
+    )
+
+
+def refuse_fetch(request: OffsetFetchRequest, error: ApiError) -> OffsetFetchResponse:
+    """v1 has no error for the whole, so every partition repeats it; from v8 on each group has it."""
+    topics = [
+        _topic(topic.name, [(index, NOTHING) for index in topic.partition_indexes], error.code)
+        for topic in request.topics or []
+    ]
+    groups = [
+        OffsetFetchResponseGroup(group_id=each.group_id, topics=[], error_code=error.code)
+        for each in request.groups
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=error.code, groups=groups)
+
+
+HANDLERS: dict[Api, HandlerEntry] = {
+    Api.OFFSET_COMMIT: HandlerEntry(commit, refuse_commit),
+    Api.OFFSET_FETCH: HandlerEntry(fetch, refuse_fetch),
+}

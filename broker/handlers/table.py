@@ -1,0 +1,55 @@
+"""The table: which handler serves which API. Documents and tests read the same table.
+
+Each handler module brings its rows as `HANDLERS: dict[Api, HandlerEntry]`. Left to others: which versions
+are served on which listener (network/routes.py), decode -> handle -> encode (network/connection.py), what a
+request does (handlers/).
+"""
+
+from ...protocol.apis import Api
+from ..network.exchange import Channel, Exchange, HandlerEntry, Listener
+from . import (
+    api_versions,
+    cluster,
+    configs,
+    control,
+    controlled_shutdown,
+    delete_records,
+    elections,
+    fetch,
+    inspect,
+    leader_epoch,
+    list_offsets,
+    log_dirs,
+    log_ends,
+    metadata,
+    produce,
+    producers,
+    reassignments,
+    topics,
+)
+from .groups import membership, offsets
+
+__all__ = ["HANDLERS", "Channel", "Exchange", "HandlerEntry", "Listener"]
+
+HANDLERS: dict[Api, HandlerEntry] = {
+    **api_versions.HANDLERS,
+    **metadata.HANDLERS,
+    **produce.HANDLERS,
+    **fetch.HANDLERS,
+    **list_offsets.HANDLERS,
+    **leader_epoch.HANDLERS,
+    **membership.HANDLERS,
+    **offsets.HANDLERS,
+    **topics.HANDLERS,
+    **delete_records.HANDLERS,
+    **producers.HANDLERS,
+    **cluster.HANDLERS,
+    **configs.HANDLERS,
+    **reassignments.HANDLERS,
+    **log_dirs.HANDLERS,
+    **log_ends.HANDLERS,
+    **elections.HANDLERS,
+    **inspect.HANDLERS,
+    **control.HANDLERS,
+    **controlled_shutdown.HANDLERS,
+}

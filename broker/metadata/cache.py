@@ -1,0 +1,150 @@
+"""This broker's picture of the cluster: who is registered, which partitions there are, who leads them.
+
+Replaced whole by each UpdateMetadata, never changed: whoever holds a Picture may read it across an await.
+An update names all registered brokers, suspected or not, and only those partitions that changed.
+Left to others: which updates are accepted (handlers/control.py), what clients see of it
+(handlers/metadata.py).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any
+from uuid import UUID
+
+from ...base.types import TopicPartition
+from ...base.values import dataclass
+from ...protocol.messages.control import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from ...protocol.primitives import NO_UUID
+
+LEADER_IS_DELETED = -2
+NO_CONTROLLER = -1
+FULL_UPDATE = 2  # names all topics there are: others have gone unnoticed
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a listener of a broker is reached."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker that is alive, with its address on each of its listeners."""
+
+    id: int
+    addresses: Mapping[str, Address]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PicturedTopic:
+    """A topic: its id, its partitions by number as the controller announced them."""
+
+    name: str
+    id: UUID
+    partitions: Mapping[int, UpdateMetadataPartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The cluster as the controller last announced it."""
+
+    brokers: Mapping[int, LiveBroker] = field(default_factory=dict)
+    topics: Mapping[str, PicturedTopic] = field(default_factory=dict)
+    names: Mapping[UUID, str] = field(default_factory=dict)
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = -1
+    is_whole: bool = False
+    """Some update named all topics there are: what is not here does not exist."""
+    described: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was derived from this picture already, by whoever derives it; goes away with the picture."""
+
+    def updated(self, request: UpdateMetadataRequest) -> "Picture":
+        """The picture after an announcement of the controller."""
+        topics, names = self.topics, self.names
+        if request.type == FULL_UPDATE:
+            topics, names = {}, {}
+        if request.topic_states:
+            topics, names = dict(topics), dict(names)
+            for state in request.topic_states:
+                _apply(state, topics, names)
+        return Picture(
+            {broker.id: _live(broker) for broker in request.live_brokers},
+            topics,
+            names,
+            request.controller_id,
+            request.controller_epoch,
+            self.is_whole or request.type == FULL_UPDATE,
+        )
+
+    def lacks(self, tp: TopicPartition) -> bool:
+        """Whether this partition surely does not exist. False while not all topics were told."""
+        return self.is_whole and self.partition(*tp) is None
+
+    def gone_since(self, before: "Picture", request: UpdateMetadataRequest) -> list[TopicPartition]:
+        """The partitions of `before` that the update in between deleted. A topic that was made again, under
+        its old name and a new id, has lost all it had."""
+        if request.type == FULL_UPDATE:
+            names: Iterable[str] = before.topics
+        else:
+            names = {state.topic_name for state in request.topic_states} & before.topics.keys()
+        gone: list[TopicPartition] = []
+        for name in names:
+            old, new = before.topics[name], self.topics.get(name)
+            stays = new.partitions if new is not None and new.id == old.id else {}
+            if stays is not old.partitions:
+                gone += [TopicPartition(name, each) for each in old.partitions if each not in stays]
+        return gone
+
+    def is_elsewhere(self, broker: int, tp: TopicPartition, topic_id: UUID) -> bool:
+        """Whether there is no such topic (any more), or others hold this partition of it."""
+        if topic_id not in self.names:
+            return True
+        known = self.partition(self.names[topic_id], tp.partition)
+        return known is not None and broker not in known.replicas
+
+    def is_in_sync_elsewhere(self, broker: int, tp: TopicPartition) -> bool:
+        """Whether the ISR, as the controller told it last, has a live member other than `broker`."""
+        state = self.partition(tp.topic, tp.partition)
+        return state is not None and any(other != broker and other in self.brokers for other in state.isr)
+
+    def address(self, broker: int, listener: str) -> Address | None:
+        """Where a live broker is reached on a listener."""
+        known = self.brokers.get(broker)
+        return None if known is None else known.addresses.get(listener)
+
+    def partition(self, topic: str, partition: int) -> UpdateMetadataPartitionState | None:
+        """What is known of one partition."""
+        known = self.topics.get(topic)
+        return None if known is None else known.partitions.get(partition)
+
+
+def _live(broker: UpdateMetadataBroker) -> LiveBroker:
+    return LiveBroker(broker.id, {e.listener: Address(e.host, e.port) for e in broker.endpoints}, broker.rack)
+
+
+def _apply(state: UpdateMetadataTopicState, topics: dict[str, PicturedTopic], names: dict[UUID, str]) -> None:
+    old = topics.get(state.topic_name)
+    if old is not None and old.id != state.topic_id:
+        names.pop(old.id, None)  # deleted and created again: nothing of the old one remains
+        old = None
+    partitions = dict(old.partitions) if old is not None else {}
+    for partition in state.partition_states:
+        if partition.leader == LEADER_IS_DELETED:
+            partitions.pop(partition.partition_index, None)
+        else:
+            partitions[partition.partition_index] = partition
+    if not partitions:
+        topics.pop(state.topic_name, None)
+        names.pop(state.topic_id, None)
+        return
+    topics[state.topic_name] = PicturedTopic(state.topic_name, state.topic_id, partitions)
+    if state.topic_id != NO_UUID:
+        names[state.topic_id] = state.topic_name

@@ -1,0 +1,135 @@
+"""Answers that wait until the controller has spoken, because this broker knows better than its picture.
+
+Each waits in the wheel of deadlines, and is looked at again when the picture or a doubt changes: no task and
+no timer of its own. There are at most `HELD_MAX`; whoever comes then is told what the picture says. A
+connection that has not asked for `ANEW_S` waits a moment even if nothing is doubtful (doubts.py, `glance`):
+clients ask so when they have lost a leader. Who asks more often will ask again soon.
+Left to others: what is doubtful and for how long (doubts.py), what is answered (handlers/metadata.py,
+handlers/groups/coordinators.py).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ...base.types import BrokerId, TopicPartition
+from ...protocol.messages.control import UpdateMetadataRequest
+from ..network.exchange import Exchange
+from ..replicas.purgatory import Waiter
+from ..replicas.shared import ReplicaShared
+from .cache import Picture
+from .doubts import HOLD_S, Doubts
+
+HELD_MAX = 1000
+LONGEST_S = 2 * HOLD_S  # of one answer: doubts about many topics may follow each other without end
+ANEW_S = 1.0
+
+Until = Callable[[Doubts, Picture, float], float]
+Respond = Callable[[], Any]
+
+
+class HeldAnswers:
+    """The answers that wait, and what makes them wait."""
+
+    def __init__(self, host: ReplicaShared, picture: Callable[[], Picture]) -> None:
+        """Replicas report to `host` what makes this broker doubt its picture."""
+        self.doubts = Doubts(host.loop.time())
+        self._loop = host.loop
+        self._deadlines = host.deadlines
+        self._picture = picture
+        self._held: dict[_Held, None] = {}
+        host.told, host.lost, host.back, host.left = self.told, self.lost, self.back, self.doubts.left
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, exchange: Exchange, until: Until, respond: Respond) -> bool:
+        """Keep this exchange waiting for as long as `until` finds it worth it; False if it does not, or if
+        too many wait. Afterwards `respond` makes the answer.
+        """
+        now, channel = self._loop.time(), exchange.channel
+        deadline = until(self.doubts, self._picture(), now)
+        if deadline <= now and now - channel.asked_at >= ANEW_S:
+            deadline = until(self.doubts.glance(now), self._picture(), now)
+        channel.asked_at = now
+        if deadline <= now or len(self._held) >= HELD_MAX:
+            return False
+        held = _Held(self, exchange, until, respond, now + LONGEST_S)
+        if not self._deadlines.add(held, deadline):
+            return False
+        self._held[held] = None
+        return True
+
+    # What is heard. Connections of ours, then the controller.
+
+    def lost(self, broker: BrokerId) -> None:
+        """Our connection to this broker broke, or it cannot be made."""
+        self.doubts.lost(broker, self._loop.time())
+
+    def back(self, broker: BrokerId) -> None:
+        """We are connected to this broker."""
+        if self.doubts.back(broker):
+            self._look_again()
+
+    def told(self, partition: TopicPartition, epoch: int) -> None:
+        """The controller is giving us a role in this leader epoch."""
+        known = self._picture().partition(*partition)
+        if known is None or known.leader_epoch < epoch:
+            self.doubts.told(partition, epoch, self._loop.time())
+
+    def pictured(self, before: Picture, update: UpdateMetadataRequest) -> None:
+        """There is a new picture."""
+        self.doubts.pictured(before, update, self._loop.time())
+        self._look_again()
+
+    # Topics that are wanted.
+
+    def creating(self, topic: str) -> None:
+        """The controller is being asked for this topic."""
+        self.doubts.creating(topic, self._loop.time())
+
+    def created(self, topic: str) -> None:
+        """It has answered, or could not be asked."""
+        if self.doubts.created(topic):
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if not self._held:
+            return
+        picture, now = self._picture(), self._loop.time()
+        for held in [each for each in self._held if each.until(self.doubts, picture, now) <= now]:
+            self._deadlines.remove(held)
+            self._answer(held)
+
+    def _expired(self, held: "_Held") -> None:
+        """Unless what it waits for has begun anew: a partition lost its leader, and then a broker came."""
+        now = self._loop.time()
+        deadline = min(held.until(self.doubts, self._picture(), now), held.latest)
+        if deadline <= now or not self._deadlines.add(held, deadline):
+            self._answer(held)
+
+    def _answer(self, held: "_Held") -> None:
+        del self._held[held]
+        held.answer()
+
+
+class _Held(Waiter):
+    """One of them."""
+
+    __slots__ = ("_all", "_exchange", "_respond", "latest", "until")
+
+    def __init__(
+        self, all_: HeldAnswers, exchange: Exchange, until: Until, respond: Respond, latest: float
+    ) -> None:
+        super().__init__()
+        self.until = until
+        self.latest = latest  # it waits no longer, whatever is doubtful then
+        self._all = all_
+        self._exchange = exchange
+        self._respond = respond
+
+    def answer(self) -> None:
+        """As the picture is now."""
+        self._exchange.answer(self._respond())
+
+    def expire(self) -> None:
+        self._all._expired(self)

@@ -1,0 +1,329 @@
+"""One peer: its frames executed as they arrive, its answers out in order.
+
+A parked exchange does not stop the frames behind it from being executed, a coroutine handler does, and so
+does a request that is held (exchange.py). A connection is not read while its peer does not read us, while too
+many of its exchanges are open, or while a coroutine handler runs. Malformed bytes end it.
+Left to others: where received bytes lie (receive_buffer.py), what a request does (handlers/table.py and
+handlers/), the turn of the loop and the listeners (server.py).
+"""
+
+import asyncio
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Any, cast
+
+from ...protocol.apis import Api
+from ...protocol.connection import RequestHead, parse_head
+from ...protocol.errors import ApiError
+from ...protocol.primitives import Buffer, Malformed
+from ...protocol.schema import decode
+from ..handlers.api_versions import unknown_version
+from .exchange import HELD_S_MAX, NEVER, Exchange, Held, Listener
+from .receive_buffer import START_BYTES, Arena
+from .routes import Route
+
+if TYPE_CHECKING:
+    from .server import Server
+
+UNSENT_BYTES_MAX = 1 << 20  # answered but not written; beyond it nothing more is executed for this peer
+SMALL_FRAME_BYTES_MAX = 4 << 20  # without records: what is made of it may take forty times as much
+WRITE_HIGH_WATER_BYTES = 256 << 10
+MEMORY_IDLE_S = 10.0
+LINGER_S = 5.0  # for the last answers, once a connection is closed on our side
+# librdkafka reserves four bytes for the count of topics and fills one of them when it asks for all topics in
+# a flexible version; Kafka does not look behind the end of a request, so nobody has noticed.
+TRAILING_BYTES_MAX = {Api.METADATA: 3}
+
+_size_at = Struct(">i").unpack_from
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One peer: its arena, and its exchanges in the order in which their answers must leave."""
+
+    __slots__ = (
+        "arena", "asked_at", "claims", "closed", "dirty", "exchanges", "exchanges_max", "heard_at",
+        "listener", "partial_since", "reading", "routes", "server", "task_runs", "transport", "unsent_bytes",
+        "writable",
+    )  # fmt: skip
+
+    def __init__(self, server: "Server", listener: Listener) -> None:
+        self.server = server
+        self.listener = listener
+        self.routes = server.routes[listener.internal]
+        self.arena = Arena(server.config.socket_request_max_bytes)
+        self.exchanges: deque[Exchange] = deque()
+        self.transport: asyncio.Transport
+        self.closed = False
+        self.claims = False  # memory for the request that is arriving
+        self.exchanges_max = server.config.queued_max_requests
+        self.heard_at = server.now
+        self.asked_at = NEVER
+        self.partial_since: float | None = None
+        self.unsent_bytes = 0
+        self.dirty = False
+        self.reading = True
+        self.writable = True
+        self.task_runs = False
+
+    @property
+    def peer(self) -> str:
+        """Who is at the other end, for the log."""
+        name = self.transport.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        if not self.server.admit(self):
+            self.transport.abort()
+        elif not self.server.is_open:
+            self._stop_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self.exchanges.clear()
+        self.server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.arena.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        server = self.server
+        server.metrics.bytes_in += nbytes
+        self.heard_at = server.now
+        self.arena.received(nbytes)
+        if not server.is_awake:
+            server.on_turn()
+        self.run()
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self.flush()
+
+    def run(self) -> None:
+        """Execute complete frames until there is none left, or until something holds this connection back."""
+        with self.server.fail_stop:
+            try:
+                if self._run():
+                    self.server.wake()
+            except Malformed as error:
+                self.server.complain(self, str(error))
+                self.close()
+
+    def _run(self) -> bool:
+        """Answers whether a frame was executed, which asks for the end of the turn."""
+        frame_of, exchanges = self.arena.frame, self.exchanges
+        fresh = False
+        while not self.closed:
+            if (
+                self.task_runs
+                or not self.writable
+                or not self.server.is_open
+                or len(exchanges) >= self.exchanges_max
+                or self.unsent_bytes >= UNSENT_BYTES_MAX
+            ):
+                self._stop_reading()
+                break
+            frame = frame_of()
+            if frame is None:
+                if self.arena.wanted > START_BYTES and not self._may_receive():
+                    break
+                if not self.arena.partial:
+                    self.partial_since = None
+                elif self.partial_since is None:
+                    self.partial_since = self.server.now
+                if not self.reading:
+                    self.start_reading()
+                break
+            fresh = True
+            self.partial_since = None
+            self._execute(frame)
+            if self.claims and not self.task_runs:
+                self._release()
+        return fresh
+
+    def _may_receive(self) -> bool:
+        """Whether there is memory for the large frame that has begun; one that waits for it is not late."""
+        if self.listener.internal:
+            return True
+        self.claims = self.server.intake.claim(self, self.arena.wanted)
+        if not self.claims:
+            self.partial_since = None
+            self._stop_reading()
+        return self.claims
+
+    def _release(self) -> None:
+        self.claims = False
+        self.server.intake.release(self)
+
+    def _execute(self, frame: memoryview) -> None:
+        head = parse_head(frame)
+        route = self.routes.get(head.api_key << 16 | head.version)
+        if route is None:
+            return self._unserved(head)
+        if len(frame) > SMALL_FRAME_BYTES_MAX and route.api != Api.PRODUCE and not self.listener.internal:
+            raise Malformed(
+                f"{len(frame)} bytes of {route.api.name}, at most {SMALL_FRAME_BYTES_MAX} are taken"
+            )
+        request: Any
+        request, end = decode(route.request, route.version, frame, head.body_at)
+        if end != len(frame) and len(frame) - end > TRAILING_BYTES_MAX.get(route.api, 0):
+            raise Malformed(f"{len(frame) - end} bytes behind the end of {route.api.name} v{route.version}")
+        exchange = Exchange(
+            self, self.listener, route.api, route.version, head.correlation_id, head.client_id
+        )
+        self.exchanges.append(exchange)
+        server = self.server
+        server.metrics.requests += 1
+        if route.is_coroutine:
+            self.task_runs = True
+            server.metrics.handler_tasks += 1
+            server.tasks.spawn(self._execute_slowly(route, exchange, request), route.api.name)
+            return None
+        try:
+            response = route.handle(server.broker, exchange, request)
+        except ApiError as error:
+            server.metrics.refused += 1
+            response = route.refuse(request, error)
+        except Held as held:
+            self.task_runs = True
+            server.metrics.handler_tasks += 1
+            server.tasks.spawn(self._execute_later(route, exchange, request, held), route.api.name)
+            return None
+        if response is not None:
+            exchange.answer(response)
+        return None
+
+    async def _execute_later(self, route: Route, exchange: Exchange, request: Any, held: Held) -> None:
+        response = None
+        again: Held | None = held
+        while again is not None:
+            await asyncio.wait((again.until,), timeout=None if again.ends_by_itself else HELD_S_MAX)
+            if self.closed:
+                return None
+            again = None
+            try:
+                response = route.handle(self.server.broker, exchange, request)
+            except Held as once_more:
+                again = once_more
+            except ApiError as error:
+                self.server.metrics.refused += 1
+                response = route.refuse(request, error)
+            except Malformed as error:
+                self.server.complain(self, str(error))
+                return self.close()
+        if response is not None:
+            exchange.answer(response)
+        self.task_runs = False
+        if self.claims:
+            self._release()
+        self.server.wake()
+        self.run()
+        return None
+
+    async def _execute_slowly(self, route: Route, exchange: Exchange, request: Any) -> None:
+        try:
+            response = await route.handle(self.server.broker, exchange, request)
+        except ApiError as error:
+            self.server.metrics.refused += 1
+            response = route.refuse(request, error)
+        except Malformed as error:
+            self.server.complain(self, str(error))
+            return self.close()
+        if response is not None and exchange.parts is None:
+            exchange.answer(response)
+        self.task_runs = False
+        if self.claims:
+            self._release()
+        self.run()
+        return None
+
+    def _unserved(self, head: RequestHead) -> None:
+        """Kafka closes; only ApiVersions is told which versions there are, so that the client asks again."""
+        if head.api_key != Api.API_VERSIONS:
+            raise Malformed(
+                f"api key {head.api_key} version {head.version} is not served on {self.listener.name}"
+            )
+        exchange = Exchange(self, self.listener, Api.API_VERSIONS, 0, head.correlation_id, None)
+        self.exchanges.append(exchange)
+        exchange.answer(unknown_version())
+
+    def answered(self, exchange: Exchange) -> None:
+        """An exchange has its parts; they leave at the end of this turn, if those before it are answered."""
+        if self.closed:
+            return
+        if exchange.parts:
+            self.unsent_bytes += 4 + _size_at(exchange.parts[0])[0]
+        if not self.dirty:
+            self.dirty = True
+            self.server.dirty.append(self)
+            self.server.wake()
+
+    def flush(self) -> None:
+        """Write the answered head, then go on with frames that had to wait."""
+        self.dirty = False
+        self._write_answered()
+        if not self.reading and self.server.is_open:
+            self.run()
+
+    def _write_answered(self) -> None:
+        exchanges = self.exchanges
+        if self.closed or not self.writable:
+            return
+        parts: list[Buffer] = []
+        nbytes = 0
+        while exchanges and exchanges[0].parts is not None:
+            answer = exchanges.popleft().parts
+            if answer:
+                nbytes += 4 + _size_at(answer[0])[0]
+                parts += answer
+        if parts:
+            self.unsent_bytes -= nbytes
+            self.server.metrics.bytes_out += nbytes
+            self.transport.writelines(parts)
+
+    def close(self) -> None:
+        """End the connection; the answered head still leaves, exchanges without an answer are dropped."""
+        if not self.closed:
+            self._write_answered()
+            self.closed = True
+            self.heard_at = self.server.now
+            self.exchanges.clear()
+            self.transport.close()
+
+    def abort(self) -> None:
+        """End the connection without waiting for a peer that does not read."""
+        self.closed = True
+        self.transport.abort()
+
+    def expire(self, now: float) -> None:
+        """Look at this connection's deadlines; called about once a second."""
+        config = self.server.config
+        idle_s = now - self.heard_at
+        if self.closed:
+            if idle_s > LINGER_S:  # the peer does not read
+                self.transport.abort()
+        elif (
+            self.partial_since is not None
+            and (now - self.partial_since) * 1000 > config.partial_frame_timeout_ms
+        ):
+            self.server.expired(self, "a frame did not become complete in time")
+        elif idle_s * 1000 > config.connections_max_idle_ms and (not self.exchanges or not self.writable):
+            self.server.expired(self, "idle")
+        elif idle_s > MEMORY_IDLE_S and self.arena.capacity:
+            self.arena.release()
+
+    def _stop_reading(self) -> None:
+        if self.reading and not self.closed:
+            self.reading = False
+            self.server.metrics.reading_paused += 1
+            self.transport.pause_reading()
+
+    def start_reading(self) -> None:
+        """Go on reading this peer, if requests are executed at all."""
+        if not self.closed and self.server.is_open:
+            self.reading = True
+            self.transport.resume_reading()

@@ -1,0 +1,47 @@
+"""Sockets that clients' connections wait in while the broker is still being loaded.
+
+A client whose connection is refused backs off, twice as long each time: one that was started together with
+its brokers would come back a second after they serve. So the ports are taken as soon as the configuration is
+known, and whoever connects is served once the server is open. Only listeners for clients: between brokers a
+port that takes connections says that this broker lives, which is not true before it has registered.
+Best effort: what cannot be had now is tried again, and told, when the server binds (server.py).
+"""
+
+import socket
+from collections.abc import Mapping, Sequence
+
+from ..config.broker import BrokerConfig, Endpoint
+
+BACKLOG = 100  # as of asyncio's servers
+Doors = Mapping[str, Sequence[socket.socket]]
+
+
+def open_doors(config: BrokerConfig) -> Doors:
+    """Listening sockets, by the name of the listener."""
+    inner = config.inter_broker_listener
+    wanted = [each for each in config.endpoints if each.listener != inner and each.port]
+    return {each.listener: sockets for each in wanted if (sockets := _listen(each))}
+
+
+def _listen(endpoint: Endpoint) -> list[socket.socket]:
+    """On every address of the endpoint, or on none. Names are not resolved here, for that may take long."""
+    taken: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, place in socket.getaddrinfo(
+            endpoint.host or None,
+            endpoint.port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST,
+        ):
+            door = socket.socket(family, kind, protocol)
+            taken.append(door)
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            door.bind(place)
+            door.listen(BACKLOG)
+    except OSError:
+        for door in taken:
+            door.close()
+        return []
+    return taken

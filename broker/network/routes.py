@@ -1,0 +1,49 @@
+"""Who serves which (API, version) on a listener: the table of handlers, laid out for one look-up per request.
+
+A version that is not served, and an API that only brokers may use on a listener of clients, are simply
+absent.
+Left to others: the table itself (handlers/table.py), frames and answers in order (connection.py).
+"""
+
+from collections.abc import Iterator, Mapping
+from inspect import iscoroutinefunction
+from typing import NamedTuple
+
+from ...protocol.apis import APIS, Api, ApiSpec
+from .exchange import Handler, HandlerEntry, Refuse
+
+
+class Route(NamedTuple):
+    """All that serving one version of one API takes."""
+
+    api: Api
+    version: int
+    request: type
+    handle: Handler
+    refuse: Refuse
+    is_coroutine: bool
+
+
+def route_key(api_key: int, version: int) -> int:
+    """The first four bytes of a request header as a number."""
+    return api_key << 16 | version
+
+
+def versions_served(spec: ApiSpec, internal: bool) -> Iterator[int]:
+    """The versions that this kind of listener serves, each once."""
+    served = set(spec.served)
+    if internal and spec.internal is not None:
+        served |= set(spec.internal)
+    return iter(sorted(served))
+
+
+def routes(internal: bool, handlers: Mapping[Api, HandlerEntry]) -> dict[int, Route]:
+    """What is served on a listener, by `route_key`."""
+    found = {}
+    for api, entry in handlers.items():
+        is_coroutine = iscoroutinefunction(entry.handle)
+        for version in versions_served(APIS[api], internal):
+            found[route_key(api, version)] = Route(
+                api, version, APIS[api].request, entry.handle, entry.refuse, is_coroutine
+            )
+    return found

@@ -1,0 +1,1 @@
+"""The replicas that this broker holds: their roles, produce, ISR changes, truncation, what waits there."""

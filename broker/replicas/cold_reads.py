@@ -1,0 +1,116 @@
+"""ColdReads: threads for what cannot be read without waiting for the medium.
+
+A fetch that meets such records is parked like one that found too little; a thread brings them into memory,
+and then it reads again, with every check made again. Few threads read at once in a log directory, a
+bounded number of reads waits for them, and who wants the same shares one. Beyond the bound a fetch ends at
+its deadline and comes again. A directory that hangs keeps its own threads and nobody else's. Questions
+about times are asked here too.
+Left to others: what is cold (storage/segment/not_resident.py, storage/log/uncached_read.py and
+storage/segment/segment.py
+there), the wait (fetch/parked.py).
+"""
+
+import asyncio
+import posixpath
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from ...base.tasks import FailureHook
+from ...storage.log.log import Log
+from ...storage.log.uncached_read import ReadApart
+from ...storage.segment.not_resident import Cold
+
+if TYPE_CHECKING:
+    from .partition import Partition
+
+THREADS = 4  # in each log directory
+QUEUE_MAX = 1000  # reads that wait for one of them
+
+Job = tuple[Hashable, Callable[[], None], Callable[[], None]]  # what it is, in a thread, then on the loop
+
+
+class Lane:
+    """The reads of one log directory."""
+
+    __slots__ = ("free", "queue")
+
+    def __init__(self) -> None:
+        self.free = THREADS
+        self.queue: deque[Job] = deque()
+
+
+class ColdReads:
+    """The reads of one broker that wait for a medium."""
+
+    __slots__ = ("_executor", "_known", "_lanes", "_loop", "_on_failure", "_under_way", "_wake")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        wake: Callable[[], None],
+        on_failure: FailureHook | None,
+        directories: int,
+    ) -> None:
+        """`directories`: how many log directories there are."""
+        self._loop = loop
+        self._wake = wake
+        self._on_failure = on_failure
+        self._executor = ThreadPoolExecutor(directories * THREADS, thread_name_prefix="cold-read")
+        self._lanes: defaultdict[str, Lane] = defaultdict(Lane)  # by log directory
+        self._known: set[Hashable] = set()
+        self._under_way: dict[asyncio.Future[None], tuple[Lane, Job]] = {}
+
+    def bring(self, partition: "Partition", cold: Cold | ReadApart) -> bool:
+        """Bring it into memory; then all who wait at `partition` look again. False if there is no room."""
+        if cold.key in self._known:
+            return True
+        return self.run(partition.log, cold.key, cold.warm, lambda: self._brought(partition, cold))
+
+    def run(self, log: Log, key: Hashable, work: Callable[[], None], then: Callable[[], None]) -> bool:
+        """Do `work`, which reads `log` and raises nothing, in a thread, then `then` on the loop. False if
+        there is no room.
+        """
+        lane = self._lanes[posixpath.dirname(log.directory)]
+        if len(lane.queue) >= QUEUE_MAX:
+            return False
+        self._known.add(key)
+        lane.queue.append((key, work, then))
+        self._start(lane)
+        return True
+
+    def _start(self, lane: Lane) -> None:
+        while lane.queue and lane.free:
+            job = lane.queue.popleft()
+            lane.free -= 1
+            read = self._loop.run_in_executor(self._executor, job[1])
+            self._under_way[read] = lane, job
+            read.add_done_callback(self._ended)
+
+    def _ended(self, read: asyncio.Future[None]) -> None:
+        lane, (key, _, then) = self._under_way.pop(read)
+        lane.free += 1
+        self._known.discard(key)
+        if not read.cancelled():
+            trouble = read.exception()
+            if trouble is None:
+                then()
+            elif self._on_failure is not None:
+                self._on_failure(trouble)
+        self._start(lane)
+
+    def _brought(self, partition: "Partition", cold: Cold | ReadApart) -> None:
+        cold.settle()
+        if cold.error is not None and partition.offline is None and not partition.log.closed:
+            partition.disk_failed(cold.error)
+        partition.stir()
+        self._wake()
+
+    async def stop(self) -> None:
+        """Begin no more, and wait for what is under way."""
+        for lane in self._lanes.values():
+            lane.queue.clear()
+        if self._under_way:
+            await asyncio.wait(list(self._under_way))
+        self._executor.shutdown(wait=False)

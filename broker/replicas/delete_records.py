@@ -1,0 +1,144 @@
+"""DeleteRecords at the leader: moving the start of a log, and who waits until all live replicas have it.
+
+The start is on this broker's medium before it counts, so that what a client had deleted does not come back
+with a crash; all that come during one write share the next. Followers learn the new start from the next
+answer to their fetch, which is given at once, and report theirs with each fetch.
+Left to others: the message (handlers/delete_records.py), the files (storage/directories/log_manager.py), when
+the segments go (upkeep/passes.py).
+"""
+
+from typing import NamedTuple
+
+import structlog
+
+from ...base.tasks import Tasks
+from ...base.types import Offset, TopicPartition
+from ...protocol.errors import ErrorCode, InvalidTopic, NotLeaderOrFollower, OffsetOutOfRange
+from ...protocol.group_errors import PolicyViolation
+from ...storage.directories.log_manager import Logs
+from ...storage.disk import DiskError
+from ..fetch.parked import ParkedReplicas
+from ..topic_names import INTERNAL_TOPICS
+from .partition import Partition
+from .purgatory import AckQueue, Waiter
+from .shared import ReplicaShared
+
+logger = structlog.get_logger(__name__)
+
+HIGH_WATERMARK = -1  # as an offset: all that is committed
+UNKNOWN = -1
+
+
+class Wait(NamedTuple):
+    """`waiting` hears about its `place` when no live replica holds a record before `start`."""
+
+    partition: Partition
+    start: int
+    waiting: Waiter
+    place: int
+
+
+def delete_before(partition: Partition, offset: int) -> int:
+    """Let a led log begin at `offset` or later; returns the offset that was meant. Raises ApiError."""
+    if partition.tp.topic in INTERNAL_TOPICS:
+        raise InvalidTopic("records of internal topics are not deleted one by one")
+    leader = partition.led()
+    if partition.host.fenced:
+        raise NotLeaderOrFollower()
+    if not partition.topic_config.deletes:
+        raise PolicyViolation("a topic that is only compacted keeps the last record of each key")
+    start = leader.high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= start <= leader.high_watermark:
+        raise OffsetOutOfRange(f"{offset} is not in 0..{leader.high_watermark}, the high watermark")
+    try:
+        if partition.log.move_start(start):
+            logger.info("records_deleted", partition=str(partition.tp), start_offset=start)
+    except DiskError as error:
+        raise partition.disk_failed(error) from error
+    return start
+
+
+def low_watermark(partition: Partition) -> int:
+    """No live replica holds a record before it; -1 if that cannot be said."""
+    leader = partition.leading
+    return UNKNOWN if leader is None else leader.low_watermark(Offset(partition.log.start_offset))
+
+
+class Deletions:
+    """Who waits for the low watermark of partitions that this broker leads."""
+
+    def __init__(self, host: ReplicaShared, logs: Logs, parked: ParkedReplicas, tasks: Tasks) -> None:
+        self._host = host
+        self._logs = logs
+        self._parked = parked
+        self._tasks = tasks
+        self._fresh: dict[str, list[Wait]] = {}  # by directory; their starts are not on the medium yet
+        self._writing: set[str] = set()
+        self._queues: dict[Partition, AckQueue] = {}
+
+    def begin(self, wait: Wait) -> None:
+        """The start of the log has been moved: write it down, tell the followers, and let `wait` wait."""
+        directory = self._logs.directory_of(wait.partition.tp)
+        self._fresh.setdefault(directory, []).append(wait)
+        leader = wait.partition.leading
+        wait.partition.stir()
+        for follower in leader.replicas if leader is not None else ():
+            self._parked.supersede(follower)
+        if directory not in self._writing:
+            self._writing.add(directory)
+            self._tasks.spawn(self._write(directory), "log-starts")
+
+    async def _write(self, directory: str) -> None:
+        write = self._logs.checkpoint_start_offsets
+        try:
+            while fresh := self._fresh.pop(directory, []):
+                code = ErrorCode.NONE
+                try:
+                    await self._host.loop.run_in_executor(None, write, directory)
+                except DiskError as error:
+                    self._host.on_disk_failed(None, error)
+                    code = ErrorCode.KAFKA_STORAGE_ERROR
+                for wait in fresh:
+                    self._admit(wait, code)
+        finally:
+            self._writing.discard(directory)
+
+    def _admit(self, wait: Wait, code: ErrorCode) -> None:
+        partition, start, waiting, place = wait
+        if waiting.slot is None:
+            return
+        if code == ErrorCode.NONE and partition.leading is None:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if code != ErrorCode.NONE:
+            waiting.reached(place, code)
+            return
+        self._queues.setdefault(partition, AckQueue()).add(start, waiting, place)
+        self.look_at(partition)
+
+    def look_at(self, partition: Partition) -> None:
+        """A replica's log begins elsewhere now, or a replica counts no longer."""
+        queue = self._queues.get(partition)
+        if queue is not None:
+            queue.reach(low_watermark(partition), ErrorCode.NONE)
+            self._forget_empty(partition, queue)
+
+    def look_at_all(self) -> None:
+        """Brokers have gone or come."""
+        for partition in list(self._queues):
+            self.look_at(partition)
+
+    def expired(self, partition: Partition) -> None:
+        """The deadline of one who waits for this partition has passed."""
+        queue = self._queues.get(partition)
+        if queue is not None:
+            queue.one_expired()
+            self._forget_empty(partition, queue)
+
+    def resigned(self, tp: TopicPartition) -> None:
+        """This broker leads the partition no longer: whoever waits looks for the new leader."""
+        for partition in [each for each in self._queues if each.tp == tp]:
+            self._queues.pop(partition).fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _forget_empty(self, partition: Partition, queue: AckQueue) -> None:
+        if not queue:
+            self._queues.pop(partition, None)

@@ -1,0 +1,310 @@
+"""Writes ISR changes into ZooKeeper for the leaders of this broker, and later tells the controller.
+
+A write is one conditional `multi`: the state first, then the checks of the brokers it depends on, and of the
+topic's life: the next topic of its name has the same versions, and the write may land late. The state is
+read before, for it also holds what this leader does not keep (the incarnations that joined); a version other
+than the expected one settles the matter without a write. What was asked before an await is compared after it:
+an outcome for a leadership that has ended is dropped.
+What is asked for in one turn of the loop goes together, many partitions in one `multi`: a broker that is back
+joins thousands of ISRs. When one of them stands in the way of the others, each is written by itself.
+Left to others: when to ask, and what an outcome means (replication/leader.py); the znodes
+(zookeeper/znodes.py).
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from ...base.tasks import Tasks
+from ...base.types import BrokerId, Epoch, TopicPartition
+from ...replication.effects import (
+    NOTHING,
+    CheckBatch,
+    Effects,
+    HighWatermarkMoved,
+    IsrChanged,
+    ReadState,
+    StepDown,
+    WriteIsr,
+)
+from ...replication.leader import Leader
+from ...zookeeper import documents, znodes
+from ...zookeeper.client import TOGETHER_MAX, Check, Stat, ZkClient, ZkError
+from ...zookeeper.documents import BadDocument, StateDocument
+from ...zookeeper.topic_lives import life_checks
+from .batch_check import check_batch
+from .isr_decisions import IsrNotes
+from .partition import Partition
+from .shared import ReplicaShared
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+WRITE_SECONDS_MAX = 10.0  # then the outcome counts as unknown
+RECOVERED = 0  # a leader that writes its ISR serves already what an unclean election left
+NOTIFY_AFTER_SECONDS = 1.0  # changes of so long are told together
+NOTIFY_PARTITIONS_MAX = 3000  # keeps one notification well below ZooKeeper's limit of 1 MiB
+
+
+class Asked(NamedTuple):
+    """A write that a leadership has asked for."""
+
+    partition: Partition
+    leader: Leader
+    ask: WriteIsr
+
+
+class IsrWriter:
+    """Performs the effects of leaderships that reach beyond their partition."""
+
+    def __init__(
+        self,
+        registry: ZkClient,
+        tasks: Tasks,
+        host: Callable[[], ReplicaShared],
+        on_change: Callable[[Partition], None],
+    ) -> None:
+        self._registry = registry
+        self._tasks = tasks
+        self._host = host
+        self._on_change = on_change
+        self._asked: list[Asked] = []  # in this turn
+        self._questions: list[tuple[Partition, Leader]] = []
+        self._changed: dict[TopicPartition, None] = {}
+        self._notifying = False
+        self.notes = IsrNotes()
+        self.shrinks = 0
+        self.expands = 0
+
+    def perform(self, partition: Partition, leader: Leader, effects: Effects) -> None:
+        """What the rules ask for, in order."""
+        for effect in effects:
+            match effect:
+                case HighWatermarkMoved():
+                    pass  # `settle` answers whoever waited
+                case WriteIsr():
+                    now = self._host().loop.time()
+                    self.notes.proposed(self._host().recorder, partition.tp, leader, effect, now)
+                    self._asked.append(Asked(partition, leader, effect))
+                    self._begin_soon()
+                case ReadState():
+                    self._questions.append((partition, leader))
+                    self._begin_soon()
+                case IsrChanged(isr, joined, left):
+                    self.expands += len(joined)
+                    self.shrinks += len(left)
+                    logger.info(
+                        "isr_changed", partition=str(partition.tp), isr=isr, joined=joined, left=left,
+                        epoch=leader.epoch, version=leader.version,
+                    )  # fmt: skip
+                    self.notes.landed(self._host().recorder, partition.tp, leader, joined, left)
+                    self._notify(partition.tp)
+                case CheckBatch(offset):
+                    self._tasks.spawn(check_batch(partition, leader, offset), f"check-{partition.tp}")
+                case StepDown(successor, epoch):
+                    logger.warning(
+                        "leadership_lost", partition=str(partition.tp), epoch=leader.epoch,
+                        successor=successor, successor_epoch=epoch,
+                    )  # fmt: skip
+                    self.notes.forget(partition.tp)
+                    self._host().recorder.note(
+                        str(partition.tp), "leadership_lost", epoch=leader.epoch, successor=successor,
+                        successor_epoch=epoch,
+                    )  # fmt: skip
+                    partition.resign((successor, epoch))
+                    self._host().untold()
+                case _:
+                    raise AssertionError(f"a leader does not ask for {effect}")
+        self._on_change(partition)
+
+    def _begin_soon(self) -> None:
+        if len(self._asked) + len(self._questions) == 1:
+            self._host().loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Those that depend on the same brokers go together."""
+        asked, self._asked = self._asked, []
+        questions, self._questions = self._questions, []
+        questions = [each for each in questions if self._stands(*each)]
+        groups: defaultdict[tuple[BrokerId | None, int], list[Asked]] = defaultdict(list)
+        for each in asked:
+            if self._stands(each.partition, each.leader):
+                groups[each.ask.joining, each.ask.incarnation].append(each)
+        for group in groups.values():
+            for some in _in_parts(group):
+                name = f"isr-{some[0].partition.tp}"
+                self._tasks.spawn(self._write(*some[0]) if len(some) == 1 else self._write_all(some), name)
+        for few in _in_parts(questions):
+            self._tasks.spawn(self._read(few), f"state-{few[0][0].tp}")
+
+    async def _write_all(self, asked: Sequence[Asked]) -> None:
+        alone: list[Asked] = []
+        try:
+            async with asyncio.timeout(WRITE_SECONDS_MAX):
+                alone = await self._attempt_all(asked)
+        except (ZkError, BadDocument, TimeoutError) as error:
+            logger.warning("isr_writes_unknown", partitions=len(asked), reason=repr(error))
+            for partition, leader, ask in asked:
+                self.notes.unknown(self._host().recorder, partition.tp, leader, ask, repr(error))
+                self._done(partition, leader, leader.isr_unknown)
+        await asyncio.gather(*(self._write(*each) for each in alone))
+
+    async def _attempt_all(self, asked: Sequence[Asked]) -> list[Asked]:
+        """One try for all, and their outcomes; returned are those that must be written one by one."""
+        nodes = await self._registry.get_many([documents.state_path(each.partition.tp) for each in asked])
+        joining, host = asked[0].ask.joining, self._host()
+        there = -1 if joining is None else await znodes.joinable_version(self._registry, joining)
+        checks = self._checks(asked[0].ask, there)
+        checks += await self._lives([each.partition for each in asked])
+        writes, good, alone = [], list[Asked](), list[Asked]()
+        for each, node in zip(asked, nodes, strict=True):
+            if not self._stands(each.partition, each.leader):
+                continue
+            if node is None or node[1].version != each.ask.expected_version:
+                alone.append(each)
+                continue
+            try:
+                proposal = _proposal(each.ask, documents.parse(StateDocument, node[0]))
+            except BadDocument:
+                alone.append(each)
+                continue
+            good.append(each)
+            writes.append(znodes.StateWrite(each.partition.tp, proposal, node[1].version))
+        if not writes:
+            return alone
+        try:
+            landed = await znodes.write_states(self._registry, writes, checks)
+        except znodes.StateMoved:
+            return alone + good
+        except znodes.CheckFailed as failed:
+            logger.info("isr_writes_refused", partitions=len(good), joining=joining, check=failed.path)
+            for partition, leader, ask in good:
+                self.notes.refused(host.recorder, partition.tp, leader, ask, failed.path)
+                self._done(partition, leader, leader.isr_refused)
+            return alone
+        for each, version in zip(good, landed, strict=True):
+            self._done(each.partition, each.leader, partial(each.leader.isr_landed, version))
+        return alone
+
+    def _checks(self, ask: WriteIsr, registration: int) -> list[Check]:
+        host = self._host()
+        if ask.joining is None:
+            return znodes.leader_checks(host.me, host.incarnation)
+        return znodes.member_checks(ask.joining, ask.incarnation, host.me, host.incarnation, registration)
+
+    async def _lives(self, partitions: Sequence[Partition]) -> list[Check]:
+        """What is written late must not land on another topic of the same name."""
+        ids = {p.log.topic_id: None for p in partitions if p.log.topic_id is not None}
+        return await life_checks(self._registry, ids)
+
+    async def _write(self, partition: Partition, leader: Leader, ask: WriteIsr) -> None:
+        try:
+            async with asyncio.timeout(WRITE_SECONDS_MAX):
+                outcome = await self._attempt(partition, leader, ask)
+        except (ZkError, BadDocument, TimeoutError) as error:
+            logger.warning("isr_write_unknown", partition=str(partition.tp), reason=repr(error))
+            self.notes.unknown(self._host().recorder, partition.tp, leader, ask, repr(error))
+            outcome = leader.isr_unknown
+        self._done(partition, leader, outcome)
+
+    async def _attempt(
+        self, partition: Partition, leader: Leader, ask: WriteIsr
+    ) -> Callable[[float], Effects]:
+        """One try; the answer is the event to tell the rules, still without its time."""
+        tp = partition.tp
+        state, version = await znodes.read_state(self._registry, tp)
+        if version != ask.expected_version:
+            return _as_event(leader, state, version)
+        there = -1 if ask.joining is None else await znodes.joinable_version(self._registry, ask.joining)
+        checks, proposal = self._checks(ask, there), _proposal(ask, state)
+        checks += await self._lives([partition])
+        if not self._stands(partition, leader):
+            return leader.isr_unknown  # nothing is written for a leadership that has ended meanwhile
+        try:
+            landed = await znodes.write_state(self._registry, tp, proposal, version, checks)
+        except znodes.StateMoved:
+            return _as_event(leader, *await znodes.read_state(self._registry, tp))
+        except znodes.CheckFailed as failed:
+            logger.info("isr_write_refused", partition=str(tp), isr=ask.isr, check=failed.path)
+            self.notes.refused(self._host().recorder, tp, leader, ask, failed.path)
+            return leader.isr_refused
+        return lambda now: leader.isr_landed(landed, now)
+
+    async def _read(self, questions: Sequence[tuple[Partition, Leader]]) -> None:
+        nodes: Sequence[tuple[bytes, Stat] | None] = [None] * len(questions)
+        reason = "it does not exist"
+        try:
+            async with asyncio.timeout(WRITE_SECONDS_MAX):
+                nodes = await self._registry.get_many([documents.state_path(p.tp) for p, _ in questions])
+        except (ZkError, TimeoutError) as error:
+            reason = repr(error)
+        for (partition, leader), node in zip(questions, nodes, strict=True):
+            try:
+                if node is None:
+                    raise BadDocument(reason)
+                outcome = _as_event(leader, documents.parse(StateDocument, node[0]), node[1].version)
+            except BadDocument as bad:
+                logger.info("state_unreadable", partition=str(partition.tp), reason=str(bad))
+                outcome = leader.isr_unknown
+            self._done(partition, leader, outcome)
+
+    def _done(self, partition: Partition, leader: Leader, outcome: Callable[[float], Effects]) -> None:
+        if not self._stands(partition, leader):
+            return
+        effects = outcome(self._host().loop.time())
+        if effects != NOTHING:
+            self.perform(partition, leader, effects)
+        partition.mark()
+
+    def _stands(self, partition: Partition, leader: Leader) -> bool:
+        """Whether the leadership that has asked is still the one of now."""
+        return partition.leading is leader
+
+    # Telling the controller.
+
+    def _notify(self, tp: TopicPartition) -> None:
+        self._changed[tp] = None
+        if not self._notifying:
+            self._notifying = True
+            self._tasks.spawn(self._notify_soon(), "isr-notification")
+
+    async def _notify_soon(self) -> None:
+        """One task while there is something to tell. What was lost is told again; twice does no harm."""
+        try:
+            while self._changed:
+                await asyncio.sleep(NOTIFY_AFTER_SECONDS)
+                told = list(self._changed)[:NOTIFY_PARTITIONS_MAX]
+                for tp in told:
+                    del self._changed[tp]
+                try:
+                    async with asyncio.timeout(WRITE_SECONDS_MAX):
+                        await znodes.notify_isr_change(self._registry, told)
+                except (ZkError, TimeoutError) as error:
+                    logger.info("isr_notification_failed", reason=repr(error))
+                    self._changed.update(dict.fromkeys(told))
+        finally:
+            self._notifying = False
+
+
+def _in_parts(all_of_them: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(all_of_them), TOGETHER_MAX):
+        yield all_of_them[first : first + TOGETHER_MAX]
+
+
+def _proposal(ask: WriteIsr, state: StateDocument) -> StateDocument:
+    epochs = {broker: k for broker, k in state.isr_epochs.items() if broker in ask.isr}
+    if ask.joining is not None:
+        epochs[ask.joining] = ask.incarnation
+    return state.model_copy(
+        update={"isr": list(ask.isr), "isr_epochs": epochs, "leader_recovery_state": RECOVERED}
+    )
+
+
+def _as_event(leader: Leader, state: StateDocument, version: int) -> Callable[[float], Effects]:
+    isr = [BrokerId(broker) for broker in state.isr]
+    return lambda now: leader.state_read(BrokerId(state.leader), Epoch(state.leader_epoch), isr, version, now)

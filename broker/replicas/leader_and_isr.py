@@ -1,0 +1,380 @@
+"""Obeys LeaderAndIsr and StopReplica: which replica leads, follows, waits or goes.
+
+All partitions of a command in one log directory pass these steps together: new logs are made in a thread; a
+pause, so that they answer 6; one hop to a thread in which new logs and the epochs of new leaders come to the
+medium; then the new roles, each after a look whether its replica is still as it was before the hop. Each
+directory takes these steps by itself: where one hangs, the others lead and follow. One command at a time, so
+that nothing else begins a transition meanwhile.
+Left to others: which commands count (controller_fence.py), the roles themselves (partition.py), fetching
+(follower/fetcher.py).
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ...base.tasks import Tasks
+from ...base.types import NO_LEADER, BrokerId, Epoch, TopicPartition
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.control import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from ...replication.leader import Mandate
+from ...storage.disk import Disk, DiskError, ReplicaElsewhere
+from ...storage.log import bulk_sync
+from ...storage.log.log import Log
+from ..lots import Lot, Removals, Transition, lots_of
+from .controller_fence import ControlGate
+from .held_requests import Change
+from .new_replicas import FULL, NewReplicas, Unmade
+from .partition import Partition
+from .per_directory import side_by_side
+from .truncation import Uncut, cut_unasked
+
+if TYPE_CHECKING:
+    from .replicas import Replicas
+
+logger = structlog.get_logger(__name__)
+
+BREATH = 20  # after so many partitions, others get a turn
+LINES_MAX = 100  # more roles than this at once are told of in one line; `why leader` knows each
+
+
+class LeaderAndIsr:
+    """Performs the commands of controllers, one after the other."""
+
+    def __init__(self, replicas: "Replicas", gate: ControlGate, tasks: Tasks) -> None:
+        self._replicas = replicas
+        self._gate = gate
+        self._tasks = tasks
+        self._new = NewReplicas(replicas)
+        self._turn = asyncio.Lock()
+
+    async def obey_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Lead, follow or wait, as told."""
+        async with self._turn:
+            refused = self._gate.admit(
+                request.controller_epoch, request.broker_epoch, request.control_sequence, self._incarnation
+            )
+            if refused:
+                return LeaderAndIsrResponse(error_code=refused)
+            return await self._obey(request)
+
+    async def take_up(self, request: LeaderAndIsrRequest, known: int) -> None:
+        """The same, of what was read in ZooKeeper, unless more than the `known` commands have been obeyed:
+        one of them may have stopped or deleted a replica that this speaks of.
+        """
+        async with self._turn:
+            if self._gate.admitted == known:
+                await self._obey(request)
+
+    async def _obey(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        host = self._replicas.host
+        host.change = change = Change(host.loop)
+        try:
+            return await self._change(request, change)
+        finally:
+            host.change = None
+            change.done.set_result(None)
+
+    async def _change(self, request: LeaderAndIsrRequest, change: Change) -> LeaderAndIsrResponse:
+        began_s = self._replicas.host.loop.time()
+        self._replicas.fetchers.know(
+            (BrokerId(b.broker_id), b.host_name, b.port) for b in request.live_leaders
+        )
+        if request.type == FULL:
+            self._set_strays_aside(request)
+        for topic in request.topic_states:
+            self._replicas.settings.told(topic)
+        wanted, unmade = self._new.missing(request, change.making)
+        removals = self._begin_removals()
+        lots = lots_of(self._replicas.logs, request, wanted)
+        await side_by_side(self._obey_lot(lot, removals, unmade) for lot in lots)
+        for _, settled in removals:
+            await settled
+        codes = {tp: code for lot in lots for tp, code in lot.codes.items()}
+        took_ms = round((self._replicas.host.loop.time() - began_s) * 1000, 1)
+        begun = sum(len(lot.begun) for lot in lots)
+        logger.info("roles_told", partitions=begun, full=request.type == FULL, took_ms=took_ms)
+        return LeaderAndIsrResponse(
+            topics=[
+                LeaderAndIsrTopicError(
+                    topic_id=topic.topic_id,
+                    partition_errors=[self._result(topic, state, codes) for state in topic.partition_states],
+                )
+                for topic in request.topic_states
+            ]
+        )
+
+    async def _obey_lot(self, lot: Lot, removals: Removals, unmade: Unmade) -> None:
+        """The steps of one log directory."""
+        made = await self._new.make(lot.wanted, unmade)
+        for tp, topic, state in lot.named:
+            lot.codes[tp] = await self._begin(topic, state, lot.begun, unmade)
+        for names, settled in removals:
+            if not names.isdisjoint(each.partition for each in lot.wanted):
+                await settled  # else a crash might leave the old log and the new one, in two directories
+        await self._save(made, [one for one in lot.begun if self._leads(one.state)])
+        await self._finish_all(lot.begun)
+
+    def _result(
+        self,
+        topic: LeaderAndIsrTopicState,
+        state: LeaderAndIsrPartitionState,
+        codes: Mapping[TopicPartition, ErrorCode],
+    ) -> LeaderAndIsrPartitionError:
+        """As things are at the end: what failed meanwhile is said, too."""
+        tp = TopicPartition(topic.topic_name, state.partition_index)
+        code, partition = codes[tp], self._replicas.find(tp)
+        if partition is not None and partition.offline is not None:
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+        return LeaderAndIsrPartitionError(
+            partition_index=state.partition_index,
+            error_code=code,
+            is_full=partition is not None and partition.full is not None,
+        )
+
+    async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop replicas, and delete those that are to be deleted."""
+        async with self._turn:
+            refused = self._gate.admit(
+                request.controller_epoch, request.broker_epoch, request.control_sequence, self._incarnation
+            )
+            if refused:
+                return StopReplicaResponse(error_code=refused)
+            errors = [
+                StopReplicaPartitionError(
+                    topic_name=topic.topic_name,
+                    partition_index=state.partition_index,
+                    error_code=self._stop(TopicPartition(topic.topic_name, state.partition_index), state),
+                )
+                for topic in request.topic_states
+                for state in topic.partition_states
+            ]
+            if not all([await settled for _, settled in self._begin_removals()]):
+                errors = [
+                    StopReplicaPartitionError(
+                        topic_name=error.topic_name,
+                        partition_index=error.partition_index,
+                        error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+                    )
+                    for error in errors
+                ]
+            return StopReplicaResponse(partition_errors=errors)
+
+    def _begin_removals(self) -> Removals:
+        """Bring to the medium that logs were removed: in each directory the names, and when that is done."""
+        return [
+            (frozenset(names), self._tasks.spawn(self._settle_removals(directory), "removals"))
+            for directory, names in self._replicas.logs.removed.items()
+        ]
+
+    async def _settle_removals(self, directory: str) -> bool:
+        """Bring that to the medium of one directory. Whether it went well."""
+        try:
+            settle = self._replicas.logs.settle_removals
+            await self._replicas.host.loop.run_in_executor(None, settle, directory)
+        except DiskError as error:
+            self._failed(error)
+            return False
+        return True
+
+    def _failed(self, error: DiskError) -> None:
+        """A replica could not be made or deleted."""
+        self._replicas.host.on_disk_failed(None, error)
+        self._replicas.host.on_order_failed(error)
+
+    @property
+    def _incarnation(self) -> int:
+        return self._replicas.host.incarnation
+
+    def _leads(self, state: LeaderAndIsrPartitionState) -> bool:
+        return state.leader == self._replicas.host.me
+
+    # LeaderAndIsr, step by step.
+
+    def _set_strays_aside(self, request: LeaderAndIsrRequest) -> None:
+        """Logs of topics that the cluster does not have, and of partitions that have moved to others."""
+        named = {
+            topic.topic_id: {state.partition_index for state in topic.partition_states}
+            for topic in request.topic_states
+        }
+        for tp in self._replicas.strays(named, request.controller_epoch):
+            partition = self._replicas.find(tp)
+            if partition is not None:
+                self._replicas.fetchers.drop(partition)
+                partition.stop(partition.leader_epoch)
+            self._new.set_aside(tp)
+
+    async def _begin(
+        self,
+        topic: LeaderAndIsrTopicState,
+        state: LeaderAndIsrPartitionState,
+        begun: list[Transition],
+        unmade: Unmade,
+    ) -> ErrorCode:
+        if len(begun) % BREATH == BREATH - 1:
+            await asyncio.sleep(0)
+        try:
+            return self._begin_one(topic, state, begun, unmade)
+        except ReplicaElsewhere as error:
+            logger.warning(
+                "replica_elsewhere", topic=topic.topic_name, partition=state.partition_index,
+                reason=str(error),
+            )  # fmt: skip
+        except DiskError as error:
+            logger.error(
+                "replica_not_created", topic=topic.topic_name, partition=state.partition_index,
+                reason=str(error),
+            )  # fmt: skip
+            self._failed(error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+    def _begin_one(
+        self,
+        topic: LeaderAndIsrTopicState,
+        state: LeaderAndIsrPartitionState,
+        begun: list[Transition],
+        unmade: Unmade,
+    ) -> ErrorCode:
+        replicas = self._replicas
+        tp = TopicPartition(topic.topic_name, state.partition_index)
+        if replicas.host.me not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not self._new.can_be(state):
+            return ErrorCode.INVALID_REQUEST
+        if self._new.is_of_another_topic(tp, topic):
+            hosted = replicas.find(tp) is not None
+            return ErrorCode.INCONSISTENT_TOPIC_ID if hosted else ErrorCode.KAFKA_STORAGE_ERROR
+        if tp in unmade:
+            raise unmade[tp]
+        config = replicas.settings.config_of(topic.topic_name)
+        partition = replicas.find(tp) or replicas.host_partition(tp, topic.topic_id)
+        if partition.offline is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if state.leader_epoch < partition.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if state.leader_epoch == partition.leader_epoch and not partition.incomplete:
+            return ErrorCode.NONE
+        if self._leads(state) and partition.log.epochs.latest > state.leader_epoch:
+            partition.fail(f"its log knows epoch {partition.log.epochs.latest}, later than its leadership")
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        replicas.host.told(tp, state.leader_epoch)
+        partition.configure(config)
+        partition.pause()
+        replicas.fetchers.drop(partition)
+        if self._leads(state) and replicas.host.options.semantics.begins_when_elected:
+            partition.log.assign_epoch(state.leader_epoch)
+        begun.append(Transition(partition, state, partition.log.generation, partition.log.end_offset))
+        return ErrorCode.NONE
+
+    async def _save(self, new: Sequence[Log], leading: Sequence[Transition]) -> None:
+        """New logs, and the epochs of all new leaders (KAFKA-7415: before their first append), in one hop."""
+        logs = self._replicas.logs
+        if not (new or leading):
+            return
+        led = [change.partition.log for change in leading]
+        failures = await self._replicas.host.loop.run_in_executor(None, _save_all, logs.disk, new, led)
+        for held, error in failures:
+            partition = self._replicas.find(held.partition)
+            if partition is not None and partition.log is held and partition.offline is None:
+                partition.disk_failed(error)
+
+    async def _finish_all(self, begun: list[Transition]) -> None:
+        """Leaders first, for others wait for them; fetching begins last, and in one breath."""
+        begun.sort(key=lambda change: not self._leads(change.state))
+        for place, change in enumerate(begun):
+            if place % BREATH == BREATH - 1:
+                await asyncio.sleep(0)  # `holds` is asked of each when its turn comes
+            self._finish(change, quiet=len(begun) > LINES_MAX)
+        uncut: list[Uncut] = []
+        for change in begun:
+            follower = change.partition.following
+            if follower is None or follower.leader == NO_LEADER:
+                continue
+            if effects := follower.opened():
+                uncut.append((change.partition, follower, effects))
+            else:
+                self._replicas.fetchers.follow(change.partition)
+        if uncut:
+            fetchers, host = self._replicas.fetchers, self._replicas.host
+            self._tasks.spawn(cut_unasked(host, uncut, fetchers.follow), "cuts")
+
+    def _finish(self, change: Transition, quiet: bool) -> None:
+        partition, state = change.partition, change.state
+        if not change.holds():
+            logger.warning("transition_void", partition=str(partition.tp), epoch=state.leader_epoch)
+            return
+        epoch = Epoch(state.leader_epoch)
+        partition.recovering = state.leader_recovery_state != 0
+        if self._leads(state):
+            partition.lead(
+                Mandate(
+                    epoch,
+                    tuple(map(BrokerId, state.replicas)),
+                    tuple(map(BrokerId, state.isr)),
+                    state.partition_epoch,
+                    frozenset(map(BrokerId, state.adding_replicas)),
+                    frozenset(map(BrokerId, state.removing_replicas)),
+                    partition.recovering,
+                )
+            )
+        else:
+            leader = NO_LEADER if state.leader < 0 else BrokerId(state.leader)
+            partition.follow(leader, epoch)
+        self._replicas.look_after(partition)
+        self._note(partition, state)
+        if quiet:
+            return
+        logger.info(
+            "role_changed", partition=str(partition.tp), role=partition.role.value, epoch=epoch,
+            leader=state.leader, end=partition.log.end_offset, watermark=partition.high_watermark,
+        )  # fmt: skip
+
+    def _note(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        """Keep for `why` what this replica does from now on, and by whose word."""
+        self._replicas.host.recorder.note(
+            str(partition.tp), f"became_{partition.role.value}", epoch=state.leader_epoch,
+            controller_epoch=state.controller_epoch, leader=state.leader, isr=list(state.isr),
+            replicas=list(state.replicas), end=partition.log.end_offset, watermark=partition.high_watermark,
+            unclean=partition.recovering,
+        )  # fmt: skip
+
+    # StopReplica.
+
+    def _stop(self, tp: TopicPartition, state: StopReplicaPartitionState) -> ErrorCode:
+        partition = self._replicas.find(tp)
+        if partition is not None:
+            if partition.log.failed and self._replicas.logs.get(tp) is None:
+                return ErrorCode.KAFKA_STORAGE_ERROR  # its directory is offline: it cannot be deleted there
+            if 0 <= state.leader_epoch < partition.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            self._replicas.fetchers.drop(partition)
+            partition.stop(Epoch(max(state.leader_epoch, partition.leader_epoch)))
+            self._replicas.look_after(partition)
+        logger.info("replica_stopped", partition=str(tp), delete=state.delete_partition)
+        self._replicas.host.recorder.note(str(tp), "stopped", deleted=state.delete_partition)
+        try:
+            if state.delete_partition:
+                self._replicas.unhost(tp)
+        except DiskError as error:
+            logger.error("replica_not_deleted", partition=str(tp), reason=str(error))
+            self._failed(error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+
+def _save_all(disk: Disk, new: Sequence[Log], led: Sequence[Log]) -> bulk_sync.Failures:
+    failures = bulk_sync.save_epochs(disk, led)
+    return failures + bulk_sync.settle_new(disk, new)

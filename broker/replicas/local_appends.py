@@ -1,0 +1,58 @@
+"""A produce with acks=all from inside the broker: what group offsets are written with.
+
+Left to others: the records (groups/offset_records.py), clients' produce requests (handlers/produce.py).
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, ErrorCode
+from .partition import Partition
+from .purgatory import Waiter
+
+Committed: TypeAlias = Callable[[ErrorCode, int], None]  # how it went, and the base offset
+NO_OFFSET = -1
+
+
+class LocalAppend(Waiter):
+    """One such batch on its way to the high watermark."""
+
+    __slots__ = ("_base_offset", "_on_committed", "_partition")
+
+    def __init__(self, on_committed: Committed) -> None:
+        super().__init__()
+        self._on_committed = on_committed
+        self._base_offset = NO_OFFSET
+        self._partition: Partition | None = None
+
+    def begin(
+        self,
+        find: Callable[[TopicPartition], Partition],
+        tp: TopicPartition,
+        batch: bytearray,
+        deadline: float,
+    ) -> None:
+        """Append, then wait. A refusal is told at once."""
+        try:
+            partition = find(tp)
+            self._base_offset = partition.log.end_offset
+            required = partition.append_own(batch)
+        except ApiError as error:
+            self._on_committed(error.code, NO_OFFSET)
+            return
+        self._partition = partition
+        if partition.host.deadlines.add(self, deadline):
+            partition.acks.add(required, self, 0)
+        else:
+            self._on_committed(ErrorCode.REQUEST_TIMED_OUT, self._base_offset)
+
+    def reached(self, place: int, code: ErrorCode) -> None:
+        assert self._partition is not None
+        self._partition.host.deadlines.remove(self)
+        self._on_committed(code, self._base_offset)
+
+    def expire(self) -> None:
+        assert self._partition is not None
+        self._partition.acks.one_expired()
+        self._on_committed(ErrorCode.REQUEST_TIMED_OUT, self._base_offset)

@@ -1,0 +1,397 @@
+"""One replica hosted here: its log, what it leads or follows, and who waits for it.
+
+Everything on this page is one breath of the event loop: no await, no lock, no queue of its own. An append
+or a fetch leaves the partition dirty; `settle`, once at the end of the turn, raises the high watermark
+and wakes whoever waited. While a transition is under way the partition neither leads nor follows, and
+answers 6.
+Left to others: LeaderAndIsr (leader_and_isr.py), writing an ISR (isr_writer.py), what an answer looks like
+(handlers/).
+"""
+
+import structlog
+
+from ...base.types import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Incarnation, Offset, TopicPartition
+from ...protocol.batches import BatchHeader, read_header
+from ...protocol.errors import (
+    ErrorCode,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+    error_for,
+)
+from ...protocol.primitives import Slices
+from ...replication.effects import Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
+from ...replication.follower import Follower
+from ...replication.leader import Leader, Mandate
+from ...storage.config import TopicConfig
+from ...storage.disk import DiskError, DiskFailed, LogDamaged
+from ...storage.log.log import Log
+from .purgatory import AckQueue
+from .recompression import target_of
+from .shared import Parked, ReplicaShared, Role
+from .truncation import Cut, Restart
+from .validate_records import checked, timeless_limits
+
+logger = structlog.get_logger(__name__)
+
+SLOW_APPEND_MS = 1000  # an append is one breath of the loop: as long as it takes, nobody else is served
+
+
+class Partition:
+    """The shell round one replica."""
+
+    __slots__ = (
+        "_announced", "_seen_end", "_seen_watermark", "acks", "changing", "dirty", "flush_acks", "following",
+        "full", "host", "incomplete", "leader_epoch", "leader_id", "leading", "limits", "log", "missing",
+        "offline", "parked", "recovering", "successor", "target", "topic_config", "tp", "unflushed_max",
+    )  # fmt: skip
+
+    def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, host: ReplicaShared) -> None:
+        self.tp = tp
+        self.log = log
+        self.host = host
+        self.leader_id: BrokerId = NO_LEADER
+        self.leader_epoch: Epoch = NO_EPOCH  # of the last transition that was finished
+        self.leading: Leader | None = None
+        self.following: Follower | None = None
+        self.incomplete = False  # a transition has begun and not ended: an equal epoch is applied again
+        self.changing = False  # a transition has begun, and is about to end
+        self.successor: tuple[int, int] = (NO_LEADER, NO_EPOCH)  # leader and epoch: for hints only
+        self.offline: str | None = None
+        self.recovering = False  # the last leader we were told of was elected uncleanly
+        self.missing = 0  # committed records that its leader has and it has not, by the last fetch
+        self.full: str | None = None  # why nothing can be appended before there is room again
+        self.dirty = False
+        self.acks = AckQueue()  # who waits for the watermark
+        self.flush_acks = AckQueue()  # who waits for the medium of this broker alone
+        self.parked: dict[Parked, None] = {}
+        self._seen_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
+        self._seen_end = log.end_offset
+        self._announced = False  # others have been told that we lead
+        self.configure(log.config)
+
+    def __repr__(self) -> str:
+        return f"Partition({self.tp}, {self.role.value}, epoch {self.leader_epoch})"
+
+    @property
+    def role(self) -> Role:
+        """What this replica does."""
+        if self.offline is not None:
+            return Role.OFFLINE
+        if self.leading is not None:
+            return Role.LEADING
+        if self.following is None or self.following.leader == NO_LEADER:
+            return Role.IDLE
+        return Role.FOLLOWING
+
+    @property
+    def high_watermark(self) -> int:
+        """All before it is committed, as far as this replica knows."""
+        if self.leading is not None:
+            return self.leading.high_watermark
+        if self.following is not None:
+            return self.following.high_watermark
+        return self._seen_watermark
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take the topic's settings."""
+        self.topic_config = config
+        try:
+            self.log.configure(config)
+        except DiskError as error:  # in force all the same; the file is written when there is room
+            self.disk_failed(error)
+        self.unflushed_max = 0 if self.host.flush_before_ack else config.flush_messages - 1
+        if self.following is not None:
+            self.following.unflushed_max = self.unflushed_max
+        self.limits, self.target = timeless_limits(config), target_of(config)
+        self.host.recoding.is_wanted |= self.target is not None
+        if self.leading is not None:
+            self.leading.min_insync_replicas = config.min_insync_replicas
+            self._mark()
+
+    # Who may ask.
+
+    def led(self, epoch_asked: int = NO_EPOCH) -> Leader:
+        """The leadership, or the error that a client or a follower gets instead."""
+        leader = self.leading
+        if leader is None:
+            raise self._not_led(epoch_asked)
+        if wrong := self.host.epoch_error(epoch_asked, leader.epoch):
+            raise error_for(wrong)
+        return leader
+
+    def _not_led(self, epoch_asked: int) -> Exception:
+        if self.offline is not None:
+            return KafkaStorageError()
+        epoch = NO_EPOCH if self.incomplete else epoch_asked
+        wrong = self.host.epoch_error(epoch, self.leader_epoch)
+        return error_for(wrong or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    @property
+    def is_forsaken(self) -> bool:
+        """Whether clients are to look elsewhere: the session is over, and nobody of the ISR fetches here."""
+        return self.host.sessionless and self.led().is_forsaken(self.host.loop.time())
+
+    # Produce.
+
+    def would_take(self, records: memoryview, acks: int, zstd_allowed: bool) -> BatchHeader:
+        """The header of a batch that could be appended now. Raises what its producer gets instead."""
+        leader = self.leading
+        if leader is None:
+            raise self._not_led(NO_EPOCH)
+        if self.is_forsaken or (acks != -1 and self.host.fenced):
+            raise NotLeaderOrFollower()  # "took too long" would make no client look for another leader
+        if acks == -1 and leader.under_min_isr:
+            raise NotEnoughReplicas()
+        now_ms, validate = self.host.clock.wall_ms(), self.host.validate_records
+        return checked(records, self.topic_config, self.limits, now_ms, zstd_allowed, validate)
+
+    def append(self, records: memoryview, acks: int, zstd_allowed: bool = True) -> tuple[int, int, int]:
+        """Append a batch, if it is new: its base offset, the end that acks=all waits for, its time."""
+        header = self.would_take(records, acks, zstd_allowed)
+        if header.producer_id >= 0:
+            known = self.log.producers.check(header)
+            if known is not None:
+                return known.base_offset, known.last_offset + 1, -1
+        now_ms = self.host.clock.wall_ms()
+        base_offset = self._write(records, header, self.leader_epoch, now_ms)
+        return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
+
+    def append_own(self, batch: bytearray) -> int:
+        """Append a batch made by this broker with acks=all; the answer is the end to wait for."""
+        leader = self.led()
+        if leader.under_min_isr:
+            raise NotEnoughReplicas()
+        view = memoryview(batch)
+        self._write(view, read_header(view), leader.epoch, self.host.clock.wall_ms())
+        return self.log.end_offset
+
+    def _write(self, records: memoryview, header: BatchHeader, epoch: Epoch, now_ms: int) -> int:
+        if self.full is not None:
+            raise KafkaStorageError(self.full)
+        try:
+            base_offset = self.log.append(records, header, epoch, now_ms)
+        except DiskError as error:
+            raise self.disk_failed(error) from error
+        if (took_ms := self.host.clock.wall_ms() - now_ms) > SLOW_APPEND_MS:
+            logger.warning("append_slow", partition=str(self.tp), took_ms=took_ms, bytes=len(records))
+        self._mark()
+        return base_offset
+
+    # Fetch.
+
+    def follower_fetched(
+        self, follower: BrokerId, incarnation: Incarnation, offset: int, last_epoch: int, epoch_asked: int,
+        log_start: int = -1,
+    ) -> tuple[int, int] | None:  # fmt: skip
+        """A follower asks from `offset`: note how far it is. (epoch, end) if its history is not ours."""
+        leader = self.led(epoch_asked)
+        if epoch_asked == NO_EPOCH:
+            raise NotLeaderOrFollower()  # it does not say whom it follows: what it holds proves nothing
+        progress = leader.progress_of(follower)
+        if progress is None:
+            raise UnknownLeaderEpoch()
+        log = self.log
+        if last_epoch != NO_EPOCH and (parting := self.parting(last_epoch, offset)) is not None:
+            return parting
+        if not log.start_offset <= offset <= log.end_offset:
+            raise OffsetOutOfRange()
+        if log_start != progress.log_start_offset and incarnation >= progress.incarnation:
+            progress.log_start_offset = Offset(log_start)
+            self.host.on_start_reported(self)
+        now = self.host.loop.time()
+        if leader.end_offset != log.end_offset:  # what was appended in this turn counts for "caught up"
+            self._tell_end(leader, now)
+        effects = leader.fetched(follower, incarnation, Offset(offset), now)
+        if effects:
+            self._mark()
+            self.host.perform(self, leader, effects)
+        return None
+
+    def parting(self, last_epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where a reader that holds all before `offset`, up to epoch `last_epoch`, must cut; or None."""
+        epoch, end = self.log.end_offset_for(last_epoch)
+        if end < 0:
+            raise OffsetOutOfRange()
+        return (epoch, end) if epoch < last_epoch or end < offset else None
+
+    def read(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> Slices:
+        """Batches from `offset` on, before `end`, of a leader: the caller has asked `led`. Raises Cold."""
+        try:
+            return self.log.read(offset, bytes_max, end, at_least_one, wait=False)
+        except DiskError as error:
+            raise self.disk_failed(error) from error
+
+    # The end of a turn, and the effects of rules.
+
+    def _mark(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self.host.dirty.append(self)
+
+    def mark(self) -> None:
+        """Something has changed outside of a request: settle soon."""
+        self._mark()
+        self.host.wake()
+
+    def settle(self, now: float) -> None:
+        """Once per turn: raise the watermark, answer producers, wake fetches that have something to read."""
+        self.dirty = False
+        leader = self.leading
+        if leader is None:
+            return
+        self._tell_end(leader, now)
+        if self.flush_acks:
+            self.flush_acks.reach(leader.safe_end, ErrorCode.NONE)
+        if self.acks:
+            code = (
+                ErrorCode.NONE if leader.committed_by_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            )
+            self.acks.reach(leader.high_watermark, code)
+        if self.parked:
+            self._wake_parked()
+
+    def _tell_end(self, leader: Leader, now: float) -> None:
+        end, safe_end = self.log.end_offset, self.safe_end
+        if safe_end < end:
+            self.host.flush(self.log)
+        leader.appended(Offset(end), Offset(safe_end), now)  # its one effect is the watermark: `settle` looks
+
+    @property
+    def safe_end(self) -> int:
+        """Up to where this replica may say that it holds records: a given number may be in memory only."""
+        end = self.log.end_offset
+        return end if end <= self.unflushed_max else min(self.log.flushed_offset + self.unflushed_max, end)
+
+    def flushed(self) -> None:
+        """More is on the medium. If that is not all, the next flush begins without waiting for the turn."""
+        if self.leading is not None:
+            if self.safe_end < self.log.end_offset:
+                self.host.flush(self.log)
+            self.mark()
+
+    def _wake_parked(self) -> None:
+        """Followers look again when the log has grown, consumers when the watermark has moved."""
+        end = self.log.end_offset
+        grown, risen = end != self._seen_end, self.high_watermark != self._seen_watermark
+        self._seen_end, self._seen_watermark = end, self.high_watermark
+        if grown or risen:
+            for fetch in self.parked:
+                fetch.news(grown, risen)
+
+    def park(self, fetch: Parked) -> None:
+        """`fetch` has just been read and found too little: news from here on concern it."""
+        if not self.parked:
+            self._seen_end, self._seen_watermark = self.log.end_offset, self.high_watermark
+        self.parked[fetch] = None
+        self.log.keep_tail = True  # whoever waits reads the very end
+
+    def stir(self) -> None:
+        """Whoever is parked here looks again, whatever it waits for."""
+        for fetch in self.parked:
+            fetch.news(True, True)
+
+    def obey(self, effects: Effects) -> None:
+        """Perform what a followership asks of the log. What takes records away is put into `host.cuts`."""
+        follower = self.following
+        assert follower is not None, "effects of a followership that has ended"
+        for effect in effects:
+            match effect:
+                case Truncate():
+                    cut = Cut(self, effect)
+                    if cut.takes_away:
+                        self.host.cuts.append(cut)
+                    else:
+                        cut.make()
+                case RestartAt():
+                    self.host.cuts.append(Restart(self, effect))
+                case FailReplica(reason):
+                    self.fail(reason)
+                case HighWatermarkMoved():
+                    pass  # nobody waits for a follower's watermark; the checkpoint reads it from the rules
+                case _:
+                    raise AssertionError(f"a follower does not ask for {effect}")
+
+    # Roles begin and end.
+
+    def pause(self) -> None:
+        """A transition begins: neither leader nor follower until it ends. Who waits goes on waiting."""
+        self._seen_watermark = self.high_watermark
+        self.incomplete = self.changing = True
+        self.leading = None
+        self.following = None
+
+    def lead(self, mandate: Mandate) -> None:
+        """Lead in a new epoch. The log has been given the epoch, and its file is on the medium."""
+        host, log = self.host, self.log
+        known = log.epochs.latest if host.options.semantics.begins_when_elected else mandate.epoch
+        assert self.incomplete and known == mandate.epoch, "the epoch begins before its records"
+        leader = Leader(
+            host.me, mandate, Offset(log.end_offset), Offset(self._seen_watermark), host.loop.time(),
+            host.membership, host.options, self.topic_config.min_insync_replicas,
+        )  # fmt: skip
+        log.keep_tail = log.keep_tail or len(mandate.replicas) > 1  # followers read the very end
+        self.leading = leader
+        self._enter(host.me, mandate.epoch)
+        leader.safe_end = Offset(self.safe_end)
+        host.perform(self, leader, leader.opened(host.loop.time()))
+        self._announced = True
+        host.on_leading(self)
+
+    def follow(self, leader: BrokerId, epoch: Epoch) -> None:
+        """Follow in a new epoch, also when the leader is the same; or, with no leader, wait for one."""
+        assert self.incomplete, "a role begins in a transition"
+        watermark = Offset(self._seen_watermark)
+        semantics = self.host.options.semantics
+        self.following = Follower(self.log, leader, epoch, watermark, self.unflushed_max, semantics)
+        self._enter(leader, epoch)
+        self._give_up()  # whoever waits is told who leads now
+
+    def _enter(self, leader: BrokerId, epoch: Epoch) -> None:
+        assert epoch >= self.leader_epoch, "epochs never go back"
+        self.leader_id = leader
+        self.incomplete = self.changing = False
+        self.leader_epoch = epoch  # last: up to here an equal epoch would be applied again
+        self.stir()
+        self.mark()
+
+    def stop(self, epoch: Epoch) -> None:
+        """StopReplica: have no role until LeaderAndIsr gives one, be it in the same epoch."""
+        self.resign()
+        self.incomplete = True
+        self.leader_id = NO_LEADER
+        self.leader_epoch = epoch
+
+    def resign(self, successor: tuple[int, int] = (NO_LEADER, NO_EPOCH)) -> None:
+        """Neither lead nor follow any more: whoever waits is told 6, and who leads now, if that is known."""
+        self.changing, self.successor = False, successor
+        self._seen_watermark = self.high_watermark
+        self.leading = None
+        self.following = None
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self.log.forget_tail()
+        self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.flush_acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.stir()
+        self.host.wake()
+        if self._announced:
+            self._announced = False
+            self.host.on_resigned(self.tp)
+
+    def fail(self, reason: str) -> None:
+        """Take this replica offline: what it holds cannot be trusted."""
+        logger.error("replica_offline", partition=str(self.tp), reason=reason)
+        self.host.recorder.note(str(self.tp), "went_offline", why=reason)
+        self.offline = reason
+        self.resign()
+
+    def disk_failed(self, error: DiskError) -> KafkaStorageError:
+        """A file call failed. A full disk heals by itself; a failed one takes the replica offline."""
+        if isinstance(error, DiskFailed | LogDamaged):
+            self.fail(str(error))
+        self.host.on_disk_failed(self, error)
+        return KafkaStorageError(str(error))

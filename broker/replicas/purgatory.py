@@ -1,0 +1,153 @@
+"""What waits for an offset or for a deadline: the purgatory, without a future, a task or a timer per request.
+
+A produce with acks=all leaves one entry per partition in a queue ordered by the offset that it needs;
+when the high watermark moves, the front of the queue is done. Whatever waits stands in one wheel of
+deadlines, which has a single timer for all. Completing something only puts an answer in its place:
+nothing is appended or fetched from here.
+Left to others: what is answered (handlers/produce.py, handlers/fetch.py), when the watermark moves
+(partition.py).
+"""
+
+import asyncio
+from collections import deque
+from heapq import heappop, heappush
+
+from ...protocol.errors import ErrorCode
+
+SLOT_SECONDS = 0.005  # deadlines are kept this exactly
+WAITING_MAX = 200_000  # beyond it, what would wait is told at once that its time is over
+
+
+class Waiter:
+    """Something with a deadline. `slot` is its place in the wheel, None when it waits no longer."""
+
+    __slots__ = ("slot",)
+
+    def __init__(self) -> None:
+        self.slot: int | None = None
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        raise NotImplementedError
+
+    def reached(self, place: int, code: ErrorCode) -> None:
+        """What entry `place` of this one waits for has come (NONE) or cannot come any more."""
+        raise NotImplementedError
+
+
+class Deadlines:
+    """A wheel of slots: adding and removing cost a dictionary operation each, and one timer serves all."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._slots: dict[int, dict[Waiter, None]] = {}
+        self._order: list[int] = []
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, waiting: Waiter, deadline: float) -> bool:
+        """Call `waiting.expire()` soon after `deadline`. False if there is no room for more."""
+        assert waiting.slot is None, "one deadline for each"
+        if self._count >= WAITING_MAX or self._stopped:
+            return False
+        slot = int(deadline / SLOT_SECONDS) + 1
+        members = self._slots.get(slot)
+        if members is None:
+            members = self._slots[slot] = {}
+            heappush(self._order, slot)
+            if self._order[0] == slot:
+                self._arm()
+        members[waiting] = None
+        waiting.slot = slot
+        self._count += 1
+        return True
+
+    def remove(self, waiting: Waiter) -> None:
+        """It is done. May be called for one that waits no longer."""
+        slot, waiting.slot = waiting.slot, None
+        if slot is not None:
+            del self._slots[slot][waiting]
+            self._count -= 1
+
+    def stop(self) -> None:
+        """No deadline is kept any more, and nothing can be added."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._order[0] * SLOT_SECONDS, self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        now = self._loop.time() + SLOT_SECONDS / 2
+        try:
+            while self._order and self._order[0] * SLOT_SECONDS <= now:
+                self._expire_all(self._slots[self._order[0]])
+                del self._slots[heappop(self._order)]
+        finally:  # whatever one of them fails of, the others have their time
+            if self._order and self._timer is None and not self._stopped:
+                self._arm()
+
+    def _expire_all(self, members: dict[Waiter, None]) -> None:
+        while members:  # who wants more time may come back into the same slot
+            for waiting in tuple(members):
+                if waiting in members:
+                    self.remove(waiting)
+                    waiting.expire()
+
+
+class AckQueue:
+    """Who waits for the high watermark of one partition, by the offset that it must reach."""
+
+    __slots__ = ("_entries", "_gone")
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[int, Waiter, int]] = deque()
+        self._gone = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, required: int, waiting: Waiter, place: int) -> None:
+        """`waiting` hears about its entry `place` when the watermark is at `required`.
+
+        A duplicate asks for an offset below the last one: it is put where it belongs, near the end.
+        """
+        entries = self._entries
+        if not entries or entries[-1][0] <= required:
+            entries.append((required, waiting, place))
+            return
+        at = len(entries)
+        while at and entries[at - 1][0] > required:
+            at -= 1
+        entries.insert(at, (required, waiting, place))
+
+    def reach(self, high_watermark: int, code: ErrorCode) -> None:
+        """All that need no more than `high_watermark` are done, with `code`."""
+        entries = self._entries
+        while entries and entries[0][0] <= high_watermark:
+            _, waiting, place = entries.popleft()
+            if waiting.slot is not None:
+                waiting.reached(place, code)
+
+    def fail(self, code: ErrorCode) -> None:
+        """None of them can be done here."""
+        entries, self._entries = self._entries, deque()
+        self._gone = 0
+        for _, waiting, place in entries:
+            if waiting.slot is not None:
+                waiting.reached(place, code)
+
+    def one_expired(self) -> None:
+        """An entry's deadline has passed; its place is given back once half of the queue is such."""
+        self._gone += 1
+        if self._gone * 2 > len(self._entries):
+            self._entries = deque(entry for entry in self._entries if entry[1].slot is not None)
+            self._gone = 0

@@ -1,0 +1,366 @@
+"""How a follower's log is cut: what goes is kept aside, on the medium before the first byte leaves the log.
+
+A fetcher collects the cuts of one answer. For each log directory a thread copies what they will take away
+and lowers what checkpoints promise, all in one hop; then each is made, if its replica is still as it was when
+the leader spoke: the loop waits for no medium. To keep a copy takes several syncs; many copies share one. A
+copy that was not needed is deleted again. A log that begins anew, for its leader has nothing so old, goes the
+same way, with nothing kept: a broker that was away for long does that with all of its logs.
+If nothing can be kept for now (no room) nothing is cut: the follower waits and asks again. Where there is no
+place at all (no right to write), waiting would be for ever: the cut is made and told as an error. Whoever
+would rather lose it in any case sets strandline.log.aside.bytes.max=0.
+Left to others: what to cut (replication/follower.py), where it is kept and for how long
+(storage/quarantine.py).
+"""
+
+import asyncio
+import errno
+import posixpath
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
+
+from ...replication.effects import Effects, RestartAt, Truncate
+from ...replication.follower import Follower
+from ...storage.directories.offset_checkpoints import Bounds, Lowered
+from ...storage.disk import Disk, DiskError, DiskFailed, LogDamaged
+from ...storage.log.bulk_sync import MANY, settle_restarted
+from ...storage.log.checkpoints import kafka_uuid
+from ...storage.log.log import AsOf, CorruptBatch
+from ...storage.log.truncation import Leaving
+from ...storage.quarantine import Aside, Removal, Shelf
+from .per_directory import by_directory, side_by_side
+
+if TYPE_CHECKING:
+    from .partition import Partition
+    from .shared import ReplicaShared
+
+Uncut: TypeAlias = "tuple[Partition, Follower, Effects]"
+
+BREATH = 20  # after so many cuts, others get a turn
+AGAIN_SECONDS = 0.5  # after an unasked cut could not be made
+NO_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT})  # it will not pass by itself
+
+logger = structlog.get_logger(__name__)
+
+
+class PendingTruncation(ABC):
+    """What is to be taken from the end of one follower's log, and how that was when its leader spoke."""
+
+    begins_anew = False
+
+    def __init__(self, partition: "Partition") -> None:
+        self.partition = partition
+        self.error: OSError | None = None
+        self.has_no_place = False  # for what goes: there is no use in waiting for one
+        self._segments = list(partition.log.segments)
+        self._follower = partition.following
+        self._log = partition.log
+        self._generation = partition.log.generation
+        self._end = partition.log.end_offset
+
+    @property
+    @abstractmethod
+    def bounds(self) -> Bounds:
+        """What may be promised of the log once it is cut."""
+
+    def keep(self, sync: bool = True) -> None:  # noqa: B027
+        """Copy what will go, and with `sync` see it on the medium. Blocking, for any thread; `error` says how
+        it went."""
+
+    def lose(self, error: OSError) -> None:  # noqa: B027
+        """What was kept is not on the medium. Blocking."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a copy."""
+        return False
+
+    def discard(self) -> None:  # noqa: B027
+        """Delete what was kept: it stays in the log after all. Blocking."""
+
+    @abstractmethod
+    def make(self) -> None:
+        """Cut. Raises DiskError."""
+
+    @property
+    def directory(self) -> str:
+        """The log directory."""
+        return posixpath.dirname(self._log.directory)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the leader that has spoken is still the one that is followed."""
+        return self.partition.following is self._follower
+
+    def holds(self) -> bool:
+        """Whether the replica is as it was when its leader spoke, and what was copied is what goes."""
+        partition, held = self.partition, self._log
+        return (
+            self.is_wanted
+            and partition.log is held
+            and partition.offline is None
+            and held.generation == self._generation
+            and held.end_offset == self._end
+            and held.segments == self._segments  # none was retired or compacted
+        )
+
+    def tell_not_kept(self) -> None:
+        """What goes is not kept aside: it waits for a place, or goes all the same."""
+        name, why = str(self.partition.tp), str(self.error)
+        logger.error("removal_not_kept", partition=name, cut=self.has_no_place, reason=why)
+        self.partition.host.recorder.note(name, "cut_unkept" if self.has_no_place else "cut_waits", why=why)
+
+
+class Restart(PendingTruncation):
+    """A log that begins anew where its leader's does."""
+
+    begins_anew = True
+
+    def __init__(self, partition: "Partition", effect: RestartAt) -> None:
+        super().__init__(partition)
+        self._offset = effect.offset
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(0, self._offset)
+
+    def make(self) -> None:
+        partition, held, follower = self.partition, self._log, self._follower
+        assert follower is not None, "only followers begin anew"
+        partition.host.recorder.note(
+            str(partition.tp), "restarted", end=held.end_offset, leader_begins_at=self._offset
+        )
+        held.restart_at(self._offset, partition.host.clock.wall_ms(), sync=False)
+        follower.restarted()
+
+
+class Cut(PendingTruncation):
+    """One cut of one follower's log, from the leader's word to the log's new end."""
+
+    def __init__(self, partition: "Partition", effect: Truncate) -> None:
+        super().__init__(partition)
+        self.effect = effect
+        self._leaving = partition.log.leaving(effect.to)
+        self._shelf: Shelf | None = None
+        self._producers: AsOf | None = None  # once it is cut; a segment may have to be read for that
+        self._removal = self._described(self._leaving) if self._leaving is not None else None
+
+    def _described(self, leaving: Leaving) -> Removal:
+        partition, follower = self.partition, self._follower
+        assert follower is not None, "only followers cut"
+        topic_id = self._log.topic_id
+        unclean = partition.recovering
+        how = "was elected uncleanly" if unclean else "leads"
+        return Removal(
+            partition=str(partition.tp),
+            topic_id=None if topic_id is None else kafka_uuid(topic_id),
+            at_ms=partition.host.clock.wall_ms(),
+            cause="truncation",
+            reason=f"broker {follower.leader} {how} in epoch {follower.epoch} and has not got these records",
+            from_offset=leaving.from_offset,
+            end_offset=leaving.end_offset,
+            epochs=leaving.epochs,
+            high_watermark=partition.high_watermark,
+            leader=follower.leader,
+            leader_epoch=follower.epoch,
+            unclean=unclean or None,
+        )
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether any record goes."""
+        return self._leaving is not None
+
+    @property
+    def bounds(self) -> Bounds:
+        end = self._end if self._leaving is None else self._leaving.from_offset
+        start = self._log.start_offset
+        return Bounds(end if end >= start else 0, start)  # a log that begins within what goes is empty
+
+    @property
+    def is_kept(self) -> bool:
+        return self._shelf is not None
+
+    def keep(self, sync: bool = True) -> None:
+        self._keep_aside(sync)
+        if self.error is None and self._leaving is not None:
+            with suppress(OSError, CorruptBatch):  # it is tried once more, and told, when the log is cut
+                self._producers = self._log.producers_as_of(self._leaving.from_offset)
+
+    def _keep_aside(self, sync: bool) -> None:
+        if self._removal is None or self._leaving is None or not self.partition.host.keeps_aside:
+            return
+        try:
+            self._shelf = Aside(self._log.disk, self.directory).shelf(self._removal, sync)
+            for path, position in self._leaving.files:
+                self._shelf.copy(path, position)
+            self._shelf.close()
+        except OSError as error:
+            self.lose(error)
+
+    def lose(self, error: OSError) -> None:
+        assert self._leaving is not None, "something goes"
+        self.error = error
+        self.discard()
+        disk: Disk = self._log.disk
+        there = all(disk.exists(path) for path, _ in self._leaving.files)  # else it is they that are missing
+        self.has_no_place = error.errno in NO_PLACE and there
+
+    def discard(self) -> None:
+        if self._shelf is not None:
+            shelf, self._shelf = self._shelf, None
+            try:
+                shelf.disk.rmtree(shelf.path)
+            except OSError as error:
+                logger.warning("removal_not_deleted", path=shelf.path, reason=str(error))
+
+    def make(self) -> None:
+        partition, held, follower = self.partition, self._log, self._follower
+        assert follower is not None, "only followers cut"
+        watermark = partition.high_watermark
+        held.truncate_to(self.effect.to, self._producers)
+        end = held.end_offset
+        if end != self._end:
+            told = {"end": end, "was": self._end, "watermark": watermark, "epoch": follower.epoch}
+            aside = None if self._shelf is None else self._shelf.path
+            (logger.error if end < watermark else logger.info)(
+                "log_truncated", partition=str(partition.tp), aside=aside, **told
+            )
+            partition.host.recorder.note(
+                str(partition.tp),
+                "truncated",
+                leader=follower.leader,
+                aside=aside,
+                unclean=partition.recovering,
+                **told,
+            )
+            partition.host.truncated_below_watermark += end < watermark
+        follower.truncated(self.effect)
+
+
+async def carry_out(cuts: list[PendingTruncation]) -> dict["Partition", str]:
+    """Keep aside what all of them take away, then cut; names the partitions to be asked for again later."""
+    failed: dict[Partition, str] = {}
+    if cuts:
+        host, there = cuts[0].partition.host, by_directory({cut: cut.directory for cut in cuts})
+        await side_by_side(_carry_out_in(host, each, some, failed) for each, some in there.items())
+    return failed
+
+
+async def _carry_out_in(
+    host: "ReplicaShared", directory: str, cuts: Sequence[PendingTruncation], failed: dict["Partition", str]
+) -> None:
+    """Those in one log directory."""
+    loop = asyncio.get_running_loop()
+    async with host.cutting_in[directory]:
+        lowered = await loop.run_in_executor(None, _prepare, cuts)
+        try:
+            void, begun = [], []
+            for place, cut in enumerate(cuts, 1):
+                if place % BREATH == 0:
+                    await asyncio.sleep(0)
+                if not _may_be_made(cut, lowered, failed):
+                    void += [] if cut.error is not None and not cut.has_no_place else [cut]
+                elif _is_made(cut, failed) and cut.begins_anew:
+                    begun.append(cut.partition)
+            if void:
+                await loop.run_in_executor(None, _discard_all, void)
+            if begun:
+                await _settle(begun, failed)
+        finally:
+            host.lift(lowered)
+
+
+async def cut_unasked(
+    host: "ReplicaShared", uncut: Sequence[Uncut], done: Callable[["Partition"], None]
+) -> None:
+    """What an old profile cuts before its leader has said a word; `done` is told of each that has been cut.
+
+    Tried until it is made, or its followership has ended: nothing may be fetched behind what should go.
+    """
+    while uncut := [each for each in uncut if each[0].following is each[1]]:
+        for partition, _, effects in uncut:
+            try:
+                partition.obey(effects)
+            except DiskError as error:
+                partition.disk_failed(error)
+        cuts, host.cuts = host.cuts, []
+        made = {cut.partition for cut in cuts} - set(await carry_out(cuts))
+        for partition, follower, _ in uncut:
+            if partition in made and partition.following is follower:
+                done(partition)
+        uncut = [each for each in uncut if each[0] not in made]
+        if uncut:
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+def _may_be_made(cut: PendingTruncation, lowered: Lowered, failed: dict["Partition", str]) -> bool:
+    """Whether all has been prepared, and the replica is still as it was."""
+    partition = cut.partition
+    if cut.error is not None:
+        cut.tell_not_kept()
+        if not cut.has_no_place:
+            failed[partition] = f"what must be cut cannot be kept aside: {cut.error}"
+            return False
+    if not cut.holds():
+        if cut.is_wanted:
+            failed[partition] = "its log has changed while what must be cut was copied"
+        return False
+    if (promised := lowered.errors.get(partition.tp)) is not None:
+        partition.disk_failed(promised)
+        failed[partition] = f"more is promised of its log than the cut leaves: {promised}"
+        return False
+    return True
+
+
+def _is_made(cut: PendingTruncation, failed: dict["Partition", str]) -> bool:
+    try:
+        cut.make()
+    except DiskError as error:
+        cut.partition.disk_failed(error)
+        failed[cut.partition] = str(error)
+        return False
+    return True
+
+
+async def _settle(begun: Sequence["Partition"], failed: dict["Partition", str]) -> None:
+    """That logs have begun anew is on the medium before a fetch says "I hold everything before"."""
+    logs = [partition.log for partition in begun]
+    loop = asyncio.get_running_loop()
+    for held, error in await loop.run_in_executor(None, settle_restarted, logs[0].disk, logs):
+        for partition in begun:
+            if partition.log is held and partition.offline is None:
+                whole = error if isinstance(error, DiskFailed) else LogDamaged(error.path, error.error)
+                partition.disk_failed(whole)  # nobody would sync it again, and a fetch would vouch for it
+                failed[partition] = str(error)
+
+
+def _prepare(cuts: Sequence[PendingTruncation]) -> Lowered:
+    """Those in one log directory. Blocking."""
+    one_by_one = len(cuts) < MANY
+    for cut in cuts:
+        cut.keep(sync=one_by_one)
+    if not one_by_one:
+        _sync_copies([cut for cut in cuts if cut.is_kept])
+    ready = {cut.partition.tp: cut.bounds for cut in cuts if cut.error is None or cut.has_no_place}
+    return cuts[0].partition.host.lower(ready)
+
+
+def _sync_copies(kept: Sequence[PendingTruncation]) -> None:
+    """All at once: of thousands each would wait for several syncs of its own."""
+    if not kept:
+        return
+    first = kept[0]
+    try:
+        Aside(first.partition.log.disk, first.directory).sync()
+    except OSError as error:
+        for cut in kept:
+            cut.lose(error)
+
+
+def _discard_all(cuts: Iterable[PendingTruncation]) -> None:
+    for cut in cuts:
+        cut.discard()

@@ -1,0 +1,77 @@
+"""Looks inside a produced batch, where that is asked for: keys on compacted topics, all of it if configured.
+
+Elsewhere a batch is judged by its header and its checksum alone (protocol/batches.py), which costs nothing
+per record; here a large batch is decoded as columns, with no loop over its records. What cannot be
+decoded, or would grow past the cap, is the producer's fault and is answered with 87.
+"""
+
+from ...protocol.batches import BatchHeader, ProduceLimits, check_produced, read_header
+from ...protocol.errors import InvalidRecord
+from ...protocol.group_errors import InvalidTxnState
+from ...protocol.primitives import Malformed
+from ...protocol.records import iterate
+from ...storage.config import TopicConfig
+
+FEW = 32  # records: with so many or more, columns are quicker
+
+
+def checked(
+    records: memoryview,
+    config: TopicConfig,
+    timeless: ProduceLimits | None,
+    now_ms: int,
+    zstd_allowed: bool,
+    validate: bool,
+) -> BatchHeader:
+    """The header of a batch that a topic would take; `timeless` as of `timeless_limits`. Raises ApiError."""
+    header = read_header(records)
+    limits = timeless if zstd_allowed else None
+    check_produced(records, header, limits or limits_at(now_ms, config, zstd_allowed))
+    if header.is_transactional:
+        raise InvalidTxnState("there is no transaction coordinator")
+    if validate or config.compacted:
+        look_inside(records, header, needs_keys=config.compacted)
+    return header
+
+
+def look_inside(records: memoryview, header: BatchHeader, needs_keys: bool) -> None:
+    """Refuse a batch whose records are not what its header says, or have no key where one is needed."""
+    try:
+        keyless = _keyless_of_few(records) if header.record_count < FEW else _keyless_of_many(records)
+    except Malformed as error:
+        raise InvalidRecord(str(error)) from error
+    if needs_keys and keyless:
+        refusal = InvalidRecord(f"{len(keyless)} records have no key, which a compacted topic needs")
+        refusal.indexes = keyless
+        raise refusal
+
+
+def _keyless_of_few(records: memoryview) -> list[int]:
+    return [index for index, record in enumerate(iterate(records, verify=False)) if record.key is None]
+
+
+def _keyless_of_many(records: memoryview) -> list[int]:
+    from ...protocol.columns import decode  # numpy: only where a topic asks for it
+
+    columns = decode(records, verify=False)
+    columns.headers()
+    places: list[int] = (columns.key_length < 0).nonzero()[0].tolist()
+    return places
+
+
+def limits_at(now_ms: int, config: TopicConfig, zstd_allowed: bool) -> ProduceLimits:
+    """What a batch may be that arrives now."""
+    return ProduceLimits(
+        config.max_message_bytes,
+        zstd_allowed,
+        now_ms - config.message_timestamp_before_max_ms,
+        now_ms + config.message_timestamp_after_max_ms,
+        config.segment_bytes,
+    )
+
+
+def timeless_limits(config: TopicConfig) -> ProduceLimits | None:
+    """What a batch may be at any time; None if the topic looks at timestamps."""
+    if min(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) < 1 << 62:
+        return None
+    return ProduceLimits(config.max_message_bytes, segment_bytes_max=config.segment_bytes)

@@ -1,0 +1,1 @@
+"""What happens without a request: retention, checkpoints, compaction, full and failed disks."""

@@ -1,0 +1,172 @@
+"""Who does the work of a cleaning: helper processes, or a thread where there can be none.
+
+A helper is started when there is something to do, does one job after the other, and ends when it has been
+idle for a while, when its job is given up, or with the broker: at the end of its pipe it stops, whatever
+ended the broker. What a helper says is a report for each new segment; its death is a failure like others.
+Left to others: what to clean and what to make of the reports (compaction.py), the work (storage/cleaning/).
+"""
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import Any, Protocol
+
+import structlog
+
+from ...base.tasks import FailureHook, Tasks
+from ...storage.cleaning.job import Failed, Job, Report, dump_job, is_last, load_report
+from ...storage.disk import Disk
+
+logger = structlog.get_logger(__name__)
+
+MODULE = "strandline.storage.cleaning.process"
+IDLE_S = 60.0
+REPORT_BYTES_MAX = 1 << 26  # one names all segments that have become one: millions
+END_S = 5.0  # a helper that does not end by itself within this is killed
+
+
+class Cleaners(Protocol):
+    """Does jobs; may be asked for several at once."""
+
+    def clean(self, job: Job) -> AsyncGenerator[Report, None]:
+        """The reports of a job; whoever closes the iterator early gives the job up, and it has ended then."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+class ThreadCleaners:
+    """Cleans in the loop's executor. For worlds without processes: it holds the interpreter."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    async def clean(self, job: Job) -> AsyncGenerator[Report, None]:
+        from ...storage.cleaning.clean import (  # numpy is not needed before there is something to clean
+            clean,
+        )
+
+        loop = asyncio.get_running_loop()
+        reports = clean(self._disk, job, _unthrottled)
+        while True:
+            step = loop.run_in_executor(None, next, reports, None)
+            try:
+                report = await asyncio.shield(step)
+            except asyncio.CancelledError:
+                await ended(step)
+                raise
+            if report is None:
+                return
+            yield report
+
+    async def stop(self) -> None:
+        """Nothing goes on behind an iterator that was closed."""
+
+
+async def ended(step: asyncio.Future[Any]) -> None:
+    """Wait for a thread, which cannot be stopped, however often the waiting is cancelled meanwhile.
+
+    Raises CancelledError afterwards if it was. How the step went is not asked.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not step.done():
+        try:
+            await asyncio.wait([step])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+class closing(aclosing[AsyncGenerator[Report, None]]):
+    """Closes the reports of a job behind its block, unless no loop goes on with that: then it is torn off."""
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if exc_info[0] is not GeneratorExit:
+            await super().__aexit__(*exc_info)
+
+
+def _unthrottled(_nbytes: int) -> None:
+    """The world has no disk to spare."""
+
+
+class HelperProcesses:
+    """Cleans in processes of their own."""
+
+    def __init__(self, on_failure: FailureHook) -> None:
+        self._tasks = Tasks("cleaners", on_failure)
+        self.idle: list[Process] = []
+
+    async def clean(self, job: Job) -> AsyncGenerator[Report, None]:
+        try:
+            helper = self.idle.pop() if self.idle else await self._start()
+        except OSError as error:  # no room for another process, or no descriptor for its pipe
+            yield Failed(f"no helper process could be started: {error}", damaged=False)
+            return
+        done = False
+        try:
+            async for report in self._reports(helper, job):
+                done = is_last(report)
+                yield report
+        finally:
+            if done and helper.returncode is None:
+                self._rest(helper)
+            else:
+                await _kill(helper)
+
+    async def _start(self) -> Process:
+        helper = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", MODULE, stdin=PIPE, stdout=PIPE, limit=REPORT_BYTES_MAX
+        )
+        logger.info("cleaner_started", process=helper.pid)
+        return helper
+
+    async def _reports(self, helper: Process, job: Job) -> AsyncGenerator[Report, None]:
+        assert helper.stdin is not None and helper.stdout is not None
+        try:
+            helper.stdin.write(dump_job(job))
+            await helper.stdin.drain()
+            while (line := await helper.stdout.readline()).endswith(b"\n"):  # else it has ended within one
+                report = load_report(line)
+                yield report
+                if is_last(report):
+                    return
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # told below, as the end of its output is
+        yield Failed(f"the helper process {helper.pid} has ended", damaged=False)
+
+    def _rest(self, helper: Process) -> None:
+        self.idle.append(helper)
+        self._tasks.spawn(self._dismiss(helper), "idle")
+
+    async def _dismiss(self, helper: Process) -> None:
+        await asyncio.sleep(IDLE_S)
+        if helper in self.idle:
+            self.idle.remove(helper)
+            await _end(helper)
+
+    async def stop(self) -> None:
+        """End all helpers. Jobs must have been given up before."""
+        await self._tasks.stop()
+        idle, self.idle = self.idle, []
+        for helper in idle:
+            await _end(helper)
+
+
+async def _end(helper: Process) -> None:
+    assert helper.stdin is not None
+    helper.stdin.close()
+    try:
+        async with asyncio.timeout(END_S):
+            await helper.wait()
+    except TimeoutError:
+        await _kill(helper)
+
+
+async def _kill(helper: Process) -> None:
+    if helper.returncode is None:
+        with suppress(ProcessLookupError):
+            helper.kill()
+    await helper.wait()

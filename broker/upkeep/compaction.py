@@ -1,0 +1,330 @@
+"""Compaction in a running broker: one log at a time for each cleaner, the filthiest first.
+
+The work is done elsewhere (cleaner_processes.py) on files that nobody changes; here its results are swapped
+in, one new segment in each breath. A log that is cut or deleted meanwhile is left alone: its cleaning is
+given up, what it had written is removed, and it is looked at again later. So it goes with a cleaning that
+failed; a log whose records cannot be read is not tried again before the next start, or before it is cut. A
+transaction without an end, as a log taken over from Kafka may have, holds the cleaning back at its first
+record.
+Left to others: what is due (storage/cleaning/plan.py), how files are swapped
+(storage/segment/segment_swap.py).
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import structlog
+
+from ...base.tasks import FailureHook, Tasks
+from ...base.types import Clock, TopicPartition
+from ...base.values import dataclass
+from ...storage.cleaning.job import Cleaned, Done, Failed, Job
+from ...storage.cleaning.plan import Dirt, LogFacts, dirt, is_due
+from ...storage.directories.log_manager import Logs
+from ...storage.disk import DiskError, disk_error
+from ...storage.log.log import Log
+from ...storage.log.retention import with_ends
+from ...storage.segment.segment_swap import discard, make_room
+from ..replicas.replicas import Replicas
+from .cleaner_processes import Cleaners, closing, ended
+
+logger = structlog.get_logger(__name__)
+
+REST_S_MIN = 0.05
+RETRY_S = 60.0  # after a cleaning that failed
+SECRET_BYTES = 16
+HELD_S = 900.0  # until a log is looked at again in which a transaction had no end
+
+
+@dataclass(slots=True)
+class Counts:
+    """Gauges and counters of compaction, for status and metrics."""
+
+    cleanings: int = 0
+    given_up: int = 0
+    failures: int = 0
+    bytes_freed: int = 0
+    uncleanable: int = 0
+
+
+class _Held(NamedTuple):
+    """Where a transaction without an end begins, and until when that is believed, in the loop's time."""
+
+    at: int
+    until: float
+
+
+class Compactor:
+    """The compaction of a broker's logs. `uncleanable` tells of which it is given up, and why."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        replicas: Replicas,
+        clock: Clock,
+        cleaners: Cleaners,
+        secret: Callable[[int], bytes],
+        on_failure: FailureHook,
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._clock = clock
+        self._cleaners = cleaners
+        self._secret = secret
+        self._tasks = Tasks("cleaning", on_failure)
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._held: dict[TopicPartition, _Held] = {}
+        self._lanes: dict[int, asyncio.Task[None]] = {}
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self._counts = Counts()
+        logs.cleaned.on_cut = self._on_cut
+
+    def start(self) -> None:
+        """Begin, if compaction is wanted; called again when there may be more cleaners than before."""
+        if self._logs.config.cleaner_enable:
+            for number in range(self._logs.config.cleaner_threads):
+                if number not in self._lanes or self._lanes[number].done():
+                    self._lanes[number] = self._tasks.spawn(self._work(number), f"cleaner-{number}")
+
+    async def stop(self) -> None:
+        """Give up what goes on and end the helpers."""
+        try:
+            await self._tasks.stop()
+        finally:
+            await self._cleaners.stop()
+
+    def counts(self) -> Counts:
+        """How it goes."""
+        self._counts.uncleanable = len(self.uncleanable)
+        return self._counts
+
+    async def _work(self, number: int) -> None:
+        while number < self._logs.config.cleaner_threads:
+            if not await self.clean_filthiest():
+                await asyncio.sleep(max(self._logs.config.cleaner_backoff_ms / 1000, REST_S_MIN))
+
+    async def clean_filthiest(self) -> bool:
+        """Clean the log that needs it most; False if none does."""
+        found = self._filthiest()
+        if found is None:
+            return False
+        each, planned = found
+        partition = each.partition
+        cleaning = self._clean(each, planned, each.start_offset)
+        task = self._running[partition] = self._tasks.spawn(cleaning, str(partition))
+        try:
+            await asyncio.wait([task])
+        finally:
+            del self._running[partition]
+        return True
+
+    def _on_cut(self, partition: TopicPartition) -> None:
+        """A log is about to lose records, or is gone."""
+        task = self._running.get(partition)
+        if task is not None and not task.cancelling():
+            task.cancel()
+            self._counts.given_up += 1
+            logger.info("cleaning_given_up", partition=str(partition))
+        self.uncleanable.pop(partition, None)
+        self._retry_at.pop(partition, None)
+        self._held.pop(partition, None)
+
+    # -- which
+
+    def _filthiest(self) -> tuple[Log, Dirt] | None:
+        now_ms, now = self._clock.wall_ms(), self._loop.time()
+        due, troubled = [], []
+        for partition, each in self._logs.logs.items():
+            if (
+                each.config.compacted
+                and len(each.segments) > 1
+                and not (each.failed or each.closed)
+                and partition not in self._running
+                and partition not in self.uncleanable
+                and self._retry_at.get(partition, now) <= now
+            ):
+                try:
+                    found = dirt(self._facts(each), now_ms)
+                except OSError as error:  # of one log: the others are cleaned all the same
+                    troubled.append((each, disk_error(each.directory, error)))
+                    continue
+                if is_due(found, each.config):
+                    due.append((each, found))
+        for each, trouble in troubled:
+            self._disk_failed(each, trouble)
+        return max(due, key=lambda pair: pair[1].ratio, default=None)
+
+    def _facts(self, each: Log) -> LogFacts:
+        held = self._held.get(each.partition)
+        return LogFacts(
+            each.segments,
+            each.start_offset,
+            each.end_offset,
+            self._committed(each),
+            self._logs.cleaned.get(each.partition),
+            each.config,
+            held.at if held is not None and self._loop.time() < held.until else None,
+        )
+
+    def _committed(self, each: Log) -> int:
+        hosted = self._replicas.find(each.partition)
+        if hosted is None:
+            return self._logs.high_watermarks.get(each.partition, 0)
+        return hosted.high_watermark
+
+    # -- how
+
+    async def _clean(self, each: Log, found: Dirt, start_offset: int) -> None:
+        """`start_offset` is where the log began when this was planned."""
+        cuts, began = self._logs.cleaned.cuts(each.partition), self._loop.time()
+        size, is_torn_off = each.size, False
+        try:
+            if self._logs.cleaned.get(each.partition) is None:
+                await self._note(each, found.first_dirty, cuts)  # first: it says that there may be gaps
+            if _has_changed(each, start_offset) or not await self._settle(each, found.upper):
+                return
+            async with closing(self._cleaners.clean(self._job(each, found))) as reports:
+                async for report in reports:
+                    if _has_changed(each, start_offset):
+                        break
+                    if isinstance(report, Cleaned):
+                        await self._swap(each, report, start_offset)
+                    elif isinstance(report, Failed):
+                        self._failed(each, report.reason, report.damaged)
+                    elif await self._note(each, report.end_offset, cuts):
+                        self._done(each, report, size, self._loop.time() - began)
+        except DiskError as error:
+            self._disk_failed(each, error)
+        except GeneratorExit:
+            is_torn_off = True  # no loop goes on with this: nothing can be waited for any more
+            raise
+        finally:
+            if not is_torn_off:
+                await self._discard(each)
+
+    async def _discard(self, each: Log) -> None:
+        step = self._loop.run_in_executor(None, discard, self._logs.disk, each.directory)
+        await ended(step)  # else the thread might find, and remove, what the next cleaning writes
+        with suppress(OSError):  # what cannot be removed now goes at the next start
+            step.result()
+
+    async def _settle(self, each: Log, upper: int) -> bool:
+        """Bring to the medium what will be read, and write down that it is there: a gap that a power loss
+        has left is told from the cleaner's by that. False if the log was cut meanwhile.
+        """
+        if each.flushed_offset < upper:
+            await self._flush(each)
+        return await self._loop.run_in_executor(None, self._logs.promise_flushed, each, upper)
+
+    async def _flush(self, each: Log) -> None:
+        """Of a sync that has failed the log must know, also if nobody waits for it any more: the next one
+        would go well, although the pages are lost.
+        """
+        flush = each.begin_flush(sealed_only=True)
+        step = self._loop.run_in_executor(None, flush.run)
+        try:
+            await ended(step)
+        finally:
+            if step.done():
+                step.result()
+                each.end_flush(flush)
+
+    def _job(self, each: Log, found: Dirt) -> Job:
+        config, broker = each.config, self._logs.config
+        segments = list(with_ends(each.segments, each.end_offset))
+        return Job(
+            directory=each.directory,
+            sources=[
+                (segment.base_offset, segment.size)
+                for segment, after in segments
+                if segment.base_offset < found.upper and after > each.start_offset  # else retention has it
+            ],
+            later=[(s.base_offset, s.size) for s, _ in segments if s.base_offset >= found.upper],
+            first_dirty=found.first_dirty,
+            upper=found.upper,
+            committed=self._committed(each),
+            now_ms=self._clock.wall_ms(),
+            delete_retention_ms=config.delete_retention_ms,
+            segment_bytes=config.segment_bytes,
+            index_bytes_max=config.index_bytes_max,
+            index_interval_bytes=config.index_interval_bytes,
+            map_bytes=broker.cleaner_dedupe_buffer_bytes // broker.cleaner_threads,
+            load_factor=broker.cleaner_load_factor,
+            bytes_per_second=broker.cleaner_bytes_per_second_max / broker.cleaner_threads,
+            producers=each.producers.last_batches(),
+            secret=self._secret(SECRET_BYTES).hex(),
+        )
+
+    async def _note(self, each: Log, offset: int, cuts: int) -> bool:
+        return await self._loop.run_in_executor(None, self._logs.cleaned.note, each.partition, offset, cuts)
+
+    async def _swap(self, each: Log, report: Cleaned, start_offset: int) -> None:
+        """Put a new segment in place, unless somebody was quicker."""
+        run, disk = self._loop.run_in_executor, self._logs.disk
+        try:
+            await run(None, make_room, disk, each.directory, report.bases)
+            if not _has_changed(each, start_offset):
+                gone = each.replace(report.bases)
+                self._logs.condemned.add(gone, each.config.file_delete_delay_ms)
+                await run(None, disk.sync_dir, each.directory)
+        except FileNotFoundError:
+            pass  # the log has been deleted
+        except OSError as error:
+            raise disk_error(each.directory, error) from error
+
+    def _done(self, each: Log, report: Done, size: int, seconds: float) -> None:
+        self._retry_at.pop(each.partition, None)
+        self._hold(each, report)
+        self._counts.cleanings += 1
+        self._counts.bytes_freed += max(size - each.size, 0)
+        logger.info(
+            "log_cleaned",
+            partition=str(each.partition),
+            end_offset=report.end_offset,
+            keys=report.keys,
+            bytes_read=report.bytes_read,
+            bytes_written=report.bytes_written,
+            size_before=size,
+            size=each.size,
+            seconds=round(seconds, 3),
+        )
+
+    def _hold(self, each: Log, report: Done) -> None:
+        """Do not read a log again and again whose next transaction has no end."""
+        known = self._held.pop(each.partition, None)
+        if report.undecided_from < 0:
+            return
+        self._held[each.partition] = _Held(report.undecided_from, self._loop.time() + HELD_S)
+        if known is None or known.at != report.undecided_from:
+            logger.warning(
+                "cleaning_held_back",
+                partition=str(each.partition),
+                offset=report.undecided_from,
+                producer_id=report.undecided_producer,
+                reason="a transaction has neither a commit nor an abort marker",
+            )
+
+    def _failed(self, each: Log, reason: str, damaged: bool) -> None:
+        self._counts.failures += 1
+        if damaged:
+            self.uncleanable[each.partition] = reason
+        else:
+            self._retry_at[each.partition] = self._loop.time() + RETRY_S
+        logger.error("cleaning_failed", partition=str(each.partition), reason=reason, uncleanable=damaged)
+
+    def _disk_failed(self, each: Log, error: DiskError) -> None:
+        self._failed(each, str(error), damaged=False)
+        hosted = self._replicas.find(each.partition)
+        if hosted is not None and hosted.log is each:
+            hosted.disk_failed(error)
+        elif each is self._logs.get(each.partition):  # else it has been deleted meanwhile
+            self._replicas.host.on_disk_failed(None, error)
+
+
+def _has_changed(each: Log, start_offset: int) -> bool:
+    """Whether retention was here, or the log is gone; the next look plans anew."""
+    return each.start_offset != start_offset or each.failed or each.closed

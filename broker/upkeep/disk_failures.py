@@ -1,0 +1,211 @@
+"""What follows from failed file calls: a directory goes offline, or is full for a while; others are told.
+
+Offline: every replica there answers 56; the next start must not claim to hold what was there, so it is
+remembered on the disks that still work and in ZooKeeper; the controller asks what else is offline and elects
+others. Without any working directory the broker stops. A full disk is not a failed one: nothing is lost by
+it, so nothing is noted (full_disks.py). What is damaged in one log is that replica's matter alone. An order
+of the controller that failed for what passes is asked for again: the controller does not repeat it by itself.
+Left to others: who is elected (controller/), what one replica does (replicas/partition.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+import structlog
+
+from ...base.tasks import FailureHook, Tasks
+from ...base.types import BrokerId, TopicPartition
+from ...storage.directories.incarnation import Incarnations
+from ...storage.directories.log_manager import Logs
+from ...storage.disk import DiskError, DiskFailed, DiskFull, LogDamaged, NoDescriptor
+from ...storage.log.new_log import ReplicaMissing
+from ...zookeeper import znodes
+from ...zookeeper.client import ZkClient, ZkError
+from ..errors import StorageLost
+from ..replicas.partition import Partition
+from ..replicas.replicas import Replicas
+from .full_disks import FullDisks
+
+logger = structlog.get_logger(__name__)
+
+RETRY_S = 1.0
+ASK_AGAIN_S = (1.0, 30.0)  # until the controller is asked for an order that failed, at first and at most
+CHECKPOINT = "-checkpoint"  # how the names of all checkpoint files end
+LAST_WORDS_S = 3.0  # what a broker without any directory may take to say so
+
+
+class DiskFailures:
+    """Takes note of each failed log directory once, and looks after full ones."""
+
+    replicas: Replicas  # set before any replica is hosted
+
+    def __init__(
+        self, me: BrokerId, incarnations: Incarnations, logs: Logs, registry: ZkClient, fail: FailureHook
+    ) -> None:
+        self._me = me
+        self._incarnations = incarnations
+        self._logs = logs
+        self._registry = registry
+        self._fail = fail
+        self._tasks = Tasks("disk-failures", fail)
+        self._untold = False
+        self._telling = False
+        self._asking_again = False
+        self._asked_again = (0.0, ASK_AGAIN_S[0])  # when last, and after which pause
+        self._missed: set[TopicPartition] = set()
+        self._doubted: set[TopicPartition] = set()  # noted, and not registered yet
+        self._registering = False
+        self.register: Callable[[Collection[TopicPartition]], Awaitable[None]] = _not_registered
+        self.room = FullDisks(logs, lambda: self.replicas, self._tasks, self.tell_controller, self.failed)
+
+    async def stop(self) -> None:
+        """End what is not told yet."""
+        await self._tasks.stop()
+
+    # What has happened.
+
+    def happened(self, partition: Partition | None, error: DiskError) -> None:
+        """Hook of `replicas`: a file call has failed, of this replica or of none that is hosted."""
+        if isinstance(error, ReplicaMissing):
+            self._miss(error)
+        elif partition is None:
+            self.failed(error)
+        elif isinstance(error, LogDamaged):  # one replica is in doubt, not all that the directory holds
+            logger.error("log_damaged", partition=str(partition.tp), reason=str(error))
+            self._incarnations.mark_doubt(partition.tp)
+            self._tasks.spawn(self._doubt(partition.tp), "note")
+        elif isinstance(error, DiskFull):
+            self.room.ran_out(self._logs.directory_of(partition.tp), error)
+            self.room.pause(partition)
+        elif isinstance(error, DiskFailed):
+            self._lose(self._logs.directory_of(partition.tp), error)
+        else:
+            logger.warning("file_call_failed", partition=str(partition.tp), reason=str(error))
+
+    def failed(self, error: DiskError) -> None:
+        """A file call has failed that belongs to no replica here; the path says where."""
+        directory = self._logs.places.holding(error.path)
+        logger.error("file_call_failed", path=error.path, reason=str(error))
+        if directory is None:
+            return
+        if isinstance(error, DiskFailed):
+            self._lose(directory, error)
+        elif isinstance(error, DiskFull) and not error.path.endswith(CHECKPOINT):
+            self.room.ran_out(directory, error)  # a checkpoint can wait: the old one costs time at most
+
+    def order_failed(self, error: DiskError) -> None:
+        """Hook of `replicas`: a replica could not be made or deleted as the controller told, for this error.
+
+        If the error passes, the controller is asked to tell it again; a full directory asks when it has room.
+        """
+        places = self._logs.places
+        is_short = isinstance(error, DiskFull) and places.holding(error.path) not in places.full
+        if (is_short or isinstance(error, NoDescriptor)) and not self._asking_again:
+            self._asking_again = True
+            self._tasks.spawn(self._ask_again(), "ask-again")
+
+    async def _ask_again(self) -> None:
+        """The controller then tells all that it has told: the pauses grow as long as that is of no use."""
+        loop, (first_s, most_s) = asyncio.get_running_loop(), ASK_AGAIN_S
+        last, pause = self._asked_again
+        pause = min(2 * pause, most_s) if loop.time() - last < 2 * pause else first_s
+        await asyncio.sleep(pause)
+        self._asking_again = False
+        self._asked_again = loop.time(), pause
+        self.tell_controller()
+
+    def _miss(self, error: ReplicaMissing) -> None:
+        """Said once: the controller may ask again and again while nobody else can lead."""
+        if error.partition not in self._missed:
+            self._missed.add(error.partition)
+            logger.error("replica_missing", partition=str(error.partition), reason=str(error))
+            self._incarnations.mark_doubt(error.partition)
+            self._tasks.spawn(self._doubt(error.partition), "note")
+
+    async def _doubt(self, partition: TopicPartition) -> None:
+        """Written down first, then told: the next start must know it whatever becomes of this one.
+
+        Registered as well: a controller that is elected later reads there what this replica is worth.
+        """
+        await self._note(partition)
+        self.tell_controller()
+        self._doubted.add(partition)
+        if self._registering:
+            return
+        self._registering = True
+        try:
+            while self._doubted:
+                doubted, self._doubted = self._doubted, set()
+                await self.register(doubted)
+        finally:
+            self._registering = False
+
+    # A directory is lost.
+
+    def _lose(self, directory: str, error: DiskError) -> None:
+        if directory in self._logs.places.offline:
+            return
+        gone = self._logs.give_up(directory, str(error))
+        self.replicas.lose(gone, str(error))
+        logger.error("log_dir_offline", directory=directory, replicas=len(gone), reason=str(error))
+        self._incarnations.mark_doubt(None)
+        directory_id = self._incarnations.dir_ids.get(directory)
+        if self._logs.places.usable:
+            self._tasks.spawn(self._note(None, directory), "note")
+            self._tasks.spawn(self._report(directory_id), "report")
+            self.tell_controller()
+        else:
+            self._tasks.spawn(self._end(directory_id), "end")
+
+    async def _note(self, partition: TopicPartition | None, directory: str | None = None) -> None:
+        """Write down what is in doubt wherever that can be written, the failing directory included."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._incarnations.note_doubt, partition)
+        except OSError as trouble:
+            logger.error("loss_not_noted", reason=str(trouble))
+        if directory is not None:
+            self._incarnations.give_up(directory, OSError(self._logs.places.offline[directory]))
+
+    async def _report(self, directory_id: str | None) -> None:
+        if directory_id is not None:
+            await self._until_done(lambda: znodes.report_failed_dir(self._registry, self._me, directory_id))
+
+    async def _end(self, directory_id: str | None) -> None:
+        reasons = "; ".join(self._logs.places.offline.values())
+        try:
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._note(None)
+                await self._report(directory_id)
+        except TimeoutError:
+            logger.error("failed_dir_not_reported", directory=directory_id)
+        self._fail(StorageLost(f"every log directory has failed, the broker stops: {reasons}"))
+
+    # The controller.
+
+    def tell_controller(self) -> None:
+        """Something has changed in what replicas here can do: the controller shall ask."""
+        self._untold = True
+        if not self._telling:
+            self._telling = True
+            self._tasks.spawn(self._tell(), "tell")
+
+    async def _tell(self) -> None:
+        try:
+            while self._untold:
+                self._untold = False
+                await self._until_done(lambda: znodes.notify_log_dir_event(self._registry, self._me))
+        finally:
+            self._telling = False
+
+    async def _until_done(self, deed: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                return await deed()
+            except ZkError as error:
+                logger.warning("log_dir_event_retried", reason=repr(error))
+                await asyncio.sleep(RETRY_S)
+
+
+async def _not_registered(_doubts: Collection[TopicPartition]) -> None:
+    """There is no broker around these directories."""

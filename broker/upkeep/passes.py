@@ -1,0 +1,173 @@
+"""What a broker does to its logs from time to time: recovery points, log starts, retention, deletion of what
+has been removed, bounds for what was put aside.
+
+Each pass decides on the loop and does what blocks in a thread, over copies. A pass over ten thousand logs
+is made of small slices, between which all others get their turn; so is one over ten thousand segments.
+Left to others: high watermarks (replicas/replicas.py), which segments are old (storage/log/retention.py),
+what a failed disk means (disk_failures.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import structlog
+
+from ...base.tasks import FailureHook, Tasks
+from ...base.types import Clock
+from ...storage.directories.log_manager import Logs, parse_directory
+from ...storage.disk import DiskError, disk_error
+from ...storage.log.log import Log
+from ...storage.log.pending_deletion import Deletion
+from ...storage.quarantine import tidy
+from ..metadata.cache import Picture
+from ..replicas.replicas import Replicas
+
+logger = structlog.get_logger(__name__)
+
+CLOCK_JUMP_MS_MAX = 3_600_000
+LOGS_PER_SLICE = 50
+SEGMENTS_PER_SLICE = 8  # each is renamed with its three companions
+START_OFFSETS_INTERVAL_MS = 1_000  # between looks whether log starts have moved
+PURGE_INTERVAL_S = 1.0
+REST_S_MIN = 0.005  # between two steps of deletion, which otherwise rests as long as it works
+
+Work = Callable[[], Awaitable[None]]
+
+
+class Upkeep:
+    """Periodic work on all logs of a broker."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        replicas: Replicas,
+        clock: Clock,
+        on_failure: FailureHook,
+        picture: Callable[[], Picture],
+    ) -> None:
+        """`picture`: what the controller has told of who is in sync."""
+        self._picture = picture
+        self._logs = logs
+        self._replicas = replicas
+        self._clock = clock
+        self._tasks = Tasks("upkeep", on_failure)
+        self._loop = asyncio.get_running_loop()
+        self._last_pass = (self._loop.time(), clock.wall_ms())
+
+    def start(self) -> None:
+        """Begin."""
+        config = self._logs.config
+        for directory in self._logs.places.configured:  # each by itself: one may hang
+            points, starts = partial(self.checkpoint, directory), partial(self.checkpoint_starts, directory)
+            self._tasks.spawn(self._every(config.flush_checkpoint_interval_ms, points), "recovery-points")
+            self._tasks.spawn(self._every(START_OFFSETS_INTERVAL_MS, starts), "log-starts")
+        self._tasks.spawn(self._every(config.retention_check_interval_ms, self.retain), "retention")
+        self._tasks.spawn(self._purge(), "purge")
+
+    async def stop(self) -> None:
+        """End what is going on."""
+        await self._tasks.stop()
+
+    async def _every(self, interval_ms: int, work: Work) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await work()
+            except DiskError as error:
+                self._replicas.host.on_disk_failed(None, error)
+            except OSError as error:
+                logger.error("upkeep_failed", reason=str(error))
+
+    async def checkpoint(self, directory: str) -> None:
+        """Bring all logs of a directory to the medium and write down up to where they are there."""
+        logs = self._logs
+        held = [each for partition, each in logs.logs.items() if logs.directory_of(partition) == directory]
+        await self._replicas.flushing.until_flushed(held)
+        if directory not in logs.places.offline:
+            await self._loop.run_in_executor(None, logs.checkpoint_recovery_points, directory)
+
+    async def checkpoint_starts(self, directory: str) -> None:
+        """Write down where logs begin, soon after one has moved: what a client had deleted stays deleted."""
+        if directory in self._logs.starts_moved and directory not in self._logs.places.offline:
+            await self._loop.run_in_executor(None, self._logs.checkpoint_start_offsets, directory)
+
+    async def retain(self) -> None:
+        """Take old segments out of their logs, and forget producers that are gone."""
+        if self._clock_has_jumped():
+            return
+        for place, (partition, each) in enumerate(list(self._logs.logs.items()), 1):
+            if self._logs.get(partition) is each:  # else it was removed in an earlier slice
+                await self._retire(each)
+                self._logs.expire_producers(each)
+            if place % LOGS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        await self._tidy_aside()
+
+    async def _tidy_aside(self) -> None:
+        """Keep what had to leave the logs within its own bounds."""
+        config, logs = self._logs.config, self._logs
+        bounds = (self._clock.wall_ms(), config.aside_retention_ms, config.aside_bytes_max)
+        dirs = list(logs.places.usable)
+        await self._loop.run_in_executor(None, tidy, logs.disk, dirs, *bounds, self._is_named_elsewhere)
+
+    def _is_named_elsewhere(self, name: str) -> bool:
+        partition = parse_directory(name)
+        me = self._replicas.host.me
+        return partition is not None and self._picture().is_in_sync_elsewhere(me, partition)
+
+    async def _retire(self, each: Log) -> None:
+        """Take a log's old segments out, a few at a time; in between, all may change."""
+        total = 0
+        try:
+            while not (each.failed or each.closed):
+                count = self._logs.retire(each, self._watermark_of(each), SEGMENTS_PER_SLICE)
+                total += count
+                if count < SEGMENTS_PER_SLICE:
+                    break
+                await asyncio.sleep(0)
+        except DiskError as error:
+            self._disk_failed(each, error)
+        except OSError as error:  # the age of a segment may have to be read from a file
+            self._disk_failed(each, disk_error(each.directory, error))
+        if total:
+            logger.info(
+                "segments_retired", partition=str(each.partition), count=total, start_offset=each.start_offset
+            )
+
+    def _disk_failed(self, each: Log, error: DiskError) -> None:
+        hosted = self._replicas.find(each.partition)
+        if hosted is not None and hosted.log is each:
+            hosted.disk_failed(error)
+        else:
+            self._replicas.host.on_disk_failed(None, error)
+
+    def _watermark_of(self, each: Log) -> int:
+        """A log that no controller has spoken of yet has the watermark that was written down."""
+        hosted = self._replicas.find(each.partition)
+        if hosted is None:
+            return self._logs.high_watermarks.get(each.partition, 0)
+        return hosted.high_watermark
+
+    def _clock_has_jumped(self) -> bool:
+        """A clock that was set must not make a week of records old at once: such a pass is left out."""
+        (then_s, then_ms), now_s, now_ms = self._last_pass, self._loop.time(), self._clock.wall_ms()
+        self._last_pass = (now_s, now_ms)
+        jump_ms = (now_ms - then_ms) - (now_s - then_s) * 1000
+        if abs(jump_ms) <= CLOCK_JUMP_MS_MAX:
+            return False
+        logger.warning("retention_skipped", clock_jumped_ms=round(jump_ms))
+        return True
+
+    async def _purge(self) -> None:
+        """Delete what has been out of use for long enough, with rests, so that the disk serves others too."""
+        while True:
+            await asyncio.sleep(PURGE_INTERVAL_S)
+            deletion = Deletion(self._logs.disk, self._logs.condemned.due(self._loop.time()))
+            while deletion:
+                began = self._loop.time()
+                try:
+                    await self._loop.run_in_executor(None, deletion.step, self._loop.time)
+                except OSError as error:
+                    logger.error("purge_failed", reason=str(error))
+                await asyncio.sleep(max(self._loop.time() - began, REST_S_MIN))

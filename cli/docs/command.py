@@ -1,0 +1,80 @@
+"""`strandline docs`: the pages of the documentation that are made from the program itself.
+
+Tests hold the pages in `docs/` to what this writes, so that they cannot fall behind. Left to others: the
+page on configuration (`broker/config/document.py`) and the table of requests (`protocol/apis.py`).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...broker.config import document
+from ...protocol.apis import APIS, ApiSpec
+from ..console import clear_errors, out
+from .profiles import profiles
+from .state_machines import machines
+
+PROTOCOL = """# Protocol support
+
+Strandline speaks the Apache Kafka wire protocol. ApiVersions offers clients the versions in the third
+column; they were chosen so that librdkafka (confluent-kafka, kcat), aiokafka, kafka-python and the Java
+client find what they need with their default settings. The fourth column is what brokers speak among
+themselves, on the listener of their own (`inter.broker.listener.name`); a request with nothing in the
+third column is refused elsewhere by closing the connection.
+
+| key | request | versions for clients | versions between brokers |
+|---:|---|---|---|
+{rows}
+
+Inspect is our own: `strandline why`, `lost` and `status` ask it of any listener, and no client is offered it.
+
+Produce is offered from version 0 on and served from 3 on: librdkafka before 2.11.1 concludes from a
+higher minimum that the broker cannot compress, and sends uncompressed without a word. What is sent as
+version 0 to 2 is refused. Fetch sessions of clients are answered with session 0, which all of them take
+as *not kept*; brokers keep those of each other. Transactions, access control, SASL, quotas, the consumer
+protocol of KIP-848, share groups and telemetry are not offered; clients see that in ApiVersions and go
+without.
+
+Record batches are of magic 2 (Kafka 0.11 and newer), with any of the codecs none, gzip, snappy, lz4 and
+zstd. Error codes, retries and the order of answers on a connection are Kafka's.
+
+This page is rendered from the table in `protocol/apis.py` by `strandline docs`; a test holds it to that.
+"""
+
+
+def protocol() -> str:
+    """docs/protocol.md."""
+    return PROTOCOL.format(rows="\n".join(_row(entry) for _, entry in sorted(APIS.items())))
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "configuration.md": document.render,
+    "profiles.md": profiles,
+    "protocol.md": protocol,
+    "state-machines.md": machines,
+}
+
+
+def docs(
+    directory: Annotated[Path, typer.Argument(help="where the pages are written")] = Path("docs"),
+) -> None:
+    """Write the pages that follow from what the program declares: configuration, profiles, protocol, …"""
+    with clear_errors():
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, page in PAGES.items():
+            (directory / name).write_text(page(), encoding="utf-8")
+            out.print(f"wrote {directory / name}", markup=False, soft_wrap=True)
+
+
+def _row(entry: ApiSpec) -> str:
+    name = entry.request.__name__.removesuffix("Request")
+    return f"| {int(entry.api)} | {name} | {_span(entry.advertised)} | {_span(entry.internal)} |"
+
+
+def _span(versions: range | None) -> str:
+    if not versions:
+        return "–"
+    first, last = versions[0], versions[-1]
+    return str(first) if first == last else f"{first}–{last}"

@@ -1,0 +1,36 @@
+"""docs/state-machines.md, drawn from the tables against which every change is checked.
+
+Left to others: the tables (replication/machines.py, controller/planning/state_machines.py), and the checks.
+"""
+
+from collections.abc import Iterator
+
+from ...base.state_machine import Machine
+from ...controller.planning import state_machines
+from ...replication import machines as replication_tables
+
+PREFACE = """# State machines
+
+What may follow what, in the rules of replication and in the controller. The program checks every change
+against these tables, and this page is rendered from them by `strandline docs`. What the rules are for is told
+in [replication.md](replication.md).
+"""
+
+
+def machines() -> str:
+    """The whole page."""
+    tables = (*replication_tables.MACHINES, *state_machines.MACHINES)
+    return "\n".join([PREFACE, *(line for machine in tables for line in drawn(machine))])
+
+
+def drawn(machine: Machine) -> Iterator[str]:
+    """One machine: its picture, its states, its moves."""
+    yield from (f"## {machine.name}", "", machine.about, "", "```mermaid", "stateDiagram-v2")
+    yield f"    [*] --> {machine.first}"
+    for before, after in dict.fromkeys((move.before, move.after) for move in machine.moves):
+        yield f"    {before} --> {after}"
+    yield from ("```", "", "| state | |", "|---|---|")
+    yield from (f"| {state} | {sentence} |" for state, sentence in machine.states.items())
+    yield from ("", "| from | to | when |", "|---|---|---|")
+    yield from (f"| {move.before} | {move.after} | {move.when} |" for move in machine.moves)
+    yield ""

@@ -1,0 +1,1 @@
+"""`strandline dump`: the bytes of log directories, explained."""

@@ -1,0 +1,149 @@
+"""`strandline dump`: what stands in segments, indexes, snapshots and checkpoints, as Kafka's tool prints it.
+
+It reads the files of a stopped or a running broker, Strandline's or Kafka's; it changes none and takes no
+lock. The flags are those of Kafka's DumpLogSegments, one dash or two. Here is the order of things: the files
+(files.py), the rows (segment.py, index.py, small_files.py), the words (text.py).
+Left to others: how a lookup goes (explain.py), records for programs (storage/reader.py).
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from io import TextIOWrapper
+from pathlib import Path
+
+from ...storage.segment_files import Damaged
+from ..console import WrongUsage, clear_errors
+from .decoders import DECODERS, decoder, offsets_decoder
+from .explain import explain
+from .files import Expanded, expand, kind_of
+from .index import index_rows, time_index_rows
+from .rows import BAD, Findings, Row, Wanted
+from .segment import segment_rows
+from .small_files import SMALL
+from .text import printer
+
+HELP = "Print segments, indexes, snapshots and checkpoints, or explain a lookup: DIRECTORY or --files F,G."
+INT32_MAX = (1 << 31) - 1
+MESSAGE_BYTES_MAX = 5 << 20
+REFUSED = {
+    "transaction-log-decoder": "transactions are not served, there is no __transaction_state to decode",
+    "cluster-metadata-decoder": "the cluster's metadata stands in ZooKeeper: strandline zookeeper get PATH",
+    "remote-log-metadata-decoder": "there is no tiered storage here",
+}
+FLAGS = {
+    "print-data-log": "print the records' keys and values too; any decoder implies it",
+    "deep-iteration": "print a line for each record; --print-data-log implies it",
+    "skip-record-metadata": "of each record only key and value",
+    "index-sanity-check": "only the check that decides at a start whether an index is rebuilt",
+    "verify-index-only": "hold indexes against their segments, print only what does not fit",
+    "offsets-decoder": "the records are those of __consumer_offsets",
+    "json": "one JSON object a line",
+}
+
+Rows = Callable[[Path, Wanted, Findings], Iterator[Row]]
+OF_A_SEGMENT: dict[str, Rows] = {".log": segment_rows, ".index": index_rows, ".timeindex": time_index_rows}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Dump what was named; 0, or 1 when something could not be read or is damaged."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # records may hold what the terminal cannot show
+    with clear_errors():
+        return _dump(_parser().parse_args(list(arguments)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("strandline dump", description=HELP, allow_abbrev=False)
+    parser.add_argument("paths", nargs="*", help="files, partition directories, log directories")
+
+    def add(name: str, **facts: object) -> None:
+        parser.add_argument(f"-{name}", f"--{name}", **facts)  # type: ignore[arg-type]
+
+    add("files", default="", help="files to print, separated by commas")
+    for name, text in FLAGS.items():
+        add(name, action="store_true", help=text)
+    add("max-message-size", type=int, default=MESSAGE_BYTES_MAX, help="of the batches an index points to")
+    add("max-bytes", type=int, default=INT32_MAX, help="read only so many bytes of each segment")
+    for of in ("key", "value"):
+        add(
+            f"{of}-decoder-class", nargs="?", const="string", help=f"one of {', '.join(DECODERS)}, or Kafka's"
+        )
+    for name, why in REFUSED.items():
+        add(name, action="store_true", help=f"refused: {why}")
+    add("format", choices=("3.9", "0.11"), default="3.9", help="0.11: the older form, a record a line")
+    add("explain", type=int, metavar="OFFSET", help="how OFFSET is found in a partition's directory")
+    add("explain-time", metavar="TIME", help="how a time is found: ms since 1970, or ISO 8601")
+    return parser
+
+
+def _dump(options: argparse.Namespace) -> int:
+    for name, why in REFUSED.items():
+        if getattr(options, name.replace("-", "_")):
+            raise WrongUsage(f"--{name}: {why}")
+    names = [name for name in options.files.split(",") if name] + options.paths
+    if not names:
+        raise WrongUsage("name what to dump: --files F,G, or a directory")
+    wanted = _wanted(options)
+    show = printer(options.format, options.json, wanted.records)
+    damaged = False
+    for row in _rows(names, options, wanted):
+        damaged |= row["kind"] in BAD or row.get("isvalid") is False
+        text, stream = show(row)
+        if text is not None:
+            getattr(sys, stream).write(text + "\n")
+    return 1 if damaged else 0
+
+
+def _rows(names: Sequence[str], options: argparse.Namespace, wanted: Wanted) -> Iterator[Row]:
+    if options.explain is not None or options.explain_time is not None:
+        yield from explain(names, options.explain, options.explain_time)
+        return
+    findings = Findings()
+    for found in expand(names):
+        yield from _file(found, wanted, findings)
+    yield from findings.rows()
+
+
+def _wanted(options: argparse.Namespace) -> Wanted:
+    decoding = options.offsets_decoder or options.key_decoder_class or options.value_decoder_class
+    contents = bool(options.print_data_log or decoding)
+    return Wanted(
+        contents=contents,
+        records=contents or options.deep_iteration,
+        metadata=not options.skip_record_metadata,
+        sanity_only=options.index_sanity_check,
+        verify_only=options.verify_index_only,
+        bytes_max=options.max_bytes,
+        cut=options.max_bytes != INT32_MAX,
+        message_bytes_max=options.max_message_size,
+        decode=offsets_decoder
+        if options.offsets_decoder
+        else decoder(options.key_decoder_class or "string", options.value_decoder_class or "string"),
+    )
+
+
+def _file(found: Expanded, wanted: Wanted, findings: Findings) -> Iterator[Row]:
+    """The rows of one file. Of a directory's files some may be unknown to us, or gone by now."""
+    path, kind = found.path, kind_of(found.path)
+    rows = OF_A_SEGMENT.get(kind) or SMALL.get(kind)
+    if not found.listed and not path.is_file():
+        yield {"kind": "missing", "file": str(path)}
+        return
+    if rows is None and found.listed:
+        yield {"kind": "passed_over", "file": str(path)}
+        return
+    yield {"kind": "file", "file": str(path)}
+    if rows is None:
+        yield {"kind": "misnamed" if path.suffix in OF_A_SEGMENT else "unknown", "file": str(path)}
+        return
+    try:
+        yield from rows(path, wanted, findings)
+    except Damaged as error:
+        problem = {"file": error.path, "position": error.position, "problem": error.problem}
+        yield {"kind": "damage", **problem}
+    except FileNotFoundError:
+        yield {"kind": "gone" if found.listed else "missing", "file": str(path)}
+    except OSError as error:
+        yield {"kind": "damage", "file": str(path), "position": 0, "problem": error.strerror or str(error)}

@@ -1,0 +1,167 @@
+"""Keys and values as text: by a named decoder, or as the records of `__consumer_offsets`.
+
+Kafka's tool takes Java classes; those of its own distribution have a name here, any other is refused.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from struct import Struct
+from typing import Any
+
+from ...broker.groups.offset_records import (
+    GroupMetadataValue,
+    OffsetCommitKey,
+    UnknownKey,
+    read_group,
+    read_key,
+    read_offset,
+)
+from ...protocol.primitives import Malformed
+from ...protocol.records import Record
+from ...protocol.schema import Bytes, Int32, PlainString, decode, fields_of, message, since, spec_of, struct
+from ..console import WrongUsage
+from .rows import Decode
+
+Text = Callable[[bytes], str]
+INT32, INT64 = Struct(">i"), Struct(">q")
+NOT_SENT, NEVER = -1, 99
+
+
+def _number(shape: Struct) -> Text:
+    def text(data: bytes) -> str:
+        if len(data) != shape.size:
+            return f"({len(data)} bytes, expected {shape.size}: 0x{data.hex()})"
+        return str(shape.unpack(data)[0])
+
+    return text
+
+
+DECODERS: dict[str, Text] = {
+    "string": lambda data: data.decode("utf-8", "replace"),
+    "integer": _number(INT32),
+    "long": _number(INT64),
+    "hex": bytes.hex,
+}
+OF_KAFKA = {
+    "StringDecoder": "string",
+    "IntegerDecoder": "integer",
+    "LongDecoder": "long",
+    "DefaultDecoder": "hex",  # Kafka prints the address of an array there
+}
+PACKAGES = ("org.apache.kafka.tools.api.", "kafka.serializer.")
+
+
+def decoder(key_class: str, value_class: str) -> Decode:
+    """Keys and values through the decoders of those names."""
+    key_text, value_text = _named(key_class), _named(value_class)
+
+    def text(record: Record) -> tuple[str | None, str | None]:
+        key = None if record.key is None else key_text(record.key)
+        return key, None if record.value is None else value_text(record.value)
+
+    return text
+
+
+def _named(name: str) -> Text:
+    for package in PACKAGES:
+        if name.startswith(package):
+            name = OF_KAFKA.get(name.removeprefix(package), name)
+    found = DECODERS.get(name)
+    if found is None:
+        raise WrongUsage(f"there is no Java here to run {name}: the decoders are {', '.join(DECODERS)}")
+    return found
+
+
+def offsets_decoder(record: Record) -> tuple[str | None, str | None]:
+    """A committed offset or a group's generation, as Kafka 3.9 prints it: JSON with a version."""
+    if record.key is None:
+        return f"Error at offset {record.offset}, skipping. The record has no key", None
+    try:
+        key = read_key(record.key)
+        if isinstance(key, UnknownKey):
+            return f"Unknown record type {key.version} at offset {record.offset}, skipping.", None
+        about = _compact({"type": str(_version(record.key)), "data": as_document(key, _version(record.key))})
+        if record.value is None:
+            return about, "<DELETE>"
+        value = read_offset(record.value) if isinstance(key, OffsetCommitKey) else read_group(record.value)
+        version = _version(record.value)
+        document = as_document(value, version)
+        if isinstance(value, GroupMetadataValue) and value.protocol_type == "consumer":
+            _open_members(document)
+        return about, _compact({"version": str(version), "data": document})
+    except Malformed as error:
+        return f"Error at offset {record.offset}, skipping. {error}", None
+
+
+def _version(stored: bytes) -> int:
+    return int.from_bytes(stored[:2], "big", signed=True)
+
+
+def as_document(found: Any, version: int) -> dict[str, Any]:
+    """A message's fields in the names of Kafka's JSON; only those that its version has."""
+    assert is_dataclass(found)
+    present = {field.name for field in fields_of(type(found)) if field.present(version)}
+    return {
+        _camel(field.name): _plain(getattr(found, field.name), version)
+        for field in fields(found)
+        if field.name in present
+    }
+
+
+def _plain(value: Any, version: int) -> Any:
+    if isinstance(value, list):
+        return [_plain(one, version) for one in value]
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return as_document(value, version) if is_dataclass(value) else value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+def _compact(document: dict[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+@struct
+class OwnedPartitions:
+    """Partitions of a topic in a subscription or an assignment."""
+
+    topic: PlainString
+    partitions: list[Int32]
+
+
+@message(key=NOT_SENT, versions=(0, 3), flexible=NEVER)
+class MemberSubscription:
+    """What a member of a `consumer` group said when it joined."""
+
+    topics: list[PlainString]
+    user_data: Bytes | None = None
+    owned_partitions: list[OwnedPartitions] = since(1, default=[])
+    generation_id: Int32 = since(2, default=-1)
+    rack_id: PlainString | None = since(3, default=None)
+
+
+@message(key=NOT_SENT, versions=(0, 3), flexible=NEVER)
+class MemberAssignment:
+    """What a member of a `consumer` group was given."""
+
+    assigned_partitions: list[OwnedPartitions]
+    user_data: Bytes | None = None
+
+
+def _open_members(document: dict[str, Any]) -> None:
+    """Put what members said and got in place of its bytes, where it can be read."""
+    for member in document["members"]:
+        for name, cls in (("subscription", MemberSubscription), ("assignment", MemberAssignment)):
+            data = b64decode(member[name])
+            version = _version(data)
+            if len(data) >= 2 and version in spec_of(cls).versions:
+                try:
+                    member[name] = as_document(decode(cls, version, data, 2)[0], version)
+                except Malformed:
+                    continue  # the bytes stay

@@ -1,0 +1,1 @@
+"""`strandline why`: what a partition waits for, and what was decided before."""

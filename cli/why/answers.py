@@ -1,0 +1,341 @@
+"""Answers of `strandline why`: what several brokers said about one partition, put together. Pure.
+
+Each document is what one broker told of itself (broker/inspection.py), or what was found in its files. The
+newest leadership is the leader; decisions of all brokers are laid side by side by their wall time.
+Left to others: asking (command.py), how a replica left the ISR (answers_isr.py).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Values = Mapping[str, Any]
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One sentence that answers, sentences that say from what, and the values for programs."""
+
+    sentence: str
+    because: tuple[str, ...] = ()
+    values: Values = field(default_factory=dict)
+
+    def as_dict(self, question: str, partition: str) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "question": question,
+            "partition": partition,
+            "answer": self.sentence,
+            "because": list(self.because),
+            **self.values,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was said about a partition, by whom; and who said nothing."""
+
+    partition: str
+    documents: Mapping[int, Values]
+    silent: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def now_ms(self) -> int:
+        return max((int(document["now_ms"]) for document in self.documents.values()), default=0)
+
+    @property
+    def leader(self) -> tuple[int, Values] | None:
+        """The broker that leads in the newest epoch, and its replica."""
+        found = [
+            (broker, document["replica"])
+            for broker, document in self.documents.items()
+            if document.get("replica") and document["replica"]["leading"] is not None
+        ]
+        best = max(found, key=lambda each: int(each[1]["epoch"]), default=None)
+        view = self.view
+        if best is not None and view is not None and view["leader_epoch"] > best[1]["epoch"]:
+            return None  # it has not heard yet that it leads no longer
+        return best
+
+    @property
+    def view(self) -> Values | None:
+        """How the newest controller sees the partition now."""
+        views: list[Values] = [
+            d["controllers_view"] for d in self.documents.values() if d["controllers_view"]
+        ]
+        return max(views, key=lambda view: int(view["controller_epoch"]), default=None)
+
+    def decisions(self, ring: str = "decisions", what: Iterable[str] = ()) -> list[Values]:
+        """What was decided, by all brokers, the oldest first; `what` leaves the rest out."""
+        wanted = frozenset(what)
+        found = [
+            {**decision, "by": broker}
+            for broker, document in self.documents.items()
+            for decision in document[ring]
+            if not wanted or decision["what"] in wanted
+        ]
+        return sorted(found, key=lambda each: int(each["at_ms"]))
+
+    def before(self, at_ms: int) -> str:
+        """How long ago that was."""
+        return f"{seconds(max(self.now_ms - at_ms, 0) / 1000)} ago"
+
+
+def seconds(value: float | None) -> str:
+    """A time for people."""
+    if value is None:
+        return "never"
+    if value < 120:
+        return f"{value:.1f} s"
+    minutes = value / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+
+
+def numbers(brokers: Iterable[int]) -> str:
+    """Brokers, as a list."""
+    return ",".join(map(str, brokers)) or "none"
+
+
+def not_visible(evidence: Evidence, offset: int) -> Answer:
+    """Why a consumer does not get this record."""
+    found = evidence.leader
+    if found is None:
+        answer = offline(evidence)
+        return Answer(f"offset {offset} is not visible: {answer.sentence}", answer.because, answer.values)
+    broker, replica = found
+    values = {
+        "offset": offset,
+        "leader": broker,
+        "epoch": replica["epoch"],
+        **{name: replica[name] for name in ("start", "end", "watermark")},
+        "visible": replica["start"] <= offset < replica["watermark"],
+    }
+    if offset >= replica["end"]:
+        return Answer(
+            f"offset {offset} is not there yet: the log of the leader, broker {broker}, ends at "
+            f"{replica['end']}",
+            (*_ever_cut(evidence, offset),),
+            values,
+        )
+    if offset < replica["start"]:
+        return Answer(
+            f"offset {offset} is gone: the log begins at {replica['start']}",
+            ("retention, or a deletion of records, has moved its start",),
+            values,
+        )
+    if offset < replica["watermark"]:
+        return Answer(f"offset {offset} is visible: the high watermark is {replica['watermark']}", (), values)
+    causes, waits = _holders(evidence, replica, offset)
+    first = causes[0] if causes else "nothing holds it any more, it is about to move"
+    return Answer(
+        f"offset {offset} is not visible: the high watermark is {replica['watermark']}; {first}",
+        tuple(causes[1:]),
+        {**values, "waits_for": waits, "isr": replica["leading"]["isr"]},
+    )
+
+
+def _holders(evidence: Evidence, replica: Values, offset: int) -> tuple[list[str], list[Values]]:
+    """What keeps the watermark at or before `offset`: sentences, and the followers with their values."""
+    leading = replica["leading"]
+    causes = []
+    if leading["strict_min_isr"] and leading["under_min_isr"]:
+        causes.append(
+            f"with strict.min.isr it waits for {leading['min_isr']} replicas in sync, and the ISR is "
+            f"{numbers(leading['isr'])}"
+        )
+    if leading["safe_end"] <= offset:
+        causes.append(f"the leader has it in memory only: up to {leading['safe_end']} is on its medium")
+    waits = [each for each in leading["followers"] if each["holds"] and each["end"] <= offset]
+    causes += [f"it waits for {follower_told(each, leading)}" for each in waits]
+    if leading["proposed"] is not None:
+        causes.append(
+            f"ZooKeeper is being asked for the ISR {numbers(leading['proposed'])} instead of "
+            f"{numbers(leading['isr'])}; until it has answered, {numbers(leading['must_ack'])} must have it"
+        )
+        if not evidence.documents[replica["leader"]]["registry_connected"]:
+            causes.append("the leader has no connection to ZooKeeper: no change of the ISR can land")
+    return causes, waits
+
+
+def follower_told(each: Values, leading: Values) -> str:
+    """A follower as its leader sees it."""
+    where = (
+        f"whose end is {each['end']}" if each["has_fetched"] else "which has not fetched in this epoch yet"
+    )
+    when = f"last caught up {_ago(each['caught_up_ago_s'])}, last fetched {_ago(each['fetched_ago_s'])}"
+    if each["in_isr"]:
+        stands = f"still in the ISR (it leaves after {seconds(leading['lag_max_s'])})"
+    else:
+        stands = "about to join the ISR" if each["holds"] else "not in the ISR"
+    gone = "" if each["registered"] else ", not registered"
+    return f"broker {each['broker']}, {where}, {when}, {stands}{gone}"
+
+
+def _ago(value: float | None) -> str:
+    return "never" if value is None else f"{seconds(value)} ago"
+
+
+def _ever_cut(evidence: Evidence, offset: int) -> Iterator[str]:
+    for cut in evidence.decisions(what=("truncated",)):
+        if cut["end"] <= offset < cut["was"]:
+            yield (
+                f"broker {cut['by']} once had an offset {offset} and cut it {evidence.before(cut['at_ms'])}, "
+                f"as broker {cut['leader']} led without it: see `strandline lost {evidence.partition}`"
+            )
+
+
+def leader(evidence: Evidence) -> Answer:
+    """Why this broker leads."""
+    found = evidence.leader
+    elections = evidence.decisions("controllers_decisions", ("elected", "created", "went_offline"))
+    if found is None:
+        return offline(evidence)
+    broker, replica = found
+    values: dict[str, Any] = {
+        "leader": broker,
+        "epoch": replica["epoch"],
+        "isr": replica["leading"]["isr"],
+        "replicas": replica["leading"]["replicas"],
+    }
+    mine = [e for e in elections if e["leader"] == broker and e["epoch"] <= replica["epoch"]]
+    if not mine:
+        return Answer(
+            f"broker {broker} leads {evidence.partition} in epoch {replica['epoch']}; its election "
+            "is no longer remembered by any broker that answers",
+            _not_preferred(evidence, broker, replica),
+            values,
+        )
+    election = mine[-1]
+    values |= {"election": election}
+    when = evidence.before(election["at_ms"])
+    if election["what"] == "created":
+        return Answer(
+            f"broker {broker} leads {evidence.partition} since it was created, {when}: it is the "
+            "first replica that was alive",
+            (),
+            values,
+        )
+    how = "was elected"
+    if election["unclean"]:
+        how = "was elected uncleanly, for nobody in sync was left"
+    elif election["recovering"]:
+        how = "was elected without proof that it holds all it held"
+    return Answer(
+        f"broker {broker} leads {evidence.partition} in epoch {replica['epoch']}: it {how} {when}, since "
+        f"{election['cause']}",
+        (
+            f"before, broker {election['leader_before']} led with the ISR {numbers(election['isr_before'])}"
+            if election["leader_before"] != NO_LEADER
+            else "before, nobody led",
+            *_candidates(election["candidates"]),
+            *_lossy(evidence, broker, replica["epoch"]),
+            *_not_preferred(evidence, broker, replica),
+        ),
+        values,
+    )
+
+
+def _not_preferred(evidence: Evidence, broker: int, replica: Values) -> tuple[str, ...]:
+    preferred = replica["leading"]["replicas"][0]
+    view = evidence.view
+    if preferred == broker:
+        return ()
+    now = (
+        f": at present it is {view['candidates'][preferred]}"
+        if view and preferred in view["candidates"]
+        else ""
+    )
+    return (f"the preferred leader is broker {preferred}{now}",)
+
+
+def _lossy(evidence: Evidence, broker: int, epoch: int) -> Iterator[str]:
+    for each in evidence.decisions("controllers_decisions", ("may_have_lost",)):
+        if (each["leader"], each["epoch"]) == (broker, epoch):
+            told = ", ".join(f"broker {b}: epoch {e}, end {end}" for b, (e, end) in each["ends"].items())
+            yield (
+                f"it may lack records that were acknowledged; how far logs went: {told or 'nobody was asked'}"
+            )
+
+
+def _candidates(standings: Mapping[int, str]) -> Iterator[str]:
+    for broker, standing in standings.items():
+        yield f"broker {broker}: {standing}"
+
+
+def offline(evidence: Evidence) -> Answer:
+    """Why nobody leads."""
+    found = evidence.leader
+    if found is not None:
+        return Answer(
+            f"{evidence.partition} is not offline: broker {found[0]} leads it in epoch {found[1]['epoch']}",
+            (),
+            {"offline": False, "leader": found[0]},
+        )
+    ended = evidence.decisions("controllers_decisions", ("went_offline", "elected"))
+    last = ended[-1] if ended else None
+    view = evidence.view
+    if view is not None and view["leader"] != NO_LEADER:
+        return Answer(
+            f"broker {view['leader']} was made leader of {evidence.partition} in epoch "
+            f"{view['leader_epoch']} and does not say that it leads",
+            (*_candidates(view["candidates"]), *_silence(evidence)),
+            {"offline": True, "leader": view["leader"], "candidates": view["candidates"]},
+        )
+    known = view if view is not None else last
+    if known is None:
+        return Answer(
+            f"nothing is known about {evidence.partition}: no controller answers, and none is remembered",
+            tuple(_silence(evidence)),
+            {"offline": None},
+        )
+    since = ""
+    if last is not None and last["what"] == "went_offline":
+        since = f" for {seconds((evidence.now_ms - last['at_ms']) / 1000)}, since {last['cause']}"
+    unclean = view["unclean_allowed"] if view is not None else None
+    because = [
+        *_candidates(known["candidates"]),
+        *(
+            ["a replica outside the ISR may not lead here (unclean.leader.election.enable)"]
+            if unclean is False
+            else []
+        ),
+        *_searched(view),
+        *_broken(evidence),
+        *_silence(evidence),
+    ]
+    return Answer(
+        f"{evidence.partition} is offline{since}: no member of its ISR {numbers(known['isr'])} may lead",
+        tuple(because),
+        {
+            "offline": True,
+            "isr": known["isr"],
+            "candidates": known["candidates"],
+            "unclean_allowed": unclean,
+            "since_ms": last["at_ms"] if last is not None and last["what"] == "went_offline" else None,
+        },
+    )
+
+
+def _searched(view: Values | None) -> Iterator[str]:
+    search = None if view is None else view.get("search")
+    if search:
+        told = ", ".join(
+            f"broker {b}: epoch {epoch}, end {end}" for b, (epoch, end) in search["ends"].items()
+        )
+        yield (
+            f"the longest log is looked for ({search['strategy']}): {told or 'no answer yet'}; "
+            f"waits for {numbers(search['no_answer_of'])}"
+        )
+
+
+def _broken(evidence: Evidence) -> Iterator[str]:
+    for broker, document in evidence.documents.items():
+        replica = document.get("replica")
+        if replica and replica["offline"]:
+            yield f"broker {broker} does not serve its replica: {replica['offline']}"
+
+
+def _silence(evidence: Evidence) -> Iterator[str]:
+    for broker, why in sorted(evidence.silent.items()):
+        yield f"broker {broker} does not answer: {why}"

@@ -1,0 +1,207 @@
+"""`strandline why`: why a record is not visible, a replica not in sync, this broker the leader, or nobody.
+
+All brokers that answer are asked what they know and remember; with --dir, the files of dead ones are read.
+Left to others: what follows from it (answers.py, answers_isr.py).
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import time
+from typing import Annotated, Any
+
+import typer
+
+from ...base.types import TopicPartition
+from ...client.sync import Admin
+from ...protocol.errors import ApiError
+from ...storage.decision_log import BROKER, CONTROLLER, DecisionLog, controllers_ring, read_rings
+from ...storage.directories.log_manager import parse_directory
+from ...storage.disk import RealDisk
+from ...storage.log.checkpoints import HIGH_WATERMARKS, read_offsets
+from ..console import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    Failure,
+    WrongUsage,
+    clear_errors,
+    out,
+    print_json,
+)
+from .answers import Answer, Evidence, leader, not_visible, offline
+from .answers_isr import left_isr
+
+app = typer.Typer(
+    no_args_is_help=True, help="Why a record is not visible, a replica not in sync, a broker the leader."
+)
+
+PATIENCE: dict[str, Any] = {"default_api_timeout_ms": 10_000, "request_timeout_ms": 3_000}
+"""A broker that has stopped is silent, and others wait to be heard."""
+
+Partition = Annotated[str, typer.Argument(metavar="T-P", help="topic, dash, partition: orders-0")]
+Dirs = Annotated[
+    list[Path] | None,
+    typer.Option("--dir", help="read this log directory of a broker that does not run; may be repeated"),
+]
+
+
+@app.command("not-visible")
+def not_visible_(
+    record: Annotated[str, typer.Argument(metavar="T-P@OFFSET", help="as in orders-0@17")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    dirs: Dirs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why consumers do not get a record."""
+    with clear_errors():
+        name, at, offset = record.rpartition("@")
+        if not at or not offset.isdigit():
+            raise WrongUsage(f"{record}: expected topic-partition@offset, as in orders-0@17")
+        number = int(offset)
+
+        def answer(evidence: Evidence) -> Answer:
+            return by_checkpoint(evidence, number) if dirs else not_visible(evidence, number)
+
+        _answer("not-visible", name, answer, bootstrap, dirs, as_json)
+
+
+@app.command("left-isr")
+def left_isr_(
+    partition: Partition,
+    broker: Annotated[int | None, typer.Argument(help="this replica; else all that are missing")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    dirs: Dirs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why a replica is not in the ISR."""
+    with clear_errors():
+        _answer("left-isr", partition, lambda seen: left_isr(seen, broker), bootstrap, dirs, as_json)
+
+
+@app.command("leader")
+def leader_(
+    partition: Partition,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    dirs: Dirs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why this broker leads."""
+    with clear_errors():
+        _answer("leader", partition, leader, bootstrap, dirs, as_json)
+
+
+@app.command("offline")
+def offline_(
+    partition: Partition,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    dirs: Dirs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why nobody leads."""
+    with clear_errors():
+        _answer("offline", partition, offline, bootstrap, dirs, as_json)
+
+
+def parse_partition(text: str) -> TopicPartition:
+    """`orders-0`."""
+    partition = parse_directory(text)
+    if partition is None:
+        raise WrongUsage(f"{text}: expected topic-partition, as in orders-0")
+    return partition
+
+
+def _answer(
+    question: str,
+    text: str,
+    answer: Callable[[Evidence], Answer],
+    bootstrap: str,
+    dirs: list[Path] | None,
+    as_json: bool,
+) -> None:
+    partition = parse_partition(text)
+    evidence = found_in(dirs, partition) if dirs else asked_of(bootstrap, partition)
+    found = answer(evidence)
+    if as_json:
+        print_json(found.as_dict(question, text))
+        return
+    out.print(found.sentence, markup=False, soft_wrap=True)
+    for line in found.because:
+        out.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def asked_of(bootstrap: str, partition: TopicPartition) -> Evidence:
+    """What the brokers of a running cluster say."""
+    with Admin(bootstrap, **PATIENCE) as admin:
+        ids = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
+        documents, silent = ask_all(
+            admin, ids, "partition", topic=partition.topic, partition=partition.partition
+        )
+    if not documents:
+        raise Failure("; ".join(silent.values()) or "no broker is known")
+    return Evidence(str(partition), documents, silent)
+
+
+def ask_all(
+    admin: Admin, brokers: list[int], about: str, **of: Any
+) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
+    """The documents of those that answer, and why others do not."""
+
+    def ask(broker: int) -> dict[str, Any] | str:
+        try:
+            return admin.inspect(broker, about, **of)
+        except (ApiError, OSError) as error:
+            return str(error)
+
+    with ThreadPoolExecutor(max(len(brokers), 1)) as pool:
+        told = dict(zip(brokers, pool.map(ask, brokers), strict=True))
+    good = {broker: answer for broker, answer in told.items() if isinstance(answer, dict)}
+    return good, {broker: answer for broker, answer in told.items() if isinstance(answer, str)}
+
+
+def found_in(dirs: list[Path], partition: TopicPartition) -> Evidence:
+    """What dead brokers have left in their log directories."""
+    documents = dict(_left_behind(dirs, partition))
+    if not documents:
+        raise Failure(f"no flight recorder in {', '.join(map(str, dirs))}")
+    return Evidence(str(partition), documents)
+
+
+def _left_behind(dirs: list[Path], partition: TopicPartition) -> Iterator[tuple[int, dict[str, Any]]]:
+    for place, directory in enumerate(dirs):
+        rings = read_rings(RealDisk(), str(directory))
+        if rings is None:
+            continue
+        starts = [each.values["broker"] for each in rings.of(BROKER) if each.what == "started"]
+        marks = read_offsets(RealDisk(), str(directory / HIGH_WATERMARKS))
+        yield (
+            starts[-1] if starts else -1 - place,
+            {
+                "now_ms": int(time() * 1000),
+                "replica": None,
+                "controllers_view": None,
+                "registry_connected": False,
+                "watermark": (marks or {}).get(partition),
+                "decisions": _told(rings, str(partition)),
+                "controllers_decisions": _told(rings, controllers_ring(str(partition))),
+                "controller_events": _told(rings, CONTROLLER),
+                "broker_events": _told(rings, BROKER),
+            },
+        )
+
+
+def _told(rings: DecisionLog, ring: str) -> list[dict[str, Any]]:
+    return [decision.as_dict() for decision in rings.of(ring)]
+
+
+def by_checkpoint(evidence: Evidence, offset: int) -> Answer:
+    """Of dead brokers only the watermarks that they wrote down are known."""
+    marks = {b: d["watermark"] for b, d in evidence.documents.items() if d["watermark"] is not None}
+    if not marks:
+        return Answer(f"nothing is known about {evidence.partition} in these directories")
+    highest = max(marks.values())
+    told = tuple(
+        f"broker {broker} wrote down the high watermark {mark}" for broker, mark in sorted(marks.items())
+    )
+    stands = "was visible" if offset < highest else "was not visible when it was last written down"
+    return Answer(f"offset {offset} {stands}: the high watermark was {highest}", told, {"watermarks": marks})

@@ -1,0 +1,201 @@
+"""`strandline lost`: what replicas had to give up of a partition, and where it is kept.
+
+A replica that cuts its log, because its leader has other records or because recovery found a bad one, keeps
+what goes beside its log directory. Asked of all brokers that answer, or read from directories with --dir.
+Left to others: keeping it (storage/quarantine.py, broker/replicas/truncation.py), reading batches
+(protocol/records.py).
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...base.types import TopicPartition
+from ...client.sync import Admin
+from ...protocol.batches import headers
+from ...protocol.primitives import Malformed
+from ...protocol.records import Record, iterate
+from ...storage.disk import RealDisk
+from ...storage.quarantine import removal_rows, removed_bytes
+from ..console import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    Failure,
+    clear_errors,
+    counted,
+    err,
+    out,
+    print_json,
+)
+from .command import PATIENCE, Dirs, ask_all, parse_partition
+
+PIECE = 1 << 20
+
+Row = dict[str, Any]
+ReadAt = Callable[[Row, str, int], bytes]
+
+
+def lost(
+    partition: Annotated[str | None, typer.Argument(metavar="[T-P]", help="as in orders-0; else all")] = None,
+    records: Annotated[bool, typer.Option("--records", help="print the records themselves")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    dirs: Dirs = None,
+    as_json: AsJson = False,
+) -> None:
+    """What was cut out of replicas' logs: offsets, epochs, why, and whether it was acknowledged."""
+    with clear_errors():
+        wanted = None if partition is None else parse_partition(partition)
+        if dirs:
+            _tell(_found_in(dirs, wanted), _read_here, records, as_json)
+            return
+        with Admin(bootstrap, **PATIENCE) as admin:
+            rows = _asked_of(admin, wanted)
+
+            def read(row: Row, name: str, position: int) -> bytes:
+                path = f"{row['path']}/{name}"
+                told = admin.inspect(row["broker"], "removed", name=path, position=position, limit=PIECE)
+                data: bytes = told["data"]
+                return data
+
+            _tell(rows, read, records, as_json)
+
+
+def _asked_of(admin: Admin, wanted: TopicPartition | None) -> list[Row]:
+    of = {} if wanted is None else {"topic": wanted.topic, "partition": wanted.partition}
+    brokers = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
+    documents, silent = ask_all(admin, brokers, "removals", **of)
+    for broker, why in silent.items():
+        err.print(f"strandline: broker {broker} is not heard: {why}", markup=False, soft_wrap=True)
+    if not documents:
+        raise Failure("no broker says what it has cut")
+    rows = [{"broker": broker, **row} for broker, told in documents.items() for row in told["removals"]]
+    return sorted(rows, key=lambda row: (row["at_ms"], row["path"]))
+
+
+def _found_in(dirs: list[Path], wanted: TopicPartition | None) -> list[Row]:
+    rows = [
+        {"broker": None, "log_dir": str(directory.absolute()), **row}
+        for directory in dirs
+        for row in removal_rows(RealDisk(), str(directory.absolute()), wanted)
+    ]
+    return sorted(rows, key=lambda row: (row["at_ms"], row["path"]))
+
+
+def _read_here(row: Row, name: str, position: int) -> bytes:
+    return removed_bytes(RealDisk(), row["log_dir"], f"{row['path']}/{name}", position, PIECE) or b""
+
+
+def _tell(rows: list[Row], read: ReadAt, with_records: bool, as_json: bool) -> None:
+    described = [_described(row) for row in rows]
+    if as_json:
+        for row, told in zip(rows, described, strict=True):
+            if with_records:
+                told["records"] = [_as_values(record) for record in _records(row, read)]
+        print_json(described)
+        return
+    if not rows:
+        out.print("nothing was cut, as far as it is remembered", markup=False)
+    for row, told in zip(rows, described, strict=True):
+        for line in _sentences(told):
+            out.print(line, markup=False, soft_wrap=True)
+        for record in _records(row, read) if with_records else ():
+            key = "" if record.key is None else f"{bytes(record.key)!r} "
+            value = None if record.value is None else bytes(record.value)
+            out.print(f"  {record.offset}: {key}{value!r}", markup=False, soft_wrap=True)
+
+
+def _described(row: Row) -> Row:
+    """A removal for programs: what it says, and what follows from it."""
+    removal = row["removal"] or {}
+    first, end, mark = (removal.get(name) for name in ("from_offset", "end_offset", "high_watermark"))
+    return {
+        "broker": row["broker"],
+        "path": row["path"],
+        "bytes": row["bytes"],
+        "files": row["files"],
+        "readable": row["removal"] is not None,
+        **removal,
+        "at_ms": row["at_ms"],
+        "below_watermark": None if first is None or mark is None else _below(first, end, mark),
+    }
+
+
+def _below(first: int, end: int | None, mark: int) -> int:
+    """How many of these offsets this replica knew to be committed."""
+    return max(min(mark, mark if end is None else end) - first, 0)
+
+
+def _sentences(told: Row) -> Iterator[str]:
+    who = "" if told["broker"] is None else f"broker {told['broker']}, "
+    when = datetime.fromtimestamp(told["at_ms"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if not told["readable"]:
+        yield f"{who}{when}: {told['path']} ({counted(told['bytes'], 'byte')}); its note cannot be read"
+        return
+    last = "?" if told["end_offset"] is None else told["end_offset"] - 1
+    epochs = ", ".join(f"{epoch} from {start}" for epoch, start in told["epochs"]) or "not known"
+    yield (
+        f"{who}{when}: {told['partition']} offsets {told['from_offset']} to {last}, "
+        f"{counted(told['bytes'], 'byte')}, by {told['cause']}"
+    )
+    yield f"  why: {told['reason']}"
+    yield f"  epochs: {epochs}; {acknowledged(told)}"
+    yield f"  kept in {told['path']}"
+
+
+def acknowledged(told: Row) -> str:
+    """What producers may have been told of these records."""
+    below, mark = told["below_watermark"], told["high_watermark"]
+    if below is None:
+        return "whether they were acknowledged is not known"
+    if below:
+        return (
+            f"{counted(below, 'offset')} below the high watermark {mark}: committed, acknowledged to acks=all"
+        )
+    if told["cause"] == "truncation" and not told["unclean"]:
+        return (
+            f"none below the high watermark {mark} that this replica knew: acknowledged to acks=1 at most, "
+            "unless a leader was elected uncleanly"
+        )
+    return f"none below the high watermark {mark} that this replica knew; more may have been committed"
+
+
+def _records(row: Row, read: ReadAt) -> Iterator[Record]:
+    """The records of all files of a removal, as far as they can be decoded."""
+    first = 0 if row["removal"] is None else row["removal"]["from_offset"]
+    for name in sorted(row["files"], key=lambda name: name.partition(".")[0]):
+        if ".log" not in name:
+            continue
+        data, at, base = b"", 0, 0
+        while True:
+            piece = read(row, name, at)
+            at += len(piece)
+            data = data[base:] + piece
+            base = 0
+            try:
+                for position, header in headers(data):
+                    batch = data[position : position + header.size]
+                    base = position + header.size
+                    if not header.is_control and header.next_offset > first:
+                        yield from iterate(batch)
+            except Malformed as error:
+                err.print(f"strandline: {row['path']}/{name}: {error}", markup=False, soft_wrap=True)
+                break
+            if not piece:
+                break
+
+
+def _as_values(record: Record) -> Row:
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _text(record.key),
+        "value": _text(record.value),
+    }
+
+
+def _text(data: Any) -> str | None:
+    return None if data is None else bytes(data).decode("utf-8", "backslashreplace")

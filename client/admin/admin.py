@@ -1,0 +1,374 @@
+"""Admin: topics, partitions, the cluster, offsets, records to be deleted, groups.
+
+Each call is tried again until its deadline where that can help.
+Left to others: the shapes that come and go (descriptions.py), what is asked of the controller (topics.py,
+configs.py, elections.py, reassignments.py), of leaders (consumer/offsets.py, record_deletion.py), of
+coordinators (consumer/commits.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, ErrorCode, error_for
+from ...protocol.messages.group_admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from ...protocol.messages.inspection import InspectRequest
+from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ...protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from ..config import ClientConfig, configure
+from ..consumer.commits import Commit, ask_coordinator, check, fetch_committed
+from ..consumer.offsets import list_known_offsets, list_offsets
+from ..network.cluster import Cluster
+from ..results import CommittedOffset, OffsetAndTimestamp
+from .configs import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    alter_configs,
+    describe_configs,
+    incremental_alter_configs,
+)
+from .descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    TopicDescription,
+    describe_group,
+    describe_topic,
+)
+from .elections import Election, elect_leaders
+from .inspection import inspect
+from .log_dirs import LogDirDescription, describe_known_log_dirs, describe_log_dirs
+from .reassignments import (
+    PartitionReassignment,
+    alter_partition_reassignments,
+    first_refusal,
+    list_partition_reassignments,
+)
+from .record_deletion import delete_records
+from .topics import change
+
+T = TypeVar("T")
+
+
+class Admin:
+    """The administrator's work. Use as `async with Admin("host:9092") as admin`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        random: Random | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = configure(ClientConfig, bootstrap_servers, options)
+        self._cluster = Cluster(self.config, random)
+
+    async def start(self) -> Self:
+        """Connect; raises NetworkException when no server answers."""
+        await self._cluster.start()
+        return self
+
+    async def close(self) -> None:
+        """Disconnect. May be called twice."""
+        await self._cluster.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- topics
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic | str], *, timeout_ms: int | None = None, validate_only: bool = False
+    ) -> None:
+        """Create all of them; raises the first refusal after every one was tried."""
+        wanted = [_creatable(NewTopic(one) if isinstance(one, str) else one) for one in topics]
+
+        def request(patience_ms: int) -> CreateTopicsRequest:
+            return CreateTopicsRequest(topics=wanted, timeout_ms=patience_ms, validate_only=validate_only)
+
+        deadline = self._cluster.deadline(timeout_ms)
+        done_already = ErrorCode.TOPIC_ALREADY_EXISTS
+        await change(self._cluster, request, lambda answer: answer.topics, deadline, done_already)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        *,
+        configs: Mapping[str, str | None] | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Create one topic."""
+        topic = NewTopic(name, partitions, replication_factor, configs or {})
+        await self.create_topics([topic], timeout_ms=timeout_ms)
+
+    async def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> None:
+        """Delete all of them; raises the first refusal after every one was tried."""
+        doomed = list(names)
+
+        def request(patience_ms: int) -> DeleteTopicsRequest:
+            return DeleteTopicsRequest(topic_names=doomed, timeout_ms=patience_ms)
+
+        deadline = self._cluster.deadline(timeout_ms)
+        done_already = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await change(self._cluster, request, lambda answer: answer.responses, deadline, done_already)
+
+    async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
+        """Let each topic have so many partitions in all."""
+        wanted = [CreatePartitionsTopic(name=name, count=count) for name, count in counts.items()]
+
+        def request(patience_ms: int) -> CreatePartitionsRequest:
+            return CreatePartitionsRequest(topics=wanted, timeout_ms=patience_ms)
+
+        deadline = self._cluster.deadline(timeout_ms)
+        await change(self._cluster, request, lambda answer: answer.results, deadline)
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics."""
+        told = await self._metadata(None)
+        return sorted(one.name or "" for one in told.topics if internal or not one.is_internal)
+
+    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Partitions, leaders, replicas; of all topics when `names` is None. Raises for a missing one."""
+        told = await self._metadata(None if names is None else list(names))
+        for one in told.topics:
+            if one.error_code:
+                raise error_for(one.error_code, one.name)
+        return [describe_topic(one) for one in sorted(told.topics, key=lambda each: each.name or "")]
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Brokers and controller."""
+        told = await self._metadata([])
+        brokers = tuple(BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in told.brokers)
+        return ClusterDescription(told.cluster_id, told.controller_id, brokers)
+
+    async def describe_configs(
+        self,
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        all_brokers: bool = False,
+        documentation: bool = False,
+    ) -> list[ConfigEntry]:
+        """The settings of a topic or of a broker, or those that were set for all brokers."""
+        resource = ConfigResource.of(topic, broker, all_brokers)
+        return await describe_configs(self._cluster, resource, documentation, self._cluster.deadline())
+
+    async def alter_configs(
+        self,
+        settings: Mapping[str, str],
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        all_brokers: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Let a resource have exactly these settings; those that are not named go."""
+        resource = ConfigResource.of(topic, broker, all_brokers)
+        await alter_configs(self._cluster, resource, settings, validate_only, self._cluster.deadline())
+
+    async def incremental_alter_configs(
+        self,
+        changes: Sequence[ConfigChange],
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        all_brokers: bool = False,
+        validate_only: bool = False,
+    ) -> None:
+        """Change some settings of a resource; all others stay."""
+        resource, deadline = ConfigResource.of(topic, broker, all_brokers), self._cluster.deadline()
+        await incremental_alter_configs(self._cluster, resource, changes, validate_only, deadline)
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int | None = None
+    ) -> None:
+        """Let partitions move to these brokers, or come back (None); raises the first refusal, after all."""
+        deadline = self._cluster.deadline(timeout_ms)
+        refused = first_refusal(await alter_partition_reassignments(self._cluster, targets, deadline))
+        if refused is not None:
+            raise refused
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """What is moving, of these partitions or of all."""
+        deadline = self._cluster.deadline(timeout_ms)
+        return await list_partition_reassignments(self._cluster, partitions, deadline)
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """The log directories of these brokers, or of all: sizes, and which are offline or full."""
+        if brokers is None:
+            await self._metadata([])
+        return await describe_log_dirs(self._cluster, brokers, self._cluster.deadline())
+
+    async def describe_known_log_dirs(
+        self, brokers: Iterable[int], *, timeout_ms: int | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """As `describe_log_dirs`, without those brokers that do not answer now: for what is shown."""
+        return await describe_known_log_dirs(self._cluster, brokers, self._cluster.deadline(timeout_ms))
+
+    async def inspect(
+        self, broker: int, about: str, *, timeout_ms: int | None = None, **of: Any
+    ) -> dict[str, Any]:
+        """What a Strandline broker knows about itself: partition, metrics, removals or removed."""
+        request = InspectRequest(about=about, **of)
+        return await inspect(self._cluster, broker, request, self._cluster.deadline(timeout_ms))
+
+    async def list_offsets(
+        self, times: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The first offset at or after a time; -1 asks for the end, -2 for the beginning."""
+        isolation = int(isolation_level == "read_committed")
+        return await list_offsets(self._cluster, times, isolation, self._cluster.deadline())
+
+    async def list_known_offsets(
+        self, times: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """As `list_offsets`, without those partitions whose leaders cannot say it now: for what is shown."""
+        return await list_known_offsets(self._cluster, times, 0, self._cluster.deadline(timeout_ms))
+
+    async def elect_leaders(
+        self,
+        election: Election | str = Election.PREFERRED,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Give these partitions, or all, their "preferred" leaders, or where nobody leads any ("unclean").
+
+        The answer says for each what stood against it, or None. An unclean election may lose records.
+        """
+        kind = Election[election.upper()] if isinstance(election, str) else election
+        return await elect_leaders(self._cluster, kind, partitions, self._cluster.deadline(timeout_ms))
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete all records before an offset, for good; -1 stands for all that is committed.
+
+        The answer is the offset at which each partition begins now, on every live replica.
+        """
+        return await delete_records(self._cluster, before, self._cluster.deadline(timeout_ms))
+
+    # -- groups
+
+    async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """The groups of all brokers."""
+        request = ListGroupsRequest(states_filter=list(states))
+        deadline = self._cluster.deadline()
+        await self._metadata([])
+
+        async def ask(node: int) -> list[GroupListing]:
+            async def attempt() -> list[GroupListing]:
+                told: ListGroupsResponse = await self._cluster.request(node, request, deadline)
+                if told.error_code:
+                    raise error_for(told.error_code)
+                return [GroupListing(one.group_id, one.protocol_type, one.group_state) for one in told.groups]
+
+            return await self._cluster.persist(attempt, deadline)
+
+        answers = await asyncio.gather(*(ask(node) for node in sorted(self._cluster.view.brokers)))
+        return sorted({one for answer in answers for one in answer})
+
+    async def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
+        """State and members."""
+
+        async def describe(group: str) -> GroupDescription:
+            request = DescribeGroupsRequest(groups=[group])
+
+            async def attempt(deadline: float) -> GroupDescription:
+                told: DescribeGroupsResponse = await ask_coordinator(self._cluster, group, request, deadline)
+                check(self._cluster, group, told.groups[0].error_code, group)
+                return describe_group(told.groups[0])
+
+            return await self._at_coordinator(attempt)
+
+        return list(await asyncio.gather(*(describe(group) for group in groups)))
+
+    async def delete_groups(self, groups: Iterable[str]) -> None:
+        """Delete groups without members, and their offsets."""
+
+        async def delete(group: str) -> None:
+            request = DeleteGroupsRequest(groups_names=[group])
+
+            async def attempt(deadline: float) -> None:
+                told: DeleteGroupsResponse = await ask_coordinator(self._cluster, group, request, deadline)
+                check(self._cluster, group, told.results[0].error_code, group)
+
+            await self._at_coordinator(attempt)
+
+        await asyncio.gather(*(delete(group) for group in groups))
+
+    async def list_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What a group committed."""
+        return await fetch_committed(self._cluster, group, partitions, self._cluster.deadline())
+
+    async def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset]
+    ) -> None:
+        """Commit in the name of a group that has no members at the moment."""
+        whole = {
+            partition: one if isinstance(one, CommittedOffset) else CommittedOffset(one)
+            for partition, one in offsets.items()
+        }
+        await Commit(self._cluster, group, whole, None).write(self._cluster.deadline())
+
+    # -- inside
+
+    async def _metadata(self, names: list[str] | None) -> MetadataResponse:
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        deadline = self._cluster.deadline()
+        told: MetadataResponse = await self._cluster.persist(
+            lambda: self._cluster.ask_any(request, deadline), deadline
+        )
+        return told
+
+    async def _at_coordinator(self, attempt: Callable[[float], Awaitable[T]]) -> T:
+        deadline = self._cluster.deadline()
+        return await self._cluster.persist(lambda: attempt(deadline), deadline)
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=-1 if topic.assignments else topic.partitions,
+        replication_factor=-1 if topic.assignments else topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+            for index, brokers in topic.assignments.items()
+        ],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+    )

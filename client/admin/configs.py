@@ -1,0 +1,219 @@
+"""Settings of topics and brokers: described, set, deleted; for `Admin`.
+
+A change may be asked for twice without harm: it says how things shall be. Each broker tells its own settings;
+changes go to the broker that they concern if it is alive, as Apache Kafka wants it, else to any.
+Left to others: which values are good (the brokers), how often to try (network/cluster.py).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from ...protocol.errors import ApiError, UnknownTopicOrPartition, error_for
+from ...protocol.messages.cluster import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from ...protocol.messages.config_changes import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalResource,
+)
+from ..network.cluster import Cluster
+
+
+class ResourceType(IntEnum):
+    """What has settings."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigSource(IntEnum):
+    """Where a setting comes from."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ConfigSource":
+        return cls.UNKNOWN
+
+
+class ConfigType(IntEnum):
+    """What a setting is."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ConfigType":
+        return cls.UNKNOWN
+
+
+class AlterConfigOp(IntEnum):
+    """What happens to a setting; the last two are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigSynonym(NamedTuple):
+    """A place that a setting may come from."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """A setting in force."""
+
+    name: str
+    value: str | None
+    is_read_only: bool
+    source: ConfigSource
+    is_sensitive: bool
+    type: ConfigType = ConfigType.UNKNOWN
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    documentation: str | None = None
+
+
+class ConfigChange(NamedTuple):
+    """What shall happen to one setting."""
+
+    name: str
+    value: str | None = None
+    operation: AlterConfigOp = AlterConfigOp.SET
+
+
+class ConfigResource(NamedTuple):
+    """A topic, a broker, or (a broker without a name) all brokers."""
+
+    type: ResourceType
+    name: str
+
+    @classmethod
+    def of(cls, topic: str | None, broker: int | None, all_brokers: bool) -> "ConfigResource":
+        """The one that is given."""
+        if (topic is not None) + (broker is not None) + all_brokers != 1:
+            raise ValueError("either a topic, a broker or all brokers have settings")
+        if topic is not None:
+            return cls(ResourceType.TOPIC, topic)
+        return cls(ResourceType.BROKER, "" if broker is None else str(broker))
+
+    @property
+    def broker(self) -> int | None:
+        """The one broker that can tell about it."""
+        return int(self.name) if self.type is ResourceType.BROKER and self.name else None
+
+
+async def describe_configs(
+    cluster: Cluster, resource: ConfigResource, documentation: bool, deadline: float
+) -> list[ConfigEntry]:
+    """The settings of a resource."""
+    asked = DescribeConfigsResource(resource_type=resource.type, resource_name=resource.name)
+    request = DescribeConfigsRequest(
+        resources=[asked], include_synonyms=True, include_documentation=documentation
+    )
+
+    async def attempt() -> list[ConfigEntry]:
+        told: DescribeConfigsResponse
+        if resource.broker is not None:
+            told = await cluster.request(resource.broker, request, deadline)
+        else:
+            told = await cluster.ask_any(request, deadline)
+        for result in told.results:
+            if result.error_code:
+                raise error_for(result.error_code, result.error_message)
+        return [_entry(one) for result in told.results for one in result.configs]
+
+    return await cluster.persist(attempt, deadline)
+
+
+def _entry(one: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        one.name,
+        one.value,
+        one.read_only,
+        ConfigSource(one.config_source),
+        one.is_sensitive,
+        ConfigType(one.config_type),
+        tuple(ConfigSynonym(s.name, s.value, ConfigSource(s.source)) for s in one.synonyms),
+        one.documentation,
+    )
+
+
+async def alter_configs(
+    cluster: Cluster,
+    resource: ConfigResource,
+    settings: Mapping[str, str],
+    validate_only: bool,
+    deadline: float,
+) -> None:
+    """The resource gets exactly these settings."""
+    configs = [AlterableConfig(name=name, value=value) for name, value in settings.items()]
+    asked = AlterConfigsResource(resource_type=resource.type, resource_name=resource.name, configs=configs)
+    request = AlterConfigsRequest(resources=[asked], validate_only=validate_only)
+    await _change(cluster, resource, request, deadline)
+
+
+async def incremental_alter_configs(
+    cluster: Cluster,
+    resource: ConfigResource,
+    changes: Sequence[ConfigChange],
+    validate_only: bool,
+    deadline: float,
+) -> None:
+    """The resource gets these changes; what is not named stays."""
+    configs = [
+        IncrementalConfig(name=one.name, config_operation=one.operation, value=one.value) for one in changes
+    ]
+    asked = IncrementalResource(resource_type=resource.type, resource_name=resource.name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=validate_only)
+    await _change(cluster, resource, request, deadline)
+
+
+async def _change(cluster: Cluster, resource: ConfigResource, request: Any, deadline: float) -> None:
+    async def attempt() -> ApiError | None:
+        if resource.broker in cluster.view.brokers:
+            answer = await cluster.request(resource.broker, request, deadline)
+        else:
+            answer = await cluster.ask_any(request, deadline)
+        for one in answer.responses:
+            if one.error_code:
+                refusal = error_for(one.error_code, one.error_message or one.resource_name)
+                if isinstance(refusal, UnknownTopicOrPartition):
+                    return refusal  # the controller knows every topic: to ask again would change nothing
+                raise refusal
+        return None
+
+    refusal = await cluster.persist(attempt, deadline)
+    if refusal is not None:
+        raise refusal
+
+
+def changes_of(settings: Mapping[str, str], delete: Iterable[str]) -> list[ConfigChange]:
+    """Settings to set, and names of those to delete."""
+    deleted = [ConfigChange(name, None, AlterConfigOp.DELETE) for name in delete]
+    return [*(ConfigChange(name, value) for name, value in settings.items()), *deleted]

@@ -1,0 +1,129 @@
+"""What Admin takes and gives: topics to create, and what topics, brokers and groups look like. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from ...base.types import TopicPartition
+from ...protocol.messages.group_admin import DescribedGroup
+from ...protocol.messages.metadata import MetadataResponseTopic
+from ...protocol.primitives import Malformed
+from ..consumer.group_protocol import decode_assignment
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created; -1 leaves a number to the brokers. `assignments` names the replicas itself."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+class PartitionDescription(NamedTuple):
+    """Who leads a partition (-1 nobody) and who holds it."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+    error: int
+
+    @property
+    def osr(self) -> tuple[int, ...]:
+        """The replicas that are not in sync: all (AR) without the ISR."""
+        return tuple(replica for replica in self.replicas if replica not in self.isr)
+
+
+class TopicDescription(NamedTuple):
+    """A topic and its partitions."""
+
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+class BrokerDescription(NamedTuple):
+    """A live broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class ClusterDescription(NamedTuple):
+    """The cluster without its topics."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerDescription, ...]
+
+
+class GroupListing(NamedTuple):
+    """A group and its state, as far as the brokers tell."""
+
+    group: str
+    protocol_type: str
+    state: str
+
+
+class MemberDescription(NamedTuple):
+    """A member of a group and what it reads."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+class GroupDescription(NamedTuple):
+    """A group; one that does not exist is Dead."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[MemberDescription, ...]
+
+
+def describe_topic(told: MetadataResponseTopic) -> TopicDescription:
+    """A topic out of a metadata answer."""
+    partitions = tuple(
+        PartitionDescription(
+            one.partition_index,
+            one.leader_id,
+            one.leader_epoch,
+            tuple(one.replica_nodes),
+            tuple(one.isr_nodes),
+            tuple(one.offline_replicas),
+            one.error_code,
+        )
+        for one in sorted(told.partitions, key=lambda each: each.partition_index)
+    )
+    return TopicDescription(told.name or "", told.topic_id, told.is_internal, partitions)
+
+
+def describe_group(told: DescribedGroup) -> GroupDescription:
+    """A group out of its coordinator's answer; an assignment in a foreign format is left out."""
+    members = []
+    for one in told.members:
+        try:
+            assignment = tuple(decode_assignment(bytes(one.member_assignment)))
+        except Malformed:
+            assignment = ()
+        members.append(
+            MemberDescription(
+                one.member_id, one.group_instance_id, one.client_id, one.client_host, assignment
+            )
+        )
+    return GroupDescription(
+        told.group_id, told.group_state, told.protocol_type, told.protocol_data, tuple(members)
+    )

@@ -1,0 +1,61 @@
+"""Leaders of an operator's choice: preferred ones, or any at all; for `Admin`.
+
+An election may be asked for twice without harm: the second finds that none is needed.
+Left to others: who may lead (the controller), how often to try (network/cluster.py).
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, error_for
+from ...protocol.messages.elections import ElectedPartitions, ElectLeadersRequest, ElectLeadersResponse
+from ..network.cluster import Cluster
+
+Outcomes = dict[TopicPartition, ApiError | None]
+
+
+class Election(IntEnum):
+    """Which leaders are wanted, by Kafka's numbers."""
+
+    PREFERRED = 0  # the first replica of the assignment, if it may lead
+    UNCLEAN = 1  # any replica that is there, where nobody leads: records may be lost
+
+
+async def elect_leaders(
+    cluster: Cluster, kind: Election, partitions: Iterable[TopicPartition] | None, deadline: float
+) -> Outcomes:
+    """What came of each partition: None, or why it has not the leader that was asked for.
+
+    Of a request for all partitions (None) only those are told that were not well led before.
+    """
+    wanted: list[ElectedPartitions] | None = None
+    if partitions is not None:
+        topics: dict[str, list[int]] = {}
+        for partition in sorted(set(partitions)):
+            topics.setdefault(partition.topic, []).append(partition.partition)
+        wanted = [ElectedPartitions(topic=name, partitions=numbers) for name, numbers in topics.items()]
+
+    async def attempt() -> Outcomes:
+        request = ElectLeadersRequest(
+            election_type=int(kind),
+            topic_partitions=wanted,
+            timeout_ms=cluster.patience_ms(deadline),
+        )
+        controller = cluster.view.controller_id
+        told: ElectLeadersResponse
+        if controller in cluster.view.brokers:
+            told = await cluster.request(controller, request, deadline)
+        else:
+            told = await cluster.ask_any(request, deadline)
+        if told.error_code:
+            raise error_for(told.error_code)
+        return {
+            TopicPartition(topic.topic, one.partition_id): (
+                error_for(one.error_code, one.error_message) if one.error_code else None
+            )
+            for topic in told.replica_election_results
+            for one in topic.partition_result
+        }
+
+    return await cluster.persist(attempt, deadline)

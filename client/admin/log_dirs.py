@@ -1,0 +1,89 @@
+"""What Admin tells of the brokers' log directories: sizes, and which are offline or full.
+
+Left to others: who is asked what else (admin.py).
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, error_for
+from ...protocol.messages.log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+from ..network.cluster import Cluster
+
+
+class ReplicaSize(NamedTuple):
+    """A replica in a log directory."""
+
+    partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+
+
+class LogDirDescription(NamedTuple):
+    """A log directory of a broker. Bytes are -1 if the broker does not say."""
+
+    path: str
+    is_offline: bool
+    is_full: bool  # nothing is appended there for now; only a Strandline broker says so
+    total_bytes: int
+    usable_bytes: int
+    replicas: tuple[ReplicaSize, ...]
+
+
+async def describe_log_dirs(
+    cluster: Cluster, brokers: Iterable[int] | None, deadline: float
+) -> dict[int, list[LogDirDescription]]:
+    """Ask each of these brokers, or all that are known, until all have answered."""
+
+    async def ask(node: int) -> list[LogDirDescription]:
+        return await cluster.persist(lambda: _ask(cluster, node, deadline), deadline)
+
+    nodes = sorted(cluster.view.brokers if brokers is None else brokers)
+    return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
+
+
+async def describe_known_log_dirs(
+    cluster: Cluster, brokers: Iterable[int], deadline: float
+) -> dict[int, list[LogDirDescription]]:
+    """Ask each of these brokers once; those that do not answer are left out."""
+    found: dict[int, list[LogDirDescription]] = {}
+
+    async def ask(node: int) -> None:
+        with suppress(OSError, ApiError):
+            found[node] = await _ask(cluster, node, deadline)
+
+    await asyncio.gather(*map(ask, brokers))
+    return dict(sorted(found.items()))
+
+
+async def _ask(cluster: Cluster, node: int, deadline: float) -> list[LogDirDescription]:
+    told: DescribeLogDirsResponse = await cluster.request(node, DescribeLogDirsRequest(topics=None), deadline)
+    if told.error_code:
+        raise error_for(told.error_code)
+    return [_description(one) for one in told.results]
+
+
+def _description(one: DescribeLogDirsResult) -> LogDirDescription:
+    return LogDirDescription(
+        one.log_dir,
+        one.error_code != 0,
+        one.is_full,
+        one.total_bytes,
+        one.usable_bytes,
+        tuple(
+            ReplicaSize(
+                TopicPartition(topic.name, replica.partition_index),
+                replica.partition_size,
+                replica.offset_lag,
+            )
+            for topic in one.topics
+            for replica in topic.partitions
+        ),
+    )

@@ -1,0 +1,60 @@
+"""Topics created, grown and deleted, for `Admin`: asked of the controller until done, or the time is over.
+
+A creation whose first answer was lost and that then finds its topic there counts as done; so does a deletion
+that finds nothing. A controller that does not get it done in time says so, which is REQUEST_TIMED_OUT and
+not a broken network: it goes on with it.
+Left to others: the requests (admin.py), how often to try (network/cluster.py).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ...protocol.errors import ApiError, ErrorCode, NetworkException, error_for
+from ..network.cluster import Cluster
+
+Request = Callable[[int], Any]  # made anew for each attempt, from the milliseconds that the controller has
+Results = Callable[[Any], Iterable[Any]]
+
+
+async def change(
+    cluster: Cluster,
+    request: Request,
+    results: Results,
+    deadline: float,
+    done_already: ErrorCode | None = None,
+) -> None:
+    """Ask until nothing is refused; `done_already` is the refusal that a lost first answer explains."""
+    is_uncertain = False
+    late: ApiError | None = None  # what a broker has said tells more than a last attempt that was cut short
+
+    async def attempt() -> ApiError | None:
+        nonlocal is_uncertain, late
+        controller, asked = cluster.view.controller_id, request(cluster.patience_ms(deadline))
+        try:
+            if controller in cluster.view.brokers:
+                answer = await cluster.request(controller, asked, deadline)
+            else:
+                answer = await cluster.ask_any(asked, deadline)
+        except (OSError, ApiError):
+            is_uncertain = True
+            raise
+        refusals = [one for one in results(answer) if one.error_code]
+        if is_uncertain:
+            refusals = [one for one in refusals if one.error_code != done_already]
+        if not refusals:
+            return None
+        refusal = error_for(refusals[0].error_code, refusals[0].error_message or refusals[0].name)
+        if any(one.error_code == ErrorCode.REQUEST_TIMED_OUT for one in refusals):
+            is_uncertain, late = True, refusal
+        if refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return refusal  # the controller knows every topic: to ask again would change nothing
+        raise refusal
+
+    try:
+        refusal = await cluster.persist(attempt, deadline)
+    except NetworkException:
+        if late is None:
+            raise
+        refusal = late
+    if refusal is not None:
+        raise refusal

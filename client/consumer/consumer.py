@@ -1,0 +1,349 @@
+"""Consumer: records of partitions, alone or as a member of a group.
+
+`async for record in consumer` goes on for ever; `poll` returns what is there; `poll_batch` hands out whole
+fetches as columns. Auto-commit writes what the caller is done with: a record counts as done when the caller
+comes back for the next, so that a crash repeats records but loses none.
+Left to others: which partitions (subscription.py), fetching (fetcher.py), decoding (positions.py, protocol/).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from ...base.logger import get_logger
+from ...base.tasks import Tasks
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, RequestTimedOut, UnknownTopicOrPartition
+from ..config import ConsumerConfig, configure
+from ..network.cluster import Cluster
+from ..results import CommittedOffset, ConsumerRecord, OffsetAndTimestamp
+from ..serializers import deserializer_for
+from .buffer import Batch, Handout
+from .commits import fetch_committed
+from .fetcher import Fetcher
+from .offsets import EARLIEST, LATEST, list_offsets
+from .positions import Place
+from .subscription import RebalanceListener, Subscription
+
+log = get_logger(__name__)
+
+FOREVER_MS = 1 << 40
+
+Partitions = Iterable[TopicPartition]
+
+
+class Consumer:
+    """Reads records. Use as `async with Consumer("host:9092", topics=["t"]) as consumer`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        topics: Iterable[str] = (),
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+        random: Random | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = config = configure(ConsumerConfig, bootstrap_servers, options)
+        self._cluster = Cluster(config, random)
+        self._fetcher = Fetcher(self._cluster, config)
+        self._handout = Handout(
+            lambda: self._fetcher.places,
+            deserializer_for(config.key_deserializer),
+            deserializer_for(config.deserializer),
+            config.check_crcs,
+        )
+        self._fetcher.on_gone_back = self._handout.drop
+        self._subscription = Subscription(self._cluster, config, self._fetcher, self._handout.drop)
+        self._wanted = ([topics] if isinstance(topics, str) else list(topics), pattern, listener)
+        self._tasks = Tasks("consumer")
+        self._settled = asyncio.Event()
+        self._closed = False
+
+    async def start(self) -> Self:
+        """Connect and begin to read; raises NetworkException when no server answers."""
+        await self._cluster.start()
+        self._fetcher.on_settled = self._settled.set
+        self._fetcher.start()
+        topics, pattern, listener = self._wanted
+        if topics and self.config.group is None:
+            self._cluster.track(topics)
+            await self._cluster.refreshed(self._cluster.deadline())
+        if topics or pattern:
+            self._subscription.subscribe(topics, pattern, listener)
+        if self.config.group is not None and self.config.enable_auto_commit:
+            self._tasks.spawn(self._auto_commit(), "auto_commit")
+        return self
+
+    async def close(self, *, commit: bool = True) -> None:
+        """Commit what was handed out (if auto-commit is on and `commit`), leave the group, disconnect."""
+        if self._closed:
+            return
+        self._closed = True
+        if commit:
+            self._came_back()
+        async with AsyncExitStack() as steps:
+            for end in (self._cluster.stop, self._fetcher.stop, self._subscription.stop):
+                steps.push_async_callback(end)
+            await self._tasks.stop()
+            if self.config.enable_auto_commit and self.config.group is not None:
+                await self._try_commit()  # while it is a member
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(commit=kind is None)
+
+    # -- what is read
+
+    def assign(self, partitions: Partitions) -> None:
+        """Read these partitions."""
+        self._subscription.assign(partitions)
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics, and those whose name matches `pattern` from its beginning."""
+        self._subscription.subscribe(topics, pattern, listener)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions being read now."""
+        return set(self._fetcher.places)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these until `resume`; the place in them is kept."""
+        for partition in partitions:
+            place = self._place(partition)
+            if not place.is_paused:
+                place.is_paused = True
+                self._handout.send_back({partition})
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with these."""
+        for partition in partitions:
+            self._place(partition).is_paused = False
+        self._fetcher.wake()
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return {partition for partition, place in self._fetcher.places.items() if place.is_paused}
+
+    # -- records
+
+    async def poll(self, timeout_ms: float = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Up to `max_records` records (default `max_poll_records`); none if none came within `timeout_ms`."""
+        most = self.config.max_poll_records if max_records is None else max_records
+        deadline = self._cluster.now() + timeout_ms / 1000
+        while True:
+            self._came_back()
+            self._fill(most)
+            if ready := len(self._handout.ready):
+                return [self._handout.next() for _ in range(min(most, ready))]
+            if not await self._something(deadline):
+                return []
+
+    async def poll_batch(self, timeout_ms: float = 1_000) -> list[Batch]:
+        """Whole fetches, as numpy columns: the fast way to read much."""
+        deadline = self._cluster.now() + timeout_ms / 1000
+        while True:
+            self._came_back()
+            self._raise_trouble()
+            batches = self._handout.columns()
+            self._fetcher.wake()
+            if batches or not await self._something(deadline):
+                return batches
+
+    async def records(self) -> AsyncIterator[list[ConsumerRecord]]:
+        """Lists of records, as they come: less work per record than one at a time."""
+        while True:
+            if handed := await self.poll(FOREVER_MS):
+                yield handed
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        self._came_back()
+        while not self._handout.ready:
+            self._fill(self.config.max_poll_records)
+            if not self._handout.ready:
+                await self._something(float("inf"))
+                self._came_back()
+        return self._handout.next()
+
+    # -- positions
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`."""
+        if offset < 0:
+            raise ValueError(f"offset {offset} is negative")
+        self._handout.drop({partition})
+        self._place(partition).seek(offset)
+        self._fetcher.wake()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the first record there is; without arguments in all partitions."""
+        self._seek_to_time(dict.fromkeys(partitions or self._fetcher.places, EARLIEST))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on with records that are yet to come; without arguments in all partitions."""
+        self._seek_to_time(dict.fromkeys(partitions or self._fetcher.places, LATEST))
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
+        """Go on at the first record not older than `timestamp_ms`, at the end if there is none."""
+        self._seek_to_time(dict.fromkeys(partitions or self._fetcher.places, timestamp_ms))
+
+    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record; waits until it is known."""
+        deadline = self._cluster.deadline(timeout_ms)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while (position := self._place(partition).position) is None:
+                    self._raise_trouble()
+                    self._settled.clear()
+                    self._fetcher.wake()
+                    await self._settled.wait()
+        except TimeoutError:
+            raise RequestTimedOut(f"the position in {partition} is not known yet") from None
+        return position
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """The end of what may be read, as of the last fetch."""
+        known = self._place(partition).high_watermark
+        return known if known >= 0 else None
+
+    async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        found = await self._list(dict.fromkeys(partitions, EARLIEST))
+        return {partition: one.offset for partition, one in found.items()}
+
+    async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each partition that may be read."""
+        found = await self._list(dict.fromkeys(partitions, LATEST))
+        return {partition: one.offset for partition, one in found.items()}
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record not older than the time given for its partition, None where there is none."""
+        found = await self._list(times)
+        return {partition: one if one.offset >= 0 else None for partition, one in found.items()}
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        return await self._cluster.partitions(topic, self._cluster.deadline())
+
+    # -- commits
+
+    async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
+        """Commit `offsets` (the next ones to read), or the position in every partition.
+
+        Raises CommitFailed when the consumer subscribed and is no member now, or the group gave a partition
+        to another since its records were handed out; IllegalGeneration, UnknownMemberId or
+        RebalanceInProgress when the group says so.
+        """
+        group = self._group()
+        in_hand = self._handout.in_hand
+        if offsets is None:
+            in_hand, places = {}, self._subscription.places
+            offsets = {name: place.position for name, place in places.items() if place.position is not None}
+        whole = {
+            partition: one if isinstance(one, CommittedOffset) else CommittedOffset(one)
+            for partition, one in offsets.items()
+        }
+        if whole:
+            seat = self._subscription.seat_to_commit(whole, in_hand)
+            await self._subscription.commit(group, whole, seat)
+
+    async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, CommittedOffset | None]:
+        """What the group committed for these partitions (default: those assigned)."""
+        asked = partitions or tuple(self._fetcher.places)
+        found = await fetch_committed(self._cluster, self._group(), asked, self._cluster.deadline())
+        return {partition: found.get(partition) for partition in asked}
+
+    # -- inside
+
+    def _fill(self, most: int) -> None:
+        self._raise_trouble()
+        self._handout.fill(most)
+        self._fetcher.wake()
+
+    def _came_back(self) -> None:
+        """The caller is alive and done with what it had."""
+        self._handout.came_back()
+        if self._subscription.membership is not None:
+            self._subscription.membership.polled()
+
+    async def _something(self, deadline: float) -> bool:
+        """Wait for records; False when the time is up. A caller that waits is alive: the group is told so."""
+        if self._closed:
+            raise RuntimeError("the consumer is closed")
+        if self._subscription.is_empty:
+            raise RuntimeError("nothing to read: subscribe() or assign() first")
+        arrived = self._fetcher.arrived
+        arrived.clear()
+        now = self._cluster.now()
+        pause = min(deadline - now, self.config.max_poll_interval_ms / 2000)
+        if pause <= 0 and deadline <= now:
+            await asyncio.sleep(0)
+            return False
+        try:
+            async with asyncio.timeout(pause):
+                await arrived.wait()
+        except TimeoutError:
+            return self._cluster.now() < deadline
+        return True
+
+    def _raise_trouble(self) -> None:
+        trouble, self._fetcher.trouble = self._fetcher.trouble, None
+        if trouble is not None:
+            raise trouble
+        if self._subscription.membership is not None:
+            self._subscription.membership.raise_failure()
+
+    def _place(self, partition: TopicPartition) -> Place:
+        place = self._fetcher.places.get(partition)
+        if place is None:
+            raise ValueError(f"{TopicPartition(*partition)} is not assigned to this consumer")
+        return place
+
+    def _group(self) -> str:
+        if self.config.group is None:
+            raise ValueError("this consumer has no group")
+        return self.config.group
+
+    def _seek_to_time(self, times: Mapping[TopicPartition, int]) -> None:
+        self._handout.drop(set(times))
+        for partition, time in times.items():
+            self._place(partition).look_up(time)
+        self._fetcher.wake()
+
+    async def _list(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return await list_offsets(self._cluster, times, self.config.isolation, self._cluster.deadline())
+
+    async def _auto_commit(self) -> None:
+        failures = 0
+        while True:
+            rest = self.config.auto_commit_interval_ms / 1000
+            await asyncio.sleep(min(rest, self._cluster.pause(failures - 1)) if failures else rest)
+            failures = 0 if await self._try_commit(once=True) else failures + 1
+
+    async def _try_commit(self, *, once: bool = False) -> bool:
+        """False when it failed and another attempt may help; that one begins with what is true by then."""
+        try:
+            await self._subscription.commit_processed(self.config.request_timeout_ms, once=once)
+        except ApiError as trouble:
+            log.warning("commit_failed", group=self.config.group, reason=str(trouble))
+            return not trouble.retriable or isinstance(trouble, UnknownTopicOrPartition)
+        return True

@@ -1,0 +1,380 @@
+"""What a consumer has asked for and holds: one fetch in flight per leader, a bounded store.
+
+Partitions without a position get one first: from a seek by time, the group's commit, or `auto_offset_reset`.
+Left to others: which partitions (group.py, consumer.py), offsets and their moves (positions.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from ...base.logger import get_logger
+from ...base.tasks import Tasks
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, ErrorCode, OffsetOutOfRange, error_for
+from ...protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ...protocol.primitives import Buffer, Slices
+from ..config import ConsumerConfig
+from ..network.cluster import DATA, Cluster
+from ..network.connection import Connection, ConnectionLost
+from ..results import CommittedOffset, OffsetAndTimestamp
+from .commits import fetch_committed
+from .offsets import EARLIEST, LATEST, find_offsets
+from .positions import Chunk, Place, end_of, last_epoch, visible
+
+log = get_logger(__name__)
+
+BLOCKED_SECONDS = 0.05  # until another look at partitions without leader or connection
+IDLE_SECONDS_MAX = 1.0
+HURRIED_WAIT_MS = 50  # a fetch that leaves out full partitions comes back soon, for they may have room again
+
+RESETS: dict[str, int] = {"latest": LATEST, "earliest": EARLIEST}
+
+# What a fetch may meet when leaders move: look for the leader, then ask again.
+LEADER_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+class Asked(NamedTuple):
+    """What a fetch has asked for in one partition."""
+
+    place: Place
+    age: int
+    offset: int
+    epoch: int
+
+    def holds(self) -> bool:
+        """Whether that is still what is wanted; a new leader may have answered for an old one meanwhile."""
+        return self.place.age == self.age and self.place.fetch_at == self.offset
+
+
+class Fetcher:
+    """Keeps `places` supplied. `arrived` is set whenever there may be something for the caller."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._tasks = Tasks("fetcher")
+        self._wake = asyncio.Event()
+        self._asked: set[int] = set()
+        self.places: dict[TopicPartition, Place] = {}
+        self.arrived = asyncio.Event()
+        self.trouble: ApiError | None = None
+        self.on_settled: Callable[[], None] = lambda: None
+        self.on_gone_back: Callable[[set[TopicPartition]], None] = lambda partitions: None
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        self._cluster.on_change.append(self._leaders_changed)
+        self._tasks.spawn(self._run(), "pump")
+
+    async def stop(self) -> None:
+        """Fetch no more."""
+        await self._tasks.stop()
+
+    def wake(self) -> None:
+        """Something changed: a position, a pause, room."""
+        self._wake.set()
+
+    def assign(self, places: dict[TopicPartition, Place]) -> None:
+        """These and no others."""
+        self.places = places
+        self._cluster.track({partition.topic for partition in places})
+        self.wake()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            now = loop.time()
+            blocked = self._pump(now)
+            timer = loop.call_later(BLOCKED_SECONDS if blocked else IDLE_SECONDS_MAX, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    def _pump(self, now: float) -> bool:
+        """Ask every leader that is not being asked; True when some partition could not be asked for."""
+        blocked = self._settle_positions(now)
+        by_leader: dict[int, list[Place]] = {}
+        crowded: set[int] = set()
+        held = sum(place.nbytes for place in self.places.values())
+        for place in self.places.values():
+            if place.position is None or place.is_paused:
+                continue
+            leader = self._cluster.leader(place.partition)
+            if leader is None or place.not_before > now:
+                blocked = True
+            elif place.is_full or (held >= self._config.fetch_max_bytes and place.chunks):
+                crowded.add(leader.leader)
+            else:
+                by_leader.setdefault(leader.leader, []).append(place)
+        for node, places in by_leader.items():
+            if node in self._asked:
+                continue
+            connection = self._cluster.ready(node, DATA)
+            if connection is None:
+                blocked = True
+            else:
+                self._ask(node, connection, places, node in crowded)
+        return blocked
+
+    def _ask(self, node: int, connection: Connection, places: list[Place], is_hurried: bool) -> None:
+        config = self._config
+        topics: dict[str, list[FetchPartition]] = {}
+        asked: dict[TopicPartition, Asked] = {}
+        for place in places:
+            epoch = self._cluster.view.epoch(place.partition)
+            asked[place.partition] = Asked(place, place.age, place.fetch_at, epoch)
+            part = FetchPartition(
+                partition=place.partition.partition,
+                current_leader_epoch=epoch,
+                fetch_offset=place.fetch_at,
+                last_fetched_epoch=place.last_epoch,
+                partition_max_bytes=config.max_partition_fetch_bytes,
+            )
+            topics.setdefault(place.partition.topic, []).append(part)
+        wait_ms = min(config.fetch_max_wait_ms, HURRIED_WAIT_MS) if is_hurried else config.fetch_max_wait_ms
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation_level=config.isolation,
+            topics=[FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+            rack_id=config.client_rack,
+        )
+        deadline = self._cluster.now() + (wait_ms + config.request_timeout_ms) / 1000
+        try:
+            future = connection.submit(request, deadline=deadline)
+        except ConnectionLost:
+            return
+        except ApiError as trouble:
+            self._raise(trouble)
+            return
+        self._asked.add(node)
+        future.add_done_callback(lambda done: self._answered(node, asked, done))
+
+    def _answered(
+        self,
+        node: int,
+        asked: dict[TopicPartition, Asked],
+        done: "asyncio.Future[FetchResponse]",
+    ) -> None:
+        self._asked.discard(node)
+        self.wake()
+        failure = ConnectionLost("cancelled") if done.cancelled() else done.exception()
+        if failure is not None:
+            for partition, question in asked.items():
+                self._cluster.doubt(partition, node, question.epoch)
+            return
+        response = done.result()
+        addresses = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
+        for topic in response.responses:
+            for data in topic.partitions:
+                partition = TopicPartition(topic.topic, data.partition_index)
+                if partition not in asked:
+                    continue
+                question = asked[partition]
+                hint = data.current_leader
+                if hint is not None and hint.leader_id >= 0:
+                    address = addresses.get(hint.leader_id)
+                    self._cluster.moved(partition, hint.leader_id, hint.leader_epoch, address)
+                if self.places.get(partition) is question.place and question.holds():
+                    self._take(node, question.place, data, question.epoch)
+
+    def _take(self, node: int, place: Place, data: PartitionData, epoch: int) -> None:
+        code = data.error_code
+        if code == 0:
+            place.failures = 0
+            parting = data.diverging_epoch
+            if parting is not None and parting.end_offset >= 0:
+                return self._go_back(place, parting.end_offset)
+            place.high_watermark = data.high_watermark
+            records = data.records
+            if isinstance(records, Slices):
+                records = bytes(records)
+            if records:
+                self._keep(place, records, data)
+            return None
+        place.failures += 1
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return self._reset(place)
+        trouble = error_for(code, str(place.partition))
+        if code in LEADER_ERRORS:
+            self._cluster.doubt(place.partition, node, epoch)
+        elif not trouble.retriable or code == ErrorCode.CORRUPT_MESSAGE:
+            self._raise(trouble)
+        known = self._cluster.view.leader(place.partition)
+        superseded = known is not None and known.leader_epoch > epoch
+        pause = 0.0 if superseded else self._cluster.pause(place.failures - 1)
+        place.not_before = self._cluster.now() + pause
+        return None
+
+    def _go_back(self, place: Place, end: int) -> None:
+        """Records that we have read were taken back (unclean election): others may stand at their offsets."""
+        assert place.position is not None, "only places with a position are asked for"
+        log.warning("log_truncated", partition=str(place.partition), position=place.position, end=end)
+        place.go_on(min(place.position, end))
+        self.on_gone_back({place.partition})
+
+    def _keep(self, place: Place, records: Buffer, data: PartitionData) -> None:
+        end = end_of(records, place.fetch_at)
+        if end == place.fetch_at:
+            self._raise(error_for(ErrorCode.RECORD_LIST_TOO_LARGE, f"{place.partition}: no whole batch came"))
+            return
+        aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+        seen = visible(records, aborted if self._config.isolation else [])
+        place.fetched(Chunk(seen, place.fetch_at, end))
+        place.last_epoch = last_epoch(records)
+        self.arrived.set()
+
+    def _reset(self, place: Place) -> None:
+        policy = self._config.auto_offset_reset
+        log.info("offset_out_of_range", partition=str(place.partition), offset=place.fetch_at, reset=policy)
+        if policy == "none":
+            self._raise(OffsetOutOfRange(f"{place.partition}: offset {place.fetch_at}"))
+            place.not_before = self._cluster.now() + self._cluster.pause(place.failures - 1)
+        else:
+            place.lose(RESETS[policy])
+
+    def _raise(self, trouble: ApiError) -> None:
+        """The next poll raises it, or who waits for a position."""
+        self.trouble = self.trouble or trouble
+        self.arrived.set()
+        self.on_settled()
+
+    def _leaders_changed(self) -> None:
+        for place in self.places.values():
+            place.not_before = 0.0
+        self.wake()
+
+    # -- positions
+
+    def _settle_positions(self, now: float) -> bool:
+        """Look up each lost position by itself: none waits for a partition that has no leader, or is gone.
+        True when some cannot be looked up yet."""
+        unknown: list[Place] = []
+        by_leader: dict[int, list[Place]] = {}
+        blocked = False
+        for place in self.places.values():
+            if place.position is not None or place.is_settling:
+                continue
+            if place.not_before <= now and place.reset_to is None:
+                if self._config.group is not None:
+                    unknown.append(place)
+                    continue
+                self._follow_policy(place)
+            leader = None
+            if place.not_before <= now and (leader := self._cluster.leader(place.partition)) is None:
+                self._miss_leader(place)
+            if leader is None:
+                blocked = True
+            else:
+                by_leader.setdefault(leader.leader, []).append(place)
+        for places in by_leader.values():
+            self._settle(places, self._find_offsets)
+        if unknown:
+            self._settle(unknown, self._find_committed)
+        return blocked
+
+    def _settle(self, lost: list[Place], find: Callable[[list[Place]], Awaitable[ApiError | None]]) -> None:
+        for place in lost:
+            place.is_settling = True
+
+        async def settle() -> None:
+            try:
+                trouble = await find(lost)
+            finally:
+                for place in lost:
+                    place.is_settling = False
+            if trouble is not None:
+                log.info("positions_not_found", reason=str(trouble))
+                if not trouble.retriable:
+                    self._raise(trouble)
+            self.wake()
+            self.on_settled()
+
+        self._tasks.spawn(settle(), "positions")
+
+    async def _find_committed(self, lost: list[Place]) -> ApiError | None:
+        assert self._config.group is not None, "only a group has commits"
+        ages = {place.partition: place.age for place in lost}
+        committed: dict[TopicPartition, CommittedOffset] = {}
+        trouble: ApiError | None = None
+        try:
+            committed = await fetch_committed(
+                self._cluster, self._config.group, ages, self._cluster.deadline()
+            )
+        except ApiError as failure:
+            trouble = failure
+        for place in _still_lost(lost, ages):
+            found = committed.get(place.partition)
+            if found is not None:
+                place.go_on(found.offset)
+            elif trouble is not None:
+                self._put_off(place)
+            else:
+                self._follow_policy(place)
+        return trouble
+
+    async def _find_offsets(self, lost: list[Place]) -> ApiError | None:
+        ages = {place.partition: place.age for place in lost}
+        wanted = {place.partition: place.reset_to for place in lost if place.reset_to is not None}
+        offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
+        deadline = self._cluster.deadline()
+        trouble = await find_offsets(self._cluster, wanted, self._config.isolation, deadline, offsets)
+        for place in _still_lost(lost, ages):
+            found = offsets.get(place.partition)
+            if found is not None and found.offset >= 0:
+                place.go_on(found.offset)
+            elif found is not None and place.reset_to != LATEST:
+                place.reset_to = LATEST  # nothing is as late as the time that was asked for
+            else:
+                self._put_off(place)
+        return trouble
+
+    def _follow_policy(self, place: Place) -> None:
+        """There is no committed offset."""
+        policy = self._config.auto_offset_reset
+        if policy == "none":
+            self._raise(
+                OffsetOutOfRange(f"{place.partition} has no committed offset, auto_offset_reset is none")
+            )
+            self._put_off(place)
+        else:
+            place.reset_to = RESETS[policy]
+
+    def _miss_leader(self, place: Place) -> None:
+        """Nobody leads the partition; the caller hears of it if that cannot change by itself."""
+        topic = self._cluster.view.topics.get(place.partition.topic)
+        if topic is not None and topic.error and not topic.partitions:
+            trouble = error_for(topic.error, topic.name)
+            if not trouble.retriable:
+                self._raise(trouble)
+        self._put_off(place)
+
+    def _put_off(self, place: Place) -> None:
+        place.not_before = self._cluster.now() + self._cluster.pause(place.failures)
+        place.failures += 1
+
+
+def _still_lost(lost: list[Place], ages: dict[TopicPartition, int]) -> list[Place]:
+    """Those that went nowhere else since they were asked for."""
+    return [one for one in lost if one.position is None and one.age == ages[one.partition]]

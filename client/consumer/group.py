@@ -1,0 +1,367 @@
+"""Membership of a consumer group: join, sync, heartbeat, leave; and again whenever the group changes.
+
+One task lives through generations. Between two of them it tells its owner what is taken away (so that
+offsets can be committed while that is still allowed) and what is given. Eager strategies take all away
+before joining; the cooperative one only what really moves, and then joins once more.
+A join or a sync may wait for minutes, until the slowest member has come, and a coordinator whose machine is
+gone looks the same from here. So neither waits longer than `request_timeout_ms` on one connection: then it is
+asked again, of whoever coordinates by then, on a new one. A coordinator takes the same question of the same
+member for the first one: it answers the last place where it was asked, and its rebalance goes on as it was.
+Left to others: who gets what (assignors.py), positions and commits (consumer.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, suppress
+from types import TracebackType
+from typing import Any
+
+from ...base.logger import get_logger
+from ...base.tasks import Tasks
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, ErrorCode, NetworkException
+from ...protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from ..config import ConsumerConfig
+from ..network.cluster import GROUP, Cluster
+from ..network.connection import RequestExpired
+from .assignors import ASSIGNORS, COOPERATIVE
+from .commits import Seat, ask_coordinator, check
+from .group_protocol import decode_assignment, decode_subscription, encode_assignment, encode_subscription
+
+log = get_logger(__name__)
+
+PROTOCOL_TYPE = "consumer"
+JOIN_SLACK_SECONDS = 5.0  # beyond the time that the slowest member has, before the question is a new one
+LEAVE_SECONDS_MAX = 2.0
+
+Change = Callable[[set[TopicPartition]], Awaitable[None]]
+
+# A refusal after which the member is unknown to the group and joins under a new id.
+FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+REJOIN = FORGOTTEN | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
+
+
+class Membership:
+    """One member's life. `on_lost` is told when partitions went away without a chance to commit.
+
+    A refusal for good, or an exception that nobody expects (a listener's too), ends the membership: its
+    `failure`. Then nothing that the group gave may be read any longer, which `on_failure` is told at once.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        topics: Callable[[], list[str]],
+        on_revoked: Change,
+        on_lost: Change,
+        on_assigned: Change,
+        on_failure: Callable[[], None],
+    ) -> None:
+        assert config.group is not None, "a member has a group"
+        self._cluster = cluster
+        self._config = config
+        self._group = config.group
+        self._topics = topics
+        self._on_revoked, self._on_lost, self._on_assigned = on_revoked, on_lost, on_assigned
+        self._on_failure = on_failure
+        self._tasks = Tasks("group", self._failed)
+        self._is_stopping = False
+        self._cooperative = all(name in COOPERATIVE for name in config.partition_assignment_strategy)
+        self._rejoin = asyncio.Event()
+        self._polled = asyncio.Event()
+        self._last_poll = 0.0
+        self._joined_topics: list[str] = []
+        self._watched: list[str] = []
+        self._snapshot: dict[str, int] = {}  # partitions of the watched topics that the assignment goes by
+        self.owned: set[TopicPartition] = set()
+        self.seat = Seat(instance_id=config.group_instance_id)
+        self.is_settled = asyncio.Event()
+        self.failure: BaseException | None = None
+        self._failed_at: TracebackType | None = None
+        self._owners_trouble: Exception | None = None
+
+    def start(self) -> None:
+        """Begin to join."""
+        self.polled()
+        self._cluster.on_change.append(self.topics_changed)
+        self._tasks.spawn(self._live(), "member")
+
+    async def stop(self) -> None:
+        """End the membership; others take over at once, unless this is a static member."""
+        self._is_stopping = True
+        async with AsyncExitStack() as steps:
+            steps.push_async_callback(self._leave)
+            steps.push_async_callback(self._give_back)
+            await self._tasks.stop()
+
+    async def _give_back(self) -> None:
+        if self.failure is None:
+            await self._give_up(self.owned)
+        else:
+            await self._lose(keep_id=True)
+
+    def raise_failure(self) -> None:
+        """Raise what has ended the membership, if something has, as often as this is asked."""
+        if self.failure is not None:
+            raise self.failure.with_traceback(self._failed_at)
+
+    def polled(self) -> None:
+        """The caller is alive and takes records."""
+        self._last_poll = self._cluster.now()
+        self._polled.set()
+
+    def topics_changed(self) -> None:
+        """The subscription or the cluster's topics may have changed: join again if so."""
+        topics = self._topics()
+        if self.is_settled.is_set() and (
+            topics != self._joined_topics or self._count(self._watched) != self._snapshot
+        ):
+            self._rejoin.set()
+
+    def _count(self, topics: Iterable[str]) -> dict[str, int]:
+        view = self._cluster.view.topics
+        there = (name for name in topics if name in view and not view[name].is_gone)
+        return {name: len(view[name].partitions) for name in there if view[name].partitions}
+
+    def _watch(self, topics: list[str]) -> dict[str, int]:
+        """Their partitions as known now; when they become others, that is a reason to join again."""
+        self._watched, self._snapshot = topics, self._count(topics)
+        return self._snapshot
+
+    async def _hear_of(self, topics: list[str], *, anew: bool) -> None:
+        """Wait for metadata of these topics: those not known yet, or of all `anew`.
+
+        When there is none, what is known has to do: the group goes on, and what is heard later changes it.
+        """
+        if self._cluster.track(topics) or anew:
+            with suppress(NetworkException):
+                await self._cluster.refreshed(self._cluster.deadline(self._config.session_timeout_ms / 3))
+
+    async def _live(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._take_part()
+                attempt = 0
+            except (OSError, ApiError) as trouble:
+                self.is_settled.clear()
+                code = trouble.code if isinstance(trouble, ApiError) else ErrorCode.NETWORK_EXCEPTION
+                log.info("group_trouble", group=self._group, reason=str(trouble))
+                if trouble is self._owners_trouble and code not in REJOIN:
+                    raise
+                if code in FORGOTTEN:
+                    await self._lose(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+                elif isinstance(trouble, ApiError) and not trouble.retriable and code not in REJOIN:
+                    raise
+                if code not in REJOIN:
+                    await asyncio.sleep(self._cluster.pause(attempt))
+                    attempt += 1
+
+    def _failed(self, failure: BaseException) -> None:
+        if self.failure is not None:  # the departure failed too: the caller knows, or is told, the first
+            self._tasks.forgive(failure)
+        if self.failure is not None or self._is_stopping:
+            return
+        self._tasks.forgive(failure)
+        self.failure, self._failed_at = failure, failure.__traceback__
+        self.is_settled.clear()
+        self._on_failure()
+        self._tasks.spawn(self._depart(), "departure")
+
+    async def _depart(self) -> None:
+        """Leave to others what is owned; nothing can be committed any more."""
+        try:
+            await self._leave()
+        finally:
+            await self._lose(keep_id=False)
+
+    async def _take_part(self) -> None:
+        """One generation: join, sync, then heartbeats until the group changes."""
+        self._rejoin.clear()
+        if not self._cooperative:
+            await self._give_up(self.owned)
+        await self._hear_of(self._topics(), anew=False)
+        self._joined_topics = topics = self._topics()
+        self._watch(topics)
+        joined = await self._join(topics)
+        self.seat = Seat(joined.generation_id, joined.member_id, self._config.group_instance_id)
+        given = await self._sync(joined)
+        taken = self.owned - given
+        await self._give_up(taken)
+        fresh = given - self.owned
+        self.owned = given
+        await self._told(self._on_assigned(fresh))
+        log.info("group_joined", group=self._group, generation=joined.generation_id, partitions=len(given))
+        self.is_settled.set()
+        if taken and self._cooperative:
+            self._rejoin.set()
+        self.topics_changed()
+        await self._heartbeats()
+        self.is_settled.clear()
+
+    async def _join(self, topics: list[str]) -> JoinGroupResponse:
+        config = self._config
+        said = encode_subscription(topics, self.owned, self.seat.generation)
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            member_id=self.seat.member_id,
+            group_instance_id=config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequestProtocol(name=name, metadata=said)
+                for name in config.partition_assignment_strategy
+            ],
+        )
+        answer: JoinGroupResponse = await self._ask_until_answered(request)
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.seat = self.seat._replace(member_id=answer.member_id)
+        check(self._cluster, self._group, answer.error_code, self._group)
+        return answer
+
+    async def _sync(self, joined: JoinGroupResponse) -> set[TopicPartition]:
+        assignments: list[SyncGroupRequestAssignment] = []
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            assignments = await self._assign(joined)
+        request = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=joined.protocol_type or PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+        answer: SyncGroupResponse = await self._ask_until_answered(request)
+        check(self._cluster, self._group, answer.error_code, self._group)
+        return set(decode_assignment(answer.assignment))
+
+    async def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        """The leader's part: decide for all members, and from then on watch the topics of all of them."""
+        members = [
+            decode_subscription(one.member_id, one.group_instance_id, one.metadata) for one in joined.members
+        ]
+        topics = sorted({topic for member in members for topic in member.topics})
+        await self._hear_of(topics, anew=True)
+        given = ASSIGNORS[joined.protocol_name or ""](members, self._watch(topics))
+        return [
+            SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
+            for member_id, partitions in given.items()
+        ]
+
+    async def _heartbeats(self) -> None:
+        """Until the coordinator or this side wants a new generation."""
+        beat = self._config.heartbeat_interval_ms / 1000
+        allowed = self._config.max_poll_interval_ms / 1000
+        while not self._rejoin.is_set():
+            try:
+                async with asyncio.timeout(beat):
+                    await self._rejoin.wait()
+                return
+            except TimeoutError:
+                pass
+            if self._cluster.now() - self._last_poll > allowed:
+                await self._step_aside()
+                return
+            await self._heartbeat()
+
+    async def _heartbeat(self) -> None:
+        request = HeartbeatRequest(
+            group_id=self._group,
+            generation_id=self.seat.generation,
+            member_id=self.seat.member_id,
+            group_instance_id=self._config.group_instance_id,
+        )
+        give_up = self._cluster.now() + self._config.session_timeout_ms / 1000
+        attempt = 0
+        while True:
+            try:
+                answer = await self._ask(
+                    request, self._cluster.now() + self._config.heartbeat_interval_ms / 1000 * 2
+                )
+                check(self._cluster, self._group, answer.error_code, self._group)
+                return
+            except (OSError, ApiError) as trouble:
+                retriable = trouble.retriable if isinstance(trouble, ApiError) else True
+                if not retriable or self._cluster.now() >= give_up:
+                    raise
+                await asyncio.sleep(self._cluster.pause(attempt))
+                attempt += 1
+
+    async def _step_aside(self) -> None:
+        """The caller has not polled for too long: let others work, come back when it does."""
+        log.warning(
+            "poll_too_late", group=self._group, max_poll_interval_ms=self._config.max_poll_interval_ms
+        )
+        self.is_settled.clear()
+        self._polled.clear()  # now: who comes back meanwhile may wait for long and not say so again soon
+        await self._depart()
+        await self._polled.wait()
+
+    async def _give_up(self, partitions: set[TopicPartition]) -> None:
+        """Tell the owner before they are taken; what is interrupted in this is told again when it stops."""
+        if partitions:
+            await self._told(self._on_revoked(partitions))
+            self.owned = self.owned - partitions
+
+    async def _told(self, telling: Awaitable[None]) -> None:
+        """Let the owner know. A file or a service that fails its listener is no trouble of the group's, to be
+        tried again; only what the group itself says to a commit in it is."""
+        try:
+            await telling
+        except (OSError, ApiError) as trouble:
+            self._owners_trouble = trouble
+            raise
+
+    async def _lose(self, *, keep_id: bool) -> None:
+        self.seat = Seat(member_id=self.seat.member_id if keep_id else "", instance_id=self.seat.instance_id)
+        if self.owned:
+            owned, self.owned = self.owned, set()
+            try:
+                await self._told(self._on_lost(owned))
+            except ApiError as refused:  # a commit in its listener, which by default is that for the revoked
+                if refused.code not in REJOIN:
+                    raise
+                log.info("commit_failed", group=self._group, reason=str(refused))
+
+    async def _leave(self) -> None:
+        member_id = self.seat.member_id
+        if not member_id or self._config.group_instance_id is not None:
+            return
+        members = [MemberIdentity(member_id=member_id)]
+        request = LeaveGroupRequest(group_id=self._group, member_id=member_id, members=members)
+        try:
+            await self._ask(request, self._cluster.now() + LEAVE_SECONDS_MAX)
+        except (OSError, ApiError) as trouble:
+            log.info("leave_failed", group=self._group, reason=str(trouble))
+
+    async def _ask_until_answered(self, request: JoinGroupRequest | SyncGroupRequest) -> Any:
+        """Ask for what all members must come for, again whenever a connection has been silent too long.
+
+        A newcomer without an id is answered at once (JoinGroup 4 and later); before that, each time that it
+        is asked again leaves a member behind, until the session of that one ends.
+        """
+        until = self._cluster.now() + self._config.max_poll_interval_ms / 1000 + JOIN_SLACK_SECONDS
+        while True:
+            try:
+                return await self._ask(request, until)
+            except RequestExpired as silence:
+                if self._cluster.now() >= until:
+                    raise
+                log.info("group_asked_again", group=self._group, reason=str(silence))
+
+    async def _ask(self, request: Any, deadline: float) -> Any:
+        """Ask the coordinator once, on a channel of the group: what waits there is in nobody's way."""
+        return await ask_coordinator(self._cluster, self._group, request, deadline, GROUP)

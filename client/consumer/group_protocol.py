@@ -1,0 +1,123 @@
+"""What members of a group tell each other through their coordinator: subscriptions and assignments. Pure.
+
+Kafka's ConsumerProtocol. Subscription: v1 owned partitions, v2 generation, v3 rack. Assignment: v0 suffices.
+A later version only adds fields at the end, so that an older reader leaves them unread.
+"""
+
+from collections.abc import Iterable
+from struct import Struct, error
+
+from ...base.types import TopicPartition
+from ...protocol.primitives import Malformed
+from .assignors import Member
+
+SUBSCRIPTION_VERSION = 2
+ASSIGNMENT_VERSION = 1
+_I16, _I32 = Struct(">h"), Struct(">i")
+NO_BYTES = _I32.pack(-1)
+
+
+def encode_subscription(topics: Iterable[str], owned: Iterable[TopicPartition], generation: int) -> bytes:
+    """What a member says when it joins."""
+    names = sorted(topics)
+    parts = [_I16.pack(SUBSCRIPTION_VERSION), _I32.pack(len(names)), *map(_string, names), NO_BYTES]
+    return b"".join((*parts, _partitions(owned), _I32.pack(generation)))
+
+
+def decode_subscription(member_id: str, instance_id: str | None, data: bytes) -> Member:
+    """What a member said, in whatever version."""
+    reader = _Reader(data)
+    version = reader.i16()
+    topics = tuple(reader.string() for _ in range(reader.count()))
+    reader.skip_bytes()
+    owned = tuple(reader.partitions()) if version >= 1 else ()
+    generation = reader.i32() if version >= 2 else -1
+    return Member(member_id, topics, instance_id, owned, generation)
+
+
+def topics_of(data: bytes) -> tuple[str, ...]:
+    """The topics of a subscription, which every version begins with; raises Malformed."""
+    reader = _Reader(data)
+    reader.i16()
+    return tuple(reader.string() for _ in range(reader.count()))
+
+
+def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+    """What the leader gives to a member."""
+    return b"".join((_I16.pack(ASSIGNMENT_VERSION), _partitions(partitions), NO_BYTES))
+
+
+def decode_assignment(data: bytes) -> list[TopicPartition]:
+    """What a member was given; no bytes at all mean nothing."""
+    if not data:
+        return []
+    reader = _Reader(data)
+    reader.i16()
+    return reader.partitions()
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return _I16.pack(len(raw)) + raw
+
+
+def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for one in sorted(partitions):
+        topics.setdefault(one.topic, []).append(one.partition)
+    parts = [_I32.pack(len(topics))]
+    for topic, indexes in topics.items():
+        parts += (_string(topic), _I32.pack(len(indexes)), *map(_I32.pack, indexes))
+    return b"".join(parts)
+
+
+class _Reader:
+    """Reads fields one after the other; damage is Malformed."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def i16(self) -> int:
+        return self._number(_I16)
+
+    def i32(self) -> int:
+        return self._number(_I32)
+
+    def count(self) -> int:
+        count = self.i32()
+        if count > len(self._data):
+            raise Malformed(f"{count} entries cannot lie in {len(self._data)} bytes")
+        return max(count, 0)
+
+    def string(self) -> str:
+        raw = self._take(self.i16())
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as trouble:
+            raise Malformed(str(trouble)) from trouble
+
+    def skip_bytes(self) -> None:
+        self._take(max(self.i32(), 0))
+
+    def partitions(self) -> list[TopicPartition]:
+        found = []
+        for _ in range(self.count()):
+            topic = self.string()
+            found += [TopicPartition(topic, self.i32()) for _ in range(self.count())]
+        return found
+
+    def _number(self, packing: Struct) -> int:
+        try:
+            (number,) = packing.unpack_from(self._data, self._at)
+        except error as trouble:
+            raise Malformed(str(trouble)) from trouble
+        self._at += packing.size
+        return int(number)
+
+    def _take(self, length: int) -> bytes:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise Malformed(f"a field of {length} bytes runs past the end")
+        taken, self._at = self._data[self._at : end], end
+        return taken

@@ -1,0 +1,198 @@
+"""Where a consumer stands in each partition, and what it holds of it. Pure.
+
+Three offsets per partition: `fetch_at` is what the next fetch asks for, `cursor` what is decoded next,
+`position` what the caller gets next (and what a commit writes). A seek moves all three and bumps `age`:
+an answer to a question of an earlier age is thrown away.
+Left to others: sockets (fetcher.py), groups (group.py), what callers see (consumer.py).
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...base.types import TopicPartition
+from ...protocol.batches import headers
+from ...protocol.primitives import Buffer
+from ...protocol.records import Record, iterate
+
+if TYPE_CHECKING:
+    from ...protocol.columns import Columns
+
+CHUNKS_MAX = 2  # of a partition, held at once: one being read, one behind it
+ABORT_MARKER = 0  # type of the control record, after its version
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """What one fetch brought of one partition: whole batches, the first of which may begin before `start`."""
+
+    records: Buffer
+    start: int
+    next_offset: int
+    rows: Iterator[Record] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return len(self.records)
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A consumer's place in one partition."""
+
+    partition: TopicPartition
+    position: int | None = None
+    cursor: int = 0
+    fetch_at: int = 0
+    last_epoch: int = -1  # leader epoch of the last batch fetched: the leader says if its log parts from ours
+    processed: int | None = None  # what the caller had when it came back for more
+    lost_at: int | None = None  # the position that the log did not have, while another is being looked up
+    reset_to: int | None = None  # a time to look up; None: the committed offset, then the policy
+    age: int = 0
+    is_paused: bool = False
+    is_settling: bool = False
+    not_before: float = 0.0
+    failures: int = 0
+    high_watermark: int = -1
+    chunks: deque[Chunk] = field(default_factory=deque)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held and not yet read."""
+        return sum(chunk.nbytes for chunk in self.chunks)
+
+    @property
+    def is_full(self) -> bool:
+        """Enough is held already."""
+        return len(self.chunks) >= CHUNKS_MAX
+
+    def seek(self, offset: int) -> None:
+        """The caller goes on at `offset`: what is held or on its way is void, what came before is done."""
+        self.age += 1
+        self.position = self.processed = self.cursor = self.fetch_at = offset
+        self.reset_to = self.lost_at = None
+        self.last_epoch = -1
+        self.chunks.clear()
+        self.not_before, self.failures = 0.0, 0
+
+    def go_on(self, offset: int | None = None) -> None:
+        """Fetch anew: from the position, or from where the log says that it goes on. The caller may still be
+        working on what it was handed last, which is then no more done than it was."""
+        before, processed = self._handed_up_to, self.processed
+        self.seek(offset if offset is not None else self.cursor if before is None else before)
+        if processed is not None and processed != before:
+            self.processed = min(processed, self.fetch_at)
+
+    def came_back(self) -> None:
+        """The caller is done with what it was handed."""
+        self.processed = self._handed_up_to
+
+    @property
+    def _handed_up_to(self) -> int | None:
+        return self.lost_at if self.position is None else self.position
+
+    def look_up(self, time: int | None) -> None:
+        """The caller goes on where `time` is found (None: by commit and policy)."""
+        self.lose(time)
+        self.lost_at = self.processed = None
+
+    def lose(self, time: int | None) -> None:
+        """The log does not have the position; another will be found by `time`."""
+        self.age += 1
+        self.lost_at, self.position = self.position, None
+        self.reset_to, self.last_epoch = time, -1
+        self.chunks.clear()
+        self.not_before, self.failures = 0.0, 0
+
+    def fetched(self, chunk: Chunk) -> None:
+        """Keep what came; the next fetch goes on behind it."""
+        assert chunk.start == self.fetch_at, "an answer of this age begins where was asked"
+        self.fetch_at = max(self.fetch_at, chunk.next_offset)
+        self.chunks.append(chunk)
+
+    def next_record(self, verify: bool) -> Record | None:
+        """The next record, or None when nothing is held."""
+        while self.chunks:
+            chunk = self.chunks[0]
+            if chunk.rows is None:
+                chunk.rows = iterate(chunk.records, verify=verify)
+            try:
+                for record in chunk.rows:
+                    if record.offset >= self.cursor:
+                        self.cursor = record.offset + 1
+                        return record
+            except BaseException:
+                chunk.rows = None  # what raised is at its end, and would pass for read
+                raise
+            self._finish()
+        return None
+
+    def unread(self, record: Record) -> None:
+        """The record could not be handed out: it comes again."""
+        self.cursor = record.offset
+        for chunk in self.chunks:
+            chunk.rows = None
+
+    def next_columns(self, verify: bool) -> "Columns | None":
+        """All records of what one fetch brought, as columns."""
+        from ...protocol.columns import decode
+
+        while self.chunks:
+            columns = decode(self.chunks[0].records, lo=self.cursor, verify=verify)
+            self._finish()
+            if len(columns):
+                return columns
+        return None
+
+    def _finish(self) -> None:
+        chunk = self.chunks.popleft()
+        self.cursor = max(self.cursor, chunk.next_offset)
+
+
+def last_epoch(records: Buffer) -> int:
+    """The leader epoch of the last complete batch, -1 if there is none."""
+    epoch = -1
+    for _, header in headers(records):
+        epoch = header.leader_epoch
+    return epoch
+
+
+def end_of(records: Buffer, start: int) -> int:
+    """The offset behind the last complete batch, `start` if there is none."""
+    end = start
+    for _, header in headers(records):
+        end = header.next_offset
+    return max(end, start)
+
+
+def visible(records: Buffer, aborted: list[tuple[int, int]]) -> Buffer:
+    """What a reader may see: without control batches, and without those of aborted transactions.
+
+    `aborted` has (producer id, first offset) of each; an abort marker ends it.
+    """
+    waiting = deque(sorted(aborted, key=lambda one: one[1]))
+    open_aborts: set[int] = set()
+    view = memoryview(records)
+    kept: list[memoryview] = []
+    left_out = False
+    for at, header in headers(records):
+        while waiting and waiting[0][1] <= header.last_offset:
+            open_aborts.add(waiting.popleft()[0])
+        batch = view[at : at + header.size]
+        if header.is_control:
+            if _is_abort(batch):
+                open_aborts.discard(header.producer_id)
+            left_out = True
+        elif header.is_transactional and header.producer_id in open_aborts:
+            left_out = True
+        else:
+            kept.append(batch)
+    return b"".join(kept) if left_out else records
+
+
+def _is_abort(batch: Buffer) -> bool:
+    marker = next(iterate(batch), None)
+    key = marker.key if marker is not None else None
+    return key is not None and len(key) >= 4 and int.from_bytes(key[2:4], "big") == ABORT_MARKER

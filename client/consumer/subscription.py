@@ -1,0 +1,238 @@
+"""What a consumer reads: partitions by name, all of some topics, or what its group gives it.
+
+Keeps the fetcher's places in step with the group: offsets are committed before partitions are given away,
+and a partition that comes back in the very next generation goes on where it stood.
+Left to others: membership (group.py), fetching (fetcher.py), the face (consumer.py).
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ...base.logger import get_logger
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError
+from ..config import ConsumerConfig
+from ..network.cluster import Cluster
+from ..results import CommittedOffset
+from .commits import Commit, CommitFailed, Commits, Seat
+from .fetcher import Fetcher
+from .group import Membership
+from .positions import Place
+
+log = get_logger(__name__)
+
+COMMIT_ON_REVOKE_MS = 5_000
+
+
+class RebalanceListener:
+    """Told of partitions that come and go; override what is wanted, plain or async."""
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
+        """Before these are given to others: the last moment to commit."""
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
+        """These are read from now on."""
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
+        """These were taken away without notice; by default the same as revoked."""
+        return self.on_partitions_revoked(partitions)
+
+
+class Subscription:
+    """The source of a fetcher's places. `dropped` is called with partitions that are no longer read."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        fetcher: Fetcher,
+        dropped: Callable[[set[TopicPartition]], None],
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._fetcher = fetcher
+        self._dropped = dropped
+        self._topics: list[str] = []
+        self._pattern: re.Pattern[str] | None = None
+        self._listener = RebalanceListener()
+        self._parked: dict[TopicPartition, tuple[Place, int]] = {}
+        self._commits = Commits()
+        self._is_assigned = False
+        self.membership: Membership | None = None
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics subscribed to, those of a pattern as far as they are known."""
+        if self._pattern is None:
+            return self._topics
+        view = self._cluster.view.topics
+        return sorted(name for name, one in view.items() if not one.is_internal and self._pattern.match(name))
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was subscribed or assigned."""
+        return not (self._topics or self._pattern or self._is_assigned)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others; no group decides."""
+        if self._topics or self._pattern:
+            raise ValueError("assign() and subscribe() exclude each other")
+        self._is_assigned = True
+        self._adopt({TopicPartition(*one) for one in partitions})
+
+    def subscribe(
+        self, topics: Iterable[str], pattern: str | None, listener: RebalanceListener | None
+    ) -> None:
+        """Read these topics: with a group what it gives, without one all of their partitions."""
+        if self._is_assigned:
+            raise ValueError("assign() and subscribe() exclude each other")
+        if isinstance(topics, str):
+            topics = [topics]
+        self._topics = sorted(set(topics))
+        self._pattern = re.compile(pattern) if pattern is not None else None
+        self._listener = listener or self._listener
+        if self._pattern is not None:
+            self._cluster.track_everything()
+        self._cluster.track(self._topics)
+        if self._config.group is None:
+            self._cluster.on_change.append(self._read_all)
+            self._read_all()
+        elif self.membership is None:
+            self.membership = Membership(
+                self._cluster,
+                self._config,
+                lambda: self.topics,
+                self._revoked,
+                self._lost,
+                self._given,
+                self._ended,
+            )
+            self.membership.start()
+        else:
+            self.membership.topics_changed()
+
+    async def stop(self) -> None:
+        """Leave the group."""
+        if self.membership is not None:
+            await self.membership.stop()
+
+    @property
+    def places(self) -> dict[TopicPartition, Place]:
+        """Places of which something may be committed: those that are read, and those given up that nobody
+        else can have yet, because the members are still joining."""
+        generation = self._generation
+        held = {one: place for one, (place, left_at) in self._parked.items() if left_at == generation}
+        return {**held, **self._fetcher.places}
+
+    async def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], seat: Seat | None
+    ) -> None:
+        """Commit what the caller says that it is done with."""
+        deadline = self._cluster.deadline()
+        async with self._commits.turn(deadline):
+            commit = Commit(self._cluster, group, offsets, seat)
+            try:
+                await self._commits.write(commit, deadline)
+            finally:
+                for partition, offset in commit.accepted.items():
+                    place = self.places.get(partition)
+                    if place is not None and place.processed is not None:
+                        place.processed = max(place.processed, offset)
+
+    async def commit_processed(self, timeout_ms: float, *, once: bool = False) -> None:
+        """Commit what the caller is done with, as far as it is not committed yet."""
+        deadline = self._cluster.deadline(timeout_ms)
+        async with self._commits.turn(deadline):
+            offsets = {
+                partition: CommittedOffset(place.processed)
+                for partition, place in self.places.items()
+                if place.processed is not None and self._commits.latest.get(partition) != place.processed
+            }
+            if offsets and self._config.group is not None:
+                commit = Commit(self._cluster, self._config.group, offsets, self.seat_to_commit())
+                await self._commits.write(commit, deadline, once=once)
+
+    def seat_to_commit(
+        self, partitions: Iterable[TopicPartition] = (), in_hand: Mapping[TopicPartition, Place] | None = None
+    ) -> Seat | None:
+        """With which seat to commit `partitions`; None for who assigns partitions itself.
+
+        Raises CommitFailed for a subscriber without a seat, who must not pass for such a one; and for a
+        partition that is not this member's, or was given to it anew since it was handed the records that it
+        has `in_hand`. The coordinator asks only who is a member, so a commit of what was read in an earlier
+        generation would take the group back behind whoever has read on since.
+        """
+        if self.membership is None:
+            return None
+        seat = self.membership.seat.may_commit(self._config.group or "")
+        places = self.places
+        for one in partitions:
+            place = places.get(one)
+            if place is None or (in_hand or {}).get(one, place) is not place:
+                raise CommitFailed(
+                    f"{TopicPartition(*one)} was given to another member, so its offset is not committed: "
+                    "that one has begun at the offset committed before"
+                )
+        return seat
+
+    @property
+    def _generation(self) -> int:
+        return self.membership.seat.generation if self.membership is not None else -1
+
+    # -- partitions come and go
+
+    def _read_all(self) -> None:
+        """Without a group: every partition of the topics, also those that are added later."""
+        view = self._cluster.view.topics
+        names = (name for name in self.topics if name in view)
+        self._adopt({TopicPartition(name, index) for name in names for index in view[name].partitions})
+
+    def _adopt(self, partitions: set[TopicPartition]) -> None:
+        before = self._fetcher.places
+        if partitions == set(before):
+            return
+        self._dropped(set(before) - partitions)
+        self._fetcher.assign({one: before.get(one) or Place(one) for one in sorted(partitions)})
+
+    async def _revoked(self, partitions: set[TopicPartition]) -> None:
+        if self._config.enable_auto_commit:
+            try:
+                await self.commit_processed(COMMIT_ON_REVOKE_MS)
+            except ApiError as trouble:
+                log.warning("commit_failed", group=self._config.group, reason=str(trouble))
+        await _tell(self._listener.on_partitions_revoked, partitions)
+        for one in partitions:
+            place = self._fetcher.places.get(one)
+            if place is not None and place.position is not None:
+                place.go_on()
+                self._parked[one] = (place, self._generation)
+        self._adopt(set(self._fetcher.places) - partitions)
+
+    async def _lost(self, partitions: set[TopicPartition]) -> None:
+        self._parked.clear()
+        self._adopt(set(self._fetcher.places) - partitions)
+        await _tell(self._listener.on_partitions_lost, partitions)
+
+    async def _given(self, fresh: set[TopicPartition]) -> None:
+        generation = self._generation
+        places = dict(self._fetcher.places)
+        for one in sorted(fresh):
+            place, left_at = self._parked.get(one, (Place(one), generation - 1))
+            places[one] = place if left_at == generation - 1 else Place(one)
+            self._commits.latest.pop(one, None)
+        self._parked = {one: parked for one, parked in self._parked.items() if parked[1] == generation}
+        self._fetcher.assign(places)
+        await _tell(self._listener.on_partitions_assigned, fresh)
+
+    def _ended(self) -> None:
+        self._parked.clear()
+        self._adopt(set())
+        self._fetcher.arrived.set()
+
+
+async def _tell(callback: Callable[[list[TopicPartition]], Any], partitions: set[TopicPartition]) -> None:
+    result = callback(sorted(partitions))
+    if inspect.isawaitable(result):
+        await result

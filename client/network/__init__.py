@@ -1,0 +1,1 @@
+"""Connections to brokers, the cluster's metadata, requests by leader."""

@@ -1,0 +1,398 @@
+"""The cluster as one client reaches it: metadata kept fresh, requests routed, failures waited out.
+
+A leader's death shall cost the caller nothing but time. So whoever meets a lost connection or a deposed
+leader says so (`doubt`), and metadata is asked for every 50-100 ms, from any broker that answers, until
+the doubted partition has another leader or epoch, or its leader is reachable again. A broker that takes
+connections but says nothing (a stopped process) is noticed by its silence; once the others no longer list
+it, it is cut off.
+Left to others: what is sent (producer/producer.py, consumer/consumer.py, admin/admin.py), sockets
+(connections.py), bookkeeping (metadata.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from random import Random
+from typing import Any, TypeVar
+
+from ...base.clock import system_random
+from ...base.logger import get_logger
+from ...base.tasks import Tasks
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, NetworkException, UnknownTopicOrPartition, error_for
+from ...protocol.messages.groups import FindCoordinatorRequest
+from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..arguments import checked_topic
+from ..config import ClientConfig
+from .connection import Connection
+from .connections import Links, backoff
+from .metadata import Address, ClusterView, PartitionView
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+FAST_REFRESH_SECONDS = (0.05, 0.1)  # between two looks for a new leader
+FAST_REFRESHES_MAX = 300  # after so many in vain, the usual backoff
+METADATA_PATIENCE_SECONDS = 1.0  # then another broker is asked, the first keeps its connection
+FAILURES_MAX = 3  # of a broker that is dialled before one whose word could not settle a doubt
+PATIENCE_SHARE = 0.8  # of what we wait for an answer: a broker that works on it must answer before
+SILENCE_SECONDS_MAX = 2.0  # of a connection with requests on it, before metadata is asked for elsewhere
+MAIN, DATA, GROUP = "main", "data", "group"
+
+
+class Cluster:
+    """Shared by the parts of one client. `start` before use, `stop` afterwards."""
+
+    def __init__(self, config: ClientConfig, random: Random | None = None) -> None:
+        self.config = config
+        self.random = random or system_random()
+        self.view = ClusterView()
+        self.tasks = Tasks("cluster")
+        self.on_change: list[Callable[[], None]] = []
+        self._backoff = (config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
+        self.links = Links(
+            self.tasks,
+            self.random,
+            client_id=config.client_id,
+            ssl=config.ssl,
+            connect_timeout=config.socket_connection_setup_timeout_ms / 1000,
+            backoff_base=self._backoff[0],
+            backoff_most=self._backoff[1],
+        )
+        self.links.on_lost = self._lost
+        self.links.on_open = self._opened
+        self._tracked: dict[str, None] = {}
+        self._everything = False
+        self._doubts: dict[TopicPartition, tuple[int, int]] = {}  # leader and epoch that did not work
+        self._fruitless = 0
+        self._stale: Address | None = None  # the last to answer, if that settled no doubt
+        self._wake = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._coordinators: dict[str, int] = {}
+        self._trouble: Exception | None = None
+
+    async def start(self) -> None:
+        """Begin to keep metadata fresh; raises NetworkException when no bootstrap server answers in time."""
+        self.tasks.spawn(self._keep_fresh(), "metadata")
+        self.tasks.spawn(self._listen_for_silence(), "silence")
+        try:
+            await self.refreshed(self.deadline())
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End the background work, then close all connections: a dial that lives on would open another."""
+        self.links.hush()
+        try:
+            await self.tasks.stop()
+        finally:
+            await self.links.close()
+            for waiter in self._waiters:
+                waiter.cancel()
+
+    def now(self) -> float:
+        """Monotonic time."""
+        return asyncio.get_running_loop().time()
+
+    def deadline(self, timeout_ms: float | None = None) -> float:
+        """The time until which an API call may take."""
+        return self.now() + (self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+
+    def pause(self, attempt: int) -> float:
+        """Seconds to wait before retry number `attempt` (from 0)."""
+        return backoff(attempt, *self._backoff, self.random)
+
+    # -- metadata
+
+    def track(self, topics: Iterable[str]) -> bool:
+        """Keep these topics fresh; True when some are not known yet (a refresh is then under way)."""
+        missing = False
+        for topic in topics:
+            self._tracked.setdefault(checked_topic(topic))
+            missing |= topic not in self.view.topics
+        if missing:
+            self.refresh_soon()
+        return missing
+
+    def track_everything(self) -> None:
+        """Keep all topics fresh: for subscriptions by pattern."""
+        self._everything = True
+        self.refresh_soon()
+
+    def refresh_soon(self) -> None:
+        """Ask for metadata now (or as soon as the last time is not too near)."""
+        self._wake.set()
+
+    async def refreshed(self, deadline: float) -> None:
+        """Wait for the next metadata; raises NetworkException when there is none before `deadline`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self.refresh_soon()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiter
+        except TimeoutError:
+            raise NetworkException(
+                f"no broker answered: {self._trouble or 'all are silent'}"
+            ) from self._trouble
+
+    async def partitions(self, topic: str, deadline: float) -> list[int]:
+        """The partitions of `topic`, awaited until it exists; refused at once if it never can."""
+        self.track([topic])
+        attempt = 0
+        while True:
+            found = self.view.topics.get(topic)
+            if found is not None and found.partitions:
+                return list(found.partitions)
+            if found is not None and found.error and not error_for(found.error).retriable:
+                raise error_for(found.error, topic)
+            if self.now() >= deadline:
+                raise UnknownTopicOrPartition(f"{topic} is not known to the cluster")
+            if found is not None:
+                await asyncio.sleep(min(self.pause(attempt), max(deadline - self.now(), 0)))
+                attempt += 1
+            try:
+                await self.refreshed(deadline)
+            except NetworkException:
+                if topic not in self.view.topics:
+                    raise
+
+    def doubt(self, partition: TopicPartition, leader: int, epoch: int) -> None:
+        """This leader, at this epoch, did not serve the partition: look for another."""
+        if self._stands(partition, leader, epoch):
+            self._doubts[partition] = (leader, epoch)
+            self._fruitless = 0
+        self.refresh_soon()
+
+    def moved(
+        self, partition: TopicPartition, leader: int, epoch: int, address: Address | None = None
+    ) -> None:
+        """A response said in passing who leads now."""
+        if self.view.moved(partition, leader, epoch, address):
+            self._changed()
+
+    # -- routing
+
+    def leader(self, partition: TopicPartition) -> PartitionView | None:
+        """The leader to ask, None while there is none (metadata is then being looked for)."""
+        found = self.view.leader(partition)
+        if found is None:
+            self.refresh_soon()
+        return found
+
+    def ready(self, broker: int, channel: str = MAIN) -> Connection | None:
+        """The open connection to a broker; otherwise None, and one is dialled unless it just failed."""
+        known = self.view.brokers.get(broker)
+        if known is None:
+            return None
+        connection = self.links.ready(known.address, channel)
+        if connection is None and self.links.down_until(known.address) <= self.now():
+            self.links.dial(known.address, channel)
+        return connection
+
+    def ready_at(self, broker: int) -> float:
+        """When dialling this broker makes sense again."""
+        known = self.view.brokers.get(broker)
+        return self.links.down_until(known.address) if known else 0.0
+
+    async def request(
+        self, broker: int, message: Any, deadline: float, channel: str = MAIN, version: int | None = None
+    ) -> Any:
+        """Ask one broker, once. Raises OSError or ApiError; an answer's own errors are the caller's to read.
+
+        `version` is given only where none was agreed upon. No request waits longer than `request_timeout_ms`.
+        """
+        known = self.view.brokers.get(broker)
+        if known is None:
+            self.refresh_soon()
+            raise NetworkException(f"broker {broker} is not alive")
+        connection = await self.links.get(known.address, channel, deadline)
+        return await connection.request(message, deadline=self._request_deadline(deadline), version=version)
+
+    async def ask_any(self, message: Any, deadline: float) -> Any:
+        """Ask whichever broker is least loaded."""
+        trouble: Exception | None = None
+        for address in self._candidates():
+            try:
+                connection = await self.links.get(address, MAIN, deadline)
+                return await connection.request(message, deadline=self._request_deadline(deadline))
+            except OSError as failure:
+                trouble = failure
+        raise trouble or NetworkException("no broker is known")
+
+    async def coordinator(self, group: str, deadline: float) -> int:
+        """The broker that coordinates `group`."""
+        if group in self._coordinators:
+            return self._coordinators[group]
+        answer = await self.ask_any(FindCoordinatorRequest(key=group), deadline)
+        if answer.error_code:
+            raise error_for(answer.error_code, answer.error_message)
+        if answer.node_id not in self.view.brokers:
+            await self.refreshed(deadline)
+        self._coordinators[group] = answer.node_id
+        return int(answer.node_id)
+
+    def forget_coordinator(self, group: str) -> None:
+        """It moved, or cannot be reached: find it again."""
+        self._coordinators.pop(group, None)
+        self.refresh_soon()
+
+    async def persist(self, attempt: Callable[[], Awaitable[T]], deadline: float) -> T:
+        """Try until it works, fails for good, or the time is up (then the last failure is raised)."""
+        count = 0
+        while True:
+            try:
+                return await attempt()
+            except (OSError, ApiError) as trouble:
+                retriable = trouble.retriable if isinstance(trouble, ApiError) else True
+                pause = self.pause(count)
+                if not retriable or self.now() + pause >= deadline:
+                    raise _named(trouble) from trouble
+            count += 1
+            self.refresh_soon()
+            await asyncio.sleep(pause)
+
+    def patience_ms(self, deadline: float) -> int:
+        """How long a broker may work on a request whose answer shall be here before we stop waiting."""
+        return max(int((self._request_deadline(deadline) - self.now()) * 1000 * PATIENCE_SHARE), 0)
+
+    def _request_deadline(self, deadline: float) -> float:
+        return min(deadline, self.now() + self.config.request_timeout_ms / 1000)
+
+    # -- keeping fresh
+
+    async def _keep_fresh(self) -> None:
+        failures = 0
+        while True:
+            self._wake.clear()  # before the question: what is wanted from here on, its answer may not have
+            failures = 0 if await self._refresh() else failures + 1
+            if failures:
+                await asyncio.sleep(self.pause(failures - 1))
+            else:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Until metadata is too old, or wanted, or still in doubt; never shorter than the fast interval."""
+        least, most = FAST_REFRESH_SECONDS
+        if self._doubts and self._fruitless < FAST_REFRESHES_MAX:
+            self._fruitless += 1
+            await asyncio.sleep(least + (most - least) * self.random.random() * 0.5)
+            return
+        age = 1.0 if self._doubts else self.config.metadata_max_age_ms / 1000
+        await asyncio.sleep(least)
+        try:
+            async with asyncio.timeout(age):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _refresh(self) -> bool:
+        topics = None if self._everything else [MetadataRequestTopic(name=name) for name in self._tracked]
+        request = MetadataRequest(
+            topics=topics, allow_auto_topic_creation=self.config.allow_auto_create_topics
+        )
+        waiters, self._waiters = self._waiters, []
+        for address in self._candidates():
+            try:
+                answer = await self._ask_for_metadata(address, request)
+            except (OSError, ApiError) as trouble:
+                self._trouble = trouble
+                log.debug("metadata_failed", address=address, reason=str(trouble))
+                continue
+            if not answer.brokers:
+                continue
+            self._absorb(answer)
+            self._stale = address if self._doubts else None
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            return True
+        self._waiters = waiters + self._waiters
+        return False
+
+    async def _ask_for_metadata(self, address: Address, request: MetadataRequest) -> MetadataResponse:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(METADATA_PATIENCE_SECONDS):
+            connection = await asyncio.shield(self.links.dial(address, MAIN))
+            deadline = loop.time() + self.config.request_timeout_ms / 1000
+            answer: MetadataResponse = await connection.request(request, deadline=deadline)
+            return answer
+
+    def _candidates(self) -> list[Address]:
+        """Whom to ask, the best first: open and quiet connections, then brokers not known to be down.
+
+        Whoever could not settle a doubt comes behind: it may hear nothing any more, and would say it again.
+        """
+        now = self.now()
+        known = [broker.address for broker in self.view.brokers.values()]
+        known += [address for address in self.config.addresses if address not in known]
+
+        def order(address: Address) -> tuple[float, float]:
+            connection = self.links.ready(address, MAIN)
+            if address == self._stale:
+                return 5.0, 0.0
+            if connection is None:
+                failures = min(self.links.failures(address), FAILURES_MAX)  # it may be back by now
+                return 1.0 + failures, self.random.random()
+            silent = connection.silent_for(now) > METADATA_PATIENCE_SECONDS / 2
+            return (9.0 if silent else 0.0), connection.waiting + self.random.random()
+
+        return sorted(known, key=order)
+
+    def _absorb(self, answer: MetadataResponse) -> None:
+        changed = self.view.absorb(answer, everything=self._everything)
+        self._trouble = None
+        alive = {broker.address for broker in self.view.brokers.values()}
+        for address, connection in self.links.all():
+            if address not in alive and connection.silent_for(self.now()) > SILENCE_SECONDS_MAX / 2:
+                connection.give_up("silent, and the cluster no longer lists it")
+        if changed:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._doubts = {
+            partition: doubt for partition, doubt in self._doubts.items() if self._stands(partition, *doubt)
+        }
+        self._coordinators = {g: node for g, node in self._coordinators.items() if node in self.view.brokers}
+        for listener in self.on_change:
+            listener()
+
+    def _stands(self, partition: TopicPartition, leader: int, epoch: int) -> bool:
+        """Whether nothing newer is known than the leader that did not serve."""
+        found = self.view.leader(partition)
+        return found is None or (found.leader, found.leader_epoch) == (leader, epoch)
+
+    async def _listen_for_silence(self) -> None:
+        while True:
+            await asyncio.sleep(SILENCE_SECONDS_MAX / 4)
+            now = self.now()
+            if any(one.silent_for(now) > SILENCE_SECONDS_MAX for _, one in self.links.all()):
+                self.refresh_soon()
+
+    def _lost(self, address: Address) -> None:
+        """All that this broker leads is in doubt until it has another leader or the broker is back."""
+        for broker in self.view.brokers.values():
+            if broker.address == address:
+                self._doubt_broker(broker.node_id)
+        self.refresh_soon()
+        for listener in self.on_change:
+            listener()
+
+    def _doubt_broker(self, node: int) -> None:
+        for topic in self.view.topics.values():
+            for index, one in topic.partitions.items():
+                if one.leader == node and TopicPartition(topic.name, index) not in self._doubts:
+                    self._doubts[TopicPartition(topic.name, index)] = (node, one.leader_epoch)
+                    self._fruitless = 0
+
+    def _opened(self, address: Address) -> None:
+        nodes = {broker.node_id for broker in self.view.brokers.values() if broker.address == address}
+        self._doubts = {one: doubt for one, doubt in self._doubts.items() if doubt[0] not in nodes}
+        for listener in self.on_change:
+            listener()
+
+
+def _named(trouble: Exception) -> ApiError:
+    """What a caller sees of a socket's trouble: an error with Kafka's name."""
+    return trouble if isinstance(trouble, ApiError) else NetworkException(str(trouble) or repr(trouble))

@@ -1,0 +1,1 @@
+"""The producer: batches by partition, one sender, idempotence."""

@@ -1,0 +1,169 @@
+"""Records gather here: per partition they grow into batches until a batch is full, due, or wanted by a flush.
+
+Pure: time is an argument, tokens are opaque. It counts the bytes it holds, so that its owner can push back.
+Left to others: order and numbering on the way to the leader (partition_queues.py), sockets (sender.py).
+"""
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from ...base.types import TopicPartition
+from ...protocol.records import BatchBuilder, Header
+from .partition_queues import Batch, Lane
+
+T = TypeVar("T")
+
+RECORD_OVERHEAD_BYTES = 24  # varints of a record, and its share of bookkeeping
+
+
+class Limits(NamedTuple):
+    """How batches grow and how many of a partition are in flight."""
+
+    batch_size: int
+    linger: float
+    delivery_timeout: float
+    in_flight_max: int
+    idempotent: bool
+    retries: int
+    codec: int
+    level: int | None
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """What a record counts for in buffer memory and towards a full batch."""
+    size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += len(name) + len(content or b"") + 2
+    return size
+
+
+class Accumulator(Generic[T]):
+    """All lanes of a producer. A lane is looked at only while it holds something."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lanes: dict[TopicPartition, Lane[T]] = {}
+        self._busy: dict[TopicPartition, Lane[T]] = {}
+        self._births = 0
+        self.used = 0  # bytes held
+        self.rush = False  # a flush: nothing lingers
+
+    @property
+    def busy(self) -> list[Lane[T]]:
+        """Lanes that hold something."""
+        return list(self._busy.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits, nothing is in flight."""
+        return not self._busy
+
+    def lane(self, partition: TopicPartition) -> Lane[T]:
+        """The lane of a partition that has been appended to."""
+        return self._lanes[partition]
+
+    def close_all(self) -> int:
+        """Nothing that is held grows any more; the order of the youngest batch held."""
+        for lane in self._busy.values():
+            lane.close_growing()
+        return self._births
+
+    def oldest(self) -> int | None:
+        """The order of the oldest batch held, None when nothing is."""
+        orders = [one.order for lane in self._busy.values() for one in lane.held()]
+        return min(orders, default=None)
+
+    def append(
+        self,
+        partition: TopicPartition,
+        record: tuple[int, bytes | None, bytes | None, Sequence[Header]],
+        token: T,
+        now: float,
+        size: int,
+    ) -> bool:
+        """Add a record; True when that closed a batch, so that the keyless may move to another partition."""
+        lane = self._busy.get(partition) or self._lane_for(partition)
+        batch, closed = lane.growing, False
+        if batch is not None and batch.builder.size + size > self._limits.batch_size:
+            lane.close_growing()
+            batch, closed = None, True
+        if batch is None:
+            batch = self._open(partition, now)
+        batch.builder.append(*record)
+        if batch is not lane.growing:  # not before: what could not be added opens no batch
+            lane.growing, self._busy[partition] = batch, lane
+        batch.tokens.append(token)
+        batch.reserved += size
+        self.used += size
+        return closed
+
+    def is_due(self, lane: Lane[T], now: float) -> bool:
+        """Whether a batch of the lane should leave, as far as lingering, backoff and order are concerned."""
+        if not lane.may_send or lane.head is None or now < lane.not_before:
+            return False
+        if lane.again or lane.closed or self.rush:
+            return True
+        growing = lane.growing
+        return growing is not None and (
+            growing.builder.size >= self._limits.batch_size or now >= growing.opened_at + self._limits.linger
+        )
+
+    def wake_at(self) -> float:
+        """The next time at which something may become due or late."""
+        soonest = float("inf")
+        for lane in self._busy.values():
+            head = lane.head
+            if head is not None and lane.may_send:
+                due = head.opened_at + self._limits.linger if head is lane.growing and not self.rush else 0.0
+                soonest = min(soonest, max(due, lane.not_before))
+            for batch in (head, *lane.in_flight):
+                if batch is not None and not batch.is_expired:
+                    soonest = min(soonest, batch.deadline)
+        return soonest
+
+    def expire(self, now: float) -> list[Batch[T]]:
+        """Batches whose callers must be told that the time is up; their memory is free again."""
+        late = [batch for lane in self.busy for batch in lane.expire(now)]
+        for batch in late:
+            self.release(batch)
+        return late
+
+    def release(self, batch: Batch[T]) -> None:
+        """The batch's callers know its fate: give back its memory, rest the lane if it holds nothing."""
+        self.used -= batch.reserved
+        batch.reserved = 0
+        lane = self._lanes[batch.partition]
+        if lane.is_idle:
+            self._busy.pop(batch.partition, None)
+
+    def split(self, batch: Batch[T]) -> bool:
+        """A batch was too large for the broker: send it in halves. False if it cannot be split."""
+        if not self._lanes[batch.partition].split(batch):
+            return False
+        batch.reserved, batch.tokens = 0, []  # the halves have them now
+        return True
+
+    def hasten(self) -> None:
+        """Leaders may have changed: what was waiting out a backoff may be tried now."""
+        for lane in self._busy.values():
+            lane.not_before = 0.0
+
+    def abandon(self) -> list[Batch[T]]:
+        """Everything whose callers still wait, to be told: the producer closes, or can send nothing more."""
+        held = [batch for lane in self.busy for batch in lane.abandon()]
+        for batch in held:
+            self.release(batch)
+        return held
+
+    def _lane_for(self, partition: TopicPartition) -> Lane[T]:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            limits = self._limits
+            lane = Lane(partition, limits.in_flight_max, limits.idempotent, limits.retries)
+            self._lanes[partition] = lane
+        return lane
+
+    def _open(self, partition: TopicPartition, now: float) -> Batch[T]:
+        self._births += 1
+        builder = BatchBuilder(self._limits.codec, level=self._limits.level)
+        return Batch(partition, self._births, builder, now, now + self._limits.delivery_timeout)

@@ -1,0 +1,305 @@
+"""A lane: the batches of one partition on their way to its leader, in order, each appended at most once.
+
+Intuition: batches leave in order, up to `max_in_flight` at a time, numbered by sequence. When one comes
+back with a failure, nothing more leaves until all others in flight are back as well; then they go again,
+oldest first, with their old numbers, so that the broker can tell a duplicate from a gap.
+The problem: a batch that is given up leaves a gap in the numbers, and the broker refuses all that follow.
+The way out: the lane takes a new producer id and numbers anew. Only batches that were certainly not
+appended may be renumbered; one whose fate is unknown keeps its number, for under another it could be
+appended twice.
+A leader that knows no number of a producer's takes any for the first one. Were several on their way to a new
+leader that hears of its role in between, it would refuse the first and take a later one, and the first could
+never follow. So the first batch under an identity travels alone; what is acknowledged, later leaders know.
+Pure: time comes in as an argument. Left to others: sockets, ids, leaders (sender.py), linger
+(accumulator.py).
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, ErrorCode
+from ...protocol.records import BatchBuilder, iterate
+
+T = TypeVar("T")
+
+SEQUENCE_LIMIT = 1 << 31
+REMEMBERED_BATCHES = 5  # of one producer, by the broker: a retry behind as many others is no duplicate to it
+
+SEQUENCE_ERRORS = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+# Errors that leave open whether the batch was appended (docs/replication.md): all others mean it was not.
+UNCERTAIN_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+class Identity(NamedTuple):
+    """A producer id and its epoch, given by the cluster."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class Batch(Generic[T]):
+    """Records for one partition that travel together, and a token for each of their callers."""
+
+    partition: TopicPartition
+    order: int
+    builder: BatchBuilder
+    opened_at: float
+    deadline: float
+    tokens: list[T] = field(default_factory=list)
+    reserved: int = 0  # bytes of buffer memory
+    identity: Identity | None = None
+    sequence: int = -1
+    attempts: int = 0
+    is_uncertain: bool = False  # some attempt may have been appended
+    is_expired: bool = False  # its callers were told of the failure while it was in flight
+    last_error: Exception | None = None
+    part: int = 0  # of a batch that was split: how many of its records come before
+    place: int = -1  # among the batches numbered under its identity
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Its place in the order of its lane."""
+        return self.order, self.part
+
+    def number(self, identity: Identity, sequence: int) -> None:
+        """Give the batch its place in the order that the broker checks."""
+        self.identity, self.sequence = identity, sequence
+        self.builder.producer_id, self.builder.producer_epoch = identity
+        self.builder.base_sequence = sequence
+
+    def halves(self) -> "list[Batch[T]]":
+        """The same records and callers in two batches, under the same numbers."""
+        records = list(iterate(self.builder.build(), verify=False))
+        middle, made = len(records) // 2, []
+        for start, stop in ((0, middle), (middle, len(records))):
+            builder = BatchBuilder(self.builder.codec, level=self.builder.level)
+            for one in records[start:stop]:
+                builder.append(one.timestamp, one.key, one.value, one.headers)
+            half: Batch[T] = Batch(self.partition, self.order, builder, self.opened_at, self.deadline)
+            half.tokens, half.part = self.tokens[start:stop], self.part + start
+            half.reserved = self.reserved * stop // len(records) - self.reserved * start // len(records)
+            if self.identity is not None:
+                half.number(self.identity, (self.sequence + start) % SEQUENCE_LIMIT)
+                half.place = self.place
+            made.append(half)
+        return made
+
+
+def is_uncertain(error: Exception) -> bool:
+    """Whether a batch refused with `error` may have been appended all the same."""
+    return not isinstance(error, ApiError) or error.code in UNCERTAIN_ERRORS
+
+
+def is_retriable(error: Exception) -> bool:
+    """Whether trying again may help."""
+    return error.retriable if isinstance(error, ApiError) else isinstance(error, OSError)
+
+
+class Lane(Generic[T]):
+    """All batches of one partition: `growing`, `closed`, `in_flight`, and those to be sent `again`."""
+
+    def __init__(self, partition: TopicPartition, in_flight_max: int, idempotent: bool, retries: int) -> None:
+        self.partition = partition
+        self.growing: Batch[T] | None = None
+        self.closed: deque[Batch[T]] = deque()
+        self.again: list[Batch[T]] = []
+        self.in_flight: list[Batch[T]] = []
+        self.identity: Identity | None = None
+        self.retired: Identity | None = None  # the last one given up; never adopted again
+        self._heard_of: Identity | None = None  # under it a batch was acknowledged
+        self.not_before = 0.0
+        self._next_sequence = 0
+        self._next_place = 0
+        self._draining = False
+        self._in_flight_max = in_flight_max
+        self._idempotent = idempotent
+        self._retries = retries
+
+    @property
+    def is_idle(self) -> bool:
+        """Holds nothing at all."""
+        return not (self.growing or self.closed or self.again or self.in_flight)
+
+    @property
+    def head(self) -> Batch[T] | None:
+        """The batch that must leave next."""
+        if self.again:
+            return self.again[0]
+        return self.closed[0] if self.closed else self.growing
+
+    @property
+    def may_send(self) -> bool:
+        """Whether order and the bound on batches in flight let a batch leave."""
+        if self.in_flight and (self._draining or not self._is_known):
+            return False
+        return len(self.in_flight) < self._in_flight_max and self._is_remembered
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether every leader would refuse a batch whose predecessor it has not got."""
+        return not self._idempotent or (self.identity is not None and self.identity == self._heard_of)
+
+    @property
+    def _is_remembered(self) -> bool:
+        """Whether the broker would still know the oldest batch that is open if one more came after it.
+
+        Batches behind a retry may be acknowledged while it fails again; were more let past it than the
+        broker remembers, it would take the retry for a gap though it had appended it long ago.
+        """
+        if not self._idempotent or self.again:
+            return True
+        oldest = min((one.place for one in self.in_flight), default=self._next_place)
+        return self._next_place - oldest < REMEMBERED_BATCHES
+
+    @property
+    def needs_identity(self) -> bool:
+        """Whether the next batch cannot leave before the lane has a producer id."""
+        head = self.head
+        if not self._idempotent or self.identity is not None or head is None:
+            return False
+        return head.identity is None or not head.is_uncertain
+
+    def adopt(self, identity: Identity) -> None:
+        """Number batches anew under `identity`."""
+        self.identity = identity
+        self._next_sequence = self._next_place = 0
+
+    def close_growing(self) -> None:
+        """What comes next goes into another batch."""
+        if self.growing is not None:
+            self.closed.append(self.growing)
+            self.growing = None
+
+    def take(self) -> Batch[T]:
+        """The head leaves: numbered, and counted as in flight."""
+        assert self.may_send and not self.needs_identity, "who takes has asked before"
+        self._draining = False
+        if not self.again and not self.closed:
+            self.close_growing()
+        batch = self.again.pop(0) if self.again else self.closed.popleft()
+        fits = batch.identity is not None and (batch.identity == self.identity or batch.is_uncertain)
+        if self._idempotent and not fits:
+            assert self.identity is not None, "numbered only under an identity"
+            batch.number(self.identity, self._next_sequence)
+            self._next_sequence = (self._next_sequence + batch.builder.count) % SEQUENCE_LIMIT
+            batch.place = self._next_place
+            self._next_place += 1
+        batch.attempts += 1
+        self.in_flight.append(batch)
+        return batch
+
+    def succeeded(self, batch: Batch[T]) -> None:
+        """The broker has it."""
+        self.in_flight.remove(batch)
+        self._heard_of = batch.identity
+        self.not_before = 0.0
+
+    def failed(self, batch: Batch[T], error: Exception, not_before: float) -> bool:
+        """An attempt failed: True when the batch will go again, False when its callers must be told."""
+        self.in_flight.remove(batch)
+        batch.last_error = error
+        if not self._may_retry(batch, error):
+            batch.is_uncertain |= is_uncertain(error)
+            self._retire(batch)
+            return False
+        batch.is_uncertain |= is_uncertain(error)
+        self.not_before = max(self.not_before, not_before)
+        self._go_again(batch)
+        return True
+
+    def split(self, batch: Batch[T]) -> bool:
+        """It was refused for its size: its halves go in its place. False if that cannot be."""
+        if batch.builder.count < 2 or batch.is_uncertain or batch.is_expired:
+            return False
+        self.in_flight.remove(batch)
+        self._next_place += 1  # two now stand where one stood
+        self._go_again(*batch.halves())
+        return True
+
+    def unsent(self, batch: Batch[T]) -> None:
+        """The batch was taken but not one byte of it left: it goes first again."""
+        self.in_flight.remove(batch)
+        batch.attempts -= 1
+        self._go_again(batch)
+
+    def discard(self, batch: Batch[T]) -> None:
+        """The batch was taken, but can never leave: its numbers stay a gap."""
+        self.in_flight.remove(batch)
+        self._retire(batch)
+
+    def _go_again(self, *batches: Batch[T]) -> None:
+        self._draining = True
+        self.again += batches
+        self.again.sort(key=lambda one: one.rank)
+
+    def expire(self, now: float) -> list[Batch[T]]:
+        """Batches past their deadline. Those in flight are marked, and stay until they are back."""
+        late = [batch for batch in self.in_flight if batch.deadline <= now and not batch.is_expired]
+        for batch in late:
+            batch.is_expired = True
+        waiting = [batch for batch in (*self.again, *self.closed) if batch.deadline <= now]
+        if waiting:
+            self.again = [batch for batch in self.again if batch.deadline > now]
+            self.closed = deque(batch for batch in self.closed if batch.deadline > now)
+        if self.growing is not None and self.growing.deadline <= now:
+            waiting.append(self.growing)
+            self.growing = None
+        for batch in waiting:
+            self._retire(batch)
+        return late + waiting
+
+    def held(self) -> list[Batch[T]]:
+        """Every batch whose callers still wait."""
+        growing = (self.growing,) if self.growing is not None else ()
+        return [one for one in (*self.in_flight, *self.again, *self.closed, *growing) if not one.is_expired]
+
+    def abandon(self) -> list[Batch[T]]:
+        """Everything that the lane holds. What is in flight is marked, and stays until it is back."""
+        held = self.held()
+        for batch in self.in_flight:
+            batch.is_expired = True
+        for batch in self.again:
+            self._retire(batch)
+        self.again, self.closed, self.growing = [], deque(), None
+        return held
+
+    def _may_retry(self, batch: Batch[T], error: Exception) -> bool:
+        if batch.is_expired:
+            return False
+        if isinstance(error, ApiError) and error.code in SEQUENCE_ERRORS and self._idempotent:
+            return self._resolve_sequence(batch)
+        return is_retriable(error) and batch.attempts <= self._retries
+
+    def _resolve_sequence(self, batch: Batch[T]) -> bool:
+        """A gap is no surprise while an earlier batch is under way; else only a certain batch starts anew."""
+        earlier = (*self.again, *self.in_flight)
+        if any(one.rank < batch.rank and one.identity == batch.identity for one in earlier):
+            return True
+        if batch.is_uncertain:
+            return False
+        self._retire(batch)
+        return True
+
+    def _retire(self, batch: Batch[T]) -> None:
+        """The numbers after this batch's will not be accepted any more: begin anew with another identity."""
+        if batch.identity is not None and batch.identity == self.identity:
+            self.retired, self.identity = self.identity, None

@@ -1,0 +1,352 @@
+"""Producer: records in, receipts out.
+
+`send` is a plain function: the record is queued when it returns, and what it returns can be awaited for
+the receipt, or left. Order per partition is the order of the calls. While `buffer_memory` is full, or the
+topic not yet known, records wait in a line that may hold as much again, for at most `max_block_ms`; past
+that `send` raises BufferExhausted. Who produces without awaiting receipts paces itself by `await
+producer.room()`; `send_many` does so by itself.
+Left to others: batching (accumulator.py), delivery (sender.py), where a key belongs (partitioner.py).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from operator import index as whole_number
+from random import Random
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from ...base.clock import SystemClock
+from ...base.tasks import Tasks
+from ...base.types import Clock, TopicPartition
+from ...protocol.compression import Codec
+from ...protocol.errors import ApiError, InvalidPartitions, MessageTooLarge
+from ...protocol.records import Header
+from ..arguments import checked_headers, checked_timestamp, checked_topic
+from ..config import ProducerConfig, configure
+from ..network.cluster import Cluster
+from ..results import Receipt
+from ..serializers import serializer_for
+from .accumulator import Accumulator, Limits, record_bytes
+from .partitioner import Sticky, partition_for_key
+from .sender import Sender, Token
+
+RETRIES_MAX = (1 << 31) - 1
+# What a caller's own function may raise for one record; those behind it in line are not to blame.
+PARTITIONER_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class BufferExhausted(Exception):
+    """Buffer memory and the line before it are full, or no room came within `max_block_ms`."""
+
+    retriable = True
+
+
+class Pending(NamedTuple):
+    """A record that waits for room, or for its topic to be known."""
+
+    partition: int | None
+    record: tuple[int, bytes | None, bytes | None, Sequence[Header]]
+    token: Token
+    size: int
+    deadline: float
+
+
+class One:
+    """The sink of a single record: a future."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: "asyncio.Future[Receipt]") -> None:
+        self.future = future
+
+    def acknowledged(self, index: int, receipt: Receipt) -> None:
+        """Hand out the receipt."""
+        if not self.future.done():
+            self.future.set_result(receipt)
+
+    def refused(self, index: int, error: Exception) -> None:
+        """Hand out the failure."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Many:
+    """The sink of a whole `send_many`: one future for all receipts; the first failure counts."""
+
+    __slots__ = ("_closed", "_error", "_left", "_receipts", "future")
+
+    def __init__(self, future: "asyncio.Future[list[Receipt]]") -> None:
+        self.future = future
+        self._receipts: list[Receipt | None] = []
+        self._left = 0
+        self._closed = False
+        self._error: Exception | None = None
+
+    def expect(self) -> int:
+        """One more record; its index."""
+        self._left += 1
+        self._receipts.append(None)
+        return len(self._receipts) - 1
+
+    def close(self) -> None:
+        """No more records will come."""
+        self._closed = True
+        self._settle()
+
+    def acknowledged(self, index: int, receipt: Receipt) -> None:
+        """Keep the receipt in its place."""
+        self._receipts[index] = receipt
+        self._left -= 1
+        self._settle()
+
+    def refused(self, index: int, error: Exception) -> None:
+        """Keep the first failure."""
+        self._error = self._error or error
+        self._left -= 1
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._closed or self._left or self.future.done():
+            return
+        if self._error is not None:
+            self.future.set_exception(self._error)
+        else:
+            self.future.set_result([one for one in self._receipts if one is not None])
+
+
+class Producer:
+    """Sends records. Use as `async with Producer("host:9092") as producer`, or `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = config = configure(ProducerConfig, bootstrap_servers, options)
+        self._clock = clock or SystemClock()
+        self._cluster = Cluster(config, random)
+        self._value_out = serializer_for(config.serializer)
+        self._key_out = serializer_for(config.key_serializer)
+        self._accumulator: Accumulator[Token] = Accumulator(_limits(config))
+        self._sticky = Sticky(self._cluster.random)
+        self._lines: dict[str, deque[Pending]] = {}
+        self._line_bytes = 0
+        self._tasks = Tasks("producer")
+        self._sender: Sender | None = None
+        self._freed = asyncio.Event()
+        self._closed = False
+
+    async def start(self) -> Self:
+        """Connect; raises NetworkException when no server answers."""
+        await self._cluster.start()
+        self._sender = Sender(self._cluster, self._accumulator, self.config, self._freed.set)
+        self._sender.start()
+        return self
+
+    async def close(self, *, flush: bool = True) -> None:
+        """Send what is queued (unless `flush` is false), then let go of everything. May be called twice."""
+        if self._closed:
+            return
+        if flush and self._sender is not None:
+            await self.flush()
+        self._closed = True
+        try:
+            await self._tasks.stop()
+        finally:
+            try:
+                if self._sender is not None:
+                    await self._sender.stop()
+            finally:
+                await self._cluster.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(flush=kind is None or issubclass(kind, Exception))
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> "asyncio.Future[Receipt]":
+        """Queue a record; await the result for its receipt.
+
+        Raises at once what can be known at once: a value that cannot be serialized, an argument that cannot
+        be sent (TypeError, ValueError), MessageTooLarge, BufferExhausted.
+        """
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._queue(topic, value, key, partition, headers, timestamp_ms, One(future), 0)
+        return future
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        partition: int | None = None,
+    ) -> list[Receipt]:
+        """Send all of `values` (with `keys` beside them), as fast as room allows; receipts in their order."""
+        future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
+        many = Many(future)
+        await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
+        pairs = ((None, value) for value in values) if keys is None else zip(keys, values, strict=True)
+        for key, value in pairs:
+            if topic in self._lines or self._is_full(0):
+                await self.room(topic)
+            self._queue(topic, value, key, partition, (), None, many, many.expect())
+        many.close()
+        return await future
+
+    async def room(self, topic: str | None = None) -> None:
+        """Wait until buffer memory is not full, and nothing of `topic` waits in line for it.
+
+        Raises BufferExhausted after `max_block_ms`.
+        """
+        await self._room(0, self._cluster.deadline(self.config.max_block_ms), topic)
+
+    async def flush(self) -> None:
+        """Wait until every record queued so far is acknowledged or given up; nothing lingers meanwhile."""
+        while self._lines:
+            await self._next_freed()
+        youngest = self._accumulator.close_all()
+        self._wake()
+        while (oldest := self._accumulator.oldest()) is not None and oldest <= youngest:
+            await self._next_freed()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        return await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
+
+    # -- on the way in
+
+    def _queue(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Sequence[Header],
+        timestamp_ms: int | None,
+        sink: One | Many,
+        index: int,
+    ) -> None:
+        if self._sender is None or self._closed:
+            raise RuntimeError("the producer is not running: use `async with Producer(...)`")
+        raw_key, raw_value = self._key_out(key), self._value_out(value)
+        headers = checked_headers(headers) if headers else ()
+        size = record_bytes(raw_key, raw_value, headers)
+        if size > self.config.max_request_size:
+            raise MessageTooLarge(
+                f"a record of {size} bytes; max_request_size is {self.config.max_request_size}"
+            )
+        timestamp = self._clock.wall_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        now = self._cluster.now()
+        record = (timestamp, raw_key, raw_value, headers)
+        deadline = now + self.config.max_block_ms / 1000
+        partition = None if partition is None else whole_number(partition)
+        pending = Pending(partition, record, (sink, index, timestamp), size, deadline)
+        known = self._cluster.view.topics.get(topic)
+        if topic in self._lines or known is None or not known.partitions or self._is_full(size):
+            self._line_up(checked_topic(topic), pending)
+        else:
+            self._place(topic, pending)
+
+    def _is_full(self, size: int) -> bool:
+        used = self._accumulator.used
+        return used > 0 and used + size > self.config.buffer_memory
+
+    def _line_up(self, topic: str, pending: Pending) -> None:
+        if self._line_bytes and self._line_bytes + pending.size > self.config.buffer_memory:
+            raise BufferExhausted(f"{self._line_bytes} bytes wait already for room in buffer_memory")
+        self._line_bytes += pending.size
+        line = self._lines.get(topic)
+        if line is not None:
+            line.append(pending)
+            return
+        self._lines[topic] = deque((pending,))
+        self._tasks.spawn(self._admit(topic, self._lines[topic]), f"admit.{topic}")
+
+    async def _admit(self, topic: str, line: "deque[Pending]") -> None:
+        """Move a topic's line into the accumulator, in order, as its partitions and room allow."""
+        try:
+            while line:
+                pending = line[0]
+                try:
+                    await self._cluster.partitions(topic, pending.deadline)
+                    await self._room(pending.size, pending.deadline)
+                    self._place(topic, pending)
+                except (ApiError, BufferExhausted, *PARTITIONER_FAULTS) as trouble:
+                    pending.token[0].refused(pending.token[1], trouble)
+                line.popleft()
+                self._line_bytes -= pending.size
+        finally:
+            for pending in line:
+                self._line_bytes -= pending.size
+                pending.token[0].refused(pending.token[1], BufferExhausted("the producer was closed"))
+            del self._lines[topic]
+            self._freed.set()
+
+    def _place(self, topic: str, pending: Pending) -> None:
+        """Choose the partition and append, in one breath: the order of calls is the order in the log."""
+        known = self._cluster.view.topics[topic]
+        key = pending.record[1]
+        partition, count = pending.partition, len(known.partitions)
+        sticky = False
+        if partition is None:
+            if self.config.partitioner is not None:
+                partition = whole_number(self.config.partitioner(key, count))
+            elif key is not None:
+                partition = partition_for_key(key, count)
+            else:
+                sticky = True
+                partition = self._sticky.choose(topic, known.led, count)
+        if partition not in known.partitions:
+            raise InvalidPartitions(f"{topic} has no partition {partition}")
+        now = self._cluster.now()
+        name = TopicPartition(topic, partition)
+        closed = self._accumulator.append(name, pending.record, pending.token, now, pending.size)
+        if closed and sticky:
+            self._sticky.move_on(topic, known.led, partition)
+        self._wake()
+
+    async def _room(self, size: int, deadline: float, topic: str | None = None) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._is_full(size) or topic in self._lines:
+                    await self._next_freed()
+        except TimeoutError:
+            raise BufferExhausted(f"no room in buffer_memory within {self.config.max_block_ms} ms") from None
+
+    async def _next_freed(self) -> None:
+        self._freed.clear()
+        await self._freed.wait()
+
+    def _wake(self) -> None:
+        if self._sender is not None:
+            self._sender.wake()
+
+
+def _limits(config: ProducerConfig) -> Limits:
+    return Limits(
+        batch_size=config.batch_size,
+        linger=config.linger_ms / 1000,
+        delivery_timeout=config.delivery_timeout_ms / 1000,
+        in_flight_max=config.max_in_flight,
+        idempotent=config.enable_idempotence,
+        retries=RETRIES_MAX if config.retries is None else config.retries,
+        codec=Codec[config.compression_type.upper()],
+        level=config.level,
+    )

@@ -1,0 +1,343 @@
+"""The shell round the accumulator: takes batches that are due to their leaders and brings the answers back.
+
+One task pumps; answers come in by callback. At most `max_in_flight` requests per broker, each with at
+most one batch per partition. Left to others: order and numbers (partition_queues.py), growth
+(accumulator.py), the face (producer.py).
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+from ...base.logger import get_logger
+from ...base.tasks import Tasks
+from ...base.types import TopicPartition
+from ...protocol.errors import (
+    ApiError,
+    ErrorCode,
+    NetworkException,
+    RequestTimedOut,
+    UnsupportedVersion,
+    error_for,
+)
+from ...protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ...protocol.messages.producers import InitProducerIdRequest
+from ..config import ProducerConfig
+from ..network.cluster import Cluster
+from ..network.connection import Connection, ConnectionLost
+from ..results import Receipt
+from .accumulator import Accumulator
+from .partition_queues import Batch, Identity, Lane
+
+log = get_logger(__name__)
+
+IDLE_SECONDS_MAX = 1.0
+BLOCKED_SECONDS = 0.02  # until another look when something is due but has no leader or connection
+ANSWER_SLACK_SECONDS = 1.0  # the broker keeps the same time limit and shall answer first
+UNBUILDABLE = (TypeError, ValueError, ArithmeticError, MemoryError, struct.error)
+TRANSACTION_TIMEOUT_MS = 60_000  # required on the wire, without meaning for an idempotent producer
+
+LEADER_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+
+class Sink(Protocol):
+    """Who waits for the fate of a record."""
+
+    def acknowledged(self, index: int, receipt: Receipt) -> None:
+        """It is in the log."""
+
+    def refused(self, index: int, error: Exception) -> None:
+        """It was given up."""
+
+
+Token = tuple[Sink, int, int]  # the sink, the record's index there, its timestamp
+
+
+class Sender:
+    """Drives one producer's batches. `freed` is called whenever buffer memory was given back."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator[Token],
+        config: ProducerConfig,
+        freed: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._config = config
+        self._freed = freed
+        self._tasks = Tasks("sender")
+        self._wake = asyncio.Event()
+        self._requests: dict[int, int] = {}  # in flight per broker
+        self._sent_to: dict[TopicPartition, int] = {}  # where the last batch of a partition went
+        self._identity: Identity | None = None
+        self._asking_identity = False
+        self._acks = config.required_acks
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._cluster.on_change.append(self._leaders_changed)
+        self._tasks.sustain(self._run, "pump", self._broken)
+
+    async def stop(self) -> None:
+        """Stop sending; what is still held is refused."""
+        try:
+            await self._tasks.stop()
+        finally:
+            for batch in self._accumulator.abandon():
+                reason = "the producer was closed before the record was acknowledged"
+                self._refuse(batch, NetworkException(reason))
+
+    def wake(self) -> None:
+        """Something may be due."""
+        self._wake.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            now = loop.time()
+            for batch in self._accumulator.expire(now):
+                self._refuse(batch, _too_late(batch))
+            self._pump(now)
+            at = self._accumulator.wake_at()
+            at = now + BLOCKED_SECONDS if at <= now else min(at, now + IDLE_SECONDS_MAX)
+            timer = loop.call_at(at, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    def _pump(self, now: float) -> None:
+        by_leader: dict[int, list[Lane[Token]]] = {}
+        for lane in self._accumulator.busy:
+            if self._accumulator.is_due(lane, now):
+                leader = self._cluster.leader(lane.partition)
+                if leader is not None and self._keeps_order(lane, leader.leader):
+                    by_leader.setdefault(leader.leader, []).append(lane)
+        for node, lanes in by_leader.items():
+            connection = self._cluster.ready(node)
+            while lanes and connection is not None and self._has_slot(node):
+                batches = self._take(lanes, now)
+                if not batches:
+                    break
+                try:
+                    self._submit(node, connection, batches)
+                except BaseException:  # the pump ends: what it took is held again, for who refuses it
+                    for batch in batches:
+                        self._accumulator.lane(batch.partition).unsent(batch)
+                    raise
+                lanes = [lane for lane in lanes if self._accumulator.is_due(lane, now)]
+
+    def _keeps_order(self, lane: Lane[Token], node: int) -> bool:
+        """Whether nothing numbered is under way to another node.
+
+        A new leader that has never heard of this producer takes the number that comes first for the first
+        one; a batch that the old leader then refuses could not follow it any more.
+        """
+        if not (lane.in_flight and self._config.enable_idempotence):
+            return True
+        return self._sent_to.get(lane.partition, node) == node
+
+    def _has_slot(self, node: int) -> bool:
+        return self._requests.get(node, 0) < self._config.max_in_flight
+
+    def _take(self, lanes: list[Lane[Token]], now: float) -> list[Batch[Token]]:
+        """One batch from each lane, up to the largest request."""
+        batches: list[Batch[Token]] = []
+        size = 0
+        for lane in lanes:
+            if lane.needs_identity and not self._identify(lane):
+                continue
+            head = lane.head
+            if head is None or (batches and size + head.builder.size > self._config.max_request_size):
+                continue
+            size += head.builder.size
+            batches.append(lane.take())
+        return batches
+
+    def _submit(self, node: int, connection: Connection, batches: list[Batch[Token]]) -> None:
+        request = self._request(batches)
+        if not batches:
+            return
+        deadline = self._cluster.now() + self._config.request_timeout_ms / 1000 + ANSWER_SLACK_SECONDS
+        epochs = {batch.partition: self._cluster.view.epoch(batch.partition) for batch in batches}
+        try:
+            future = connection.submit(request, deadline=deadline)
+        except ConnectionLost:
+            for batch in batches:
+                self._accumulator.lane(batch.partition).unsent(batch)
+            return
+        except UnsupportedVersion as trouble:
+            for batch in batches:
+                self._failed(node, batch, trouble, -1)
+            return
+        self._requests[node] = self._requests.get(node, 0) + 1
+        self._sent_to.update((batch.partition, node) for batch in batches)
+        future.add_done_callback(lambda done: self._answered(node, batches, epochs, done))
+
+    def _request(self, batches: list[Batch[Token]]) -> ProduceRequest:
+        """Those of `batches` that can be built; the others are refused, and left out there as well."""
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for batch in list(batches):
+            try:
+                records = batch.builder.build()
+            except UNBUILDABLE as trouble:
+                batches.remove(batch)
+                self._unbuilt(batch, trouble)
+            else:
+                data = PartitionProduceData(index=batch.partition.partition, records=records)
+                topics.setdefault(batch.partition.topic, []).append(data)
+        return ProduceRequest(
+            acks=self._acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
+
+    def _unbuilt(self, batch: Batch[Token], trouble: Exception) -> None:
+        """Not one byte of it left, and none ever will."""
+        log.error("batch_not_built", partition=str(batch.partition), exc_info=trouble)
+        self._accumulator.lane(batch.partition).discard(batch)
+        self._accumulator.release(batch)
+        self._refuse(batch, trouble)
+
+    def _answered(
+        self,
+        node: int,
+        batches: list[Batch[Token]],
+        epochs: dict[TopicPartition, int],
+        done: "asyncio.Future[ProduceResponse | None]",
+    ) -> None:
+        self._requests[node] -= 1
+        failure = ConnectionLost("cancelled") if done.cancelled() else done.exception()
+        results: dict[TopicPartition, PartitionProduceResponse] = {}
+        if failure is None and (response := done.result()) is not None:
+            addresses = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
+            for topic in response.responses:
+                for one in topic.partition_responses:
+                    partition = TopicPartition(topic.name, one.index)
+                    results[partition] = one
+                    hint = one.current_leader
+                    if hint is not None and hint.leader_id >= 0:
+                        address = addresses.get(hint.leader_id)
+                        self._cluster.moved(partition, hint.leader_id, hint.leader_epoch, address)
+        for batch in batches:
+            result = results.get(batch.partition)
+            if failure is not None:
+                self._failed(node, batch, failure, epochs[batch.partition])  # type: ignore[arg-type]
+            elif result is None and self._acks != 0:
+                trouble = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the partition out")
+                self._failed(node, batch, trouble, epochs[batch.partition])
+            elif result is None or result.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._succeeded(batch, result)
+            else:
+                trouble = error_for(result.error_code, result.error_message)
+                self._failed(node, batch, trouble, epochs[batch.partition])
+        self.wake()
+
+    def _succeeded(self, batch: Batch[Token], result: PartitionProduceResponse | None) -> None:
+        self._accumulator.lane(batch.partition).succeeded(batch)
+        known = result is not None and result.error_code == 0
+        base = result.base_offset if result is not None and known else -1
+        append_time = result.log_append_time_ms if result is not None else -1
+        topic, partition = batch.partition
+        tokens, batch.tokens = batch.tokens, []
+        for delta, (sink, index, timestamp) in enumerate(tokens):
+            offset = base + delta if base >= 0 else -1
+            stamped = timestamp if append_time < 0 else append_time
+            sink.acknowledged(index, Receipt(topic, partition, offset, stamped))
+        self._accumulator.release(batch)
+        self._freed()
+
+    def _failed(self, node: int, batch: Batch[Token], error: Exception, epoch: int) -> None:
+        lane = self._accumulator.lane(batch.partition)
+        code = error.code if isinstance(error, ApiError) else None
+        if code == ErrorCode.MESSAGE_TOO_LARGE and self._accumulator.split(batch):
+            log.debug("batch_split", partition=str(batch.partition), records=batch.builder.count)
+            return
+        if code in LEADER_ERRORS or code is None:
+            self._cluster.doubt(batch.partition, node, epoch)
+        known = self._cluster.view.leader(batch.partition)
+        superseded = code in LEADER_ERRORS and known is not None and known.leader_epoch > epoch
+        pause = 0.0 if superseded else self._cluster.pause(batch.attempts - 1)
+        again = lane.failed(batch, error, self._cluster.now() + pause)
+        log.debug("produce_failed", partition=str(batch.partition), reason=str(error), again=again)
+        if not again:
+            self._accumulator.release(batch)
+            told = error if isinstance(error, ApiError) else NetworkException(str(error))
+            self._refuse(batch, told)
+
+    def _refuse(self, batch: Batch[Token], error: Exception) -> None:
+        """Tell the callers; `uncertain` on the error says whether they may be in the log all the same."""
+        error.uncertain = batch.is_uncertain or bool(batch.attempts and batch.is_expired)  # type: ignore[attr-defined]
+        tokens, batch.tokens = batch.tokens, []
+        for sink, index, _ in tokens:
+            sink.refused(index, error)
+        self._freed()
+
+    def _broken(self, failure: BaseException) -> None:
+        """The pump met what it does not know, and would meet it again in what is held: it goes on without."""
+        for batch in self._accumulator.abandon():
+            trouble = RuntimeError("the producer could not go on sending what it held")
+            trouble.__cause__ = failure
+            self._refuse(batch, trouble)
+
+    def _leaders_changed(self) -> None:
+        self._accumulator.hasten()
+        self.wake()
+
+    # -- producer ids
+
+    def _identify(self, lane: Lane[Token]) -> bool:
+        """Give the lane a producer id that it has not given up; ask for one if there is none."""
+        if self._identity is not None and self._identity != lane.retired:
+            lane.adopt(self._identity)
+            return True
+        self._identity = None
+        if not self._asking_identity:
+            self._asking_identity = True
+            self._tasks.spawn(self._ask_identity(), "identity")
+        return False
+
+    async def _ask_identity(self) -> None:
+        request = InitProducerIdRequest(transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
+
+        async def ask() -> Identity:
+            answer = await self._cluster.ask_any(request, self._cluster.deadline())
+            if answer.error_code:
+                raise error_for(answer.error_code)
+            return Identity(answer.producer_id, answer.producer_epoch)
+
+        try:
+            self._identity = await self._cluster.persist(ask, self._cluster.deadline())
+        except ApiError as trouble:
+            log.warning("no_producer_id", reason=str(trouble))
+            if not trouble.retriable:
+                for batch in self._accumulator.abandon():
+                    self._refuse(batch, trouble)
+        finally:
+            self._asking_identity = False
+        self.wake()
+
+
+def _too_late(batch: Batch[Token]) -> ApiError:
+    reason = f" (last: {batch.last_error})" if batch.last_error else ""
+    return RequestTimedOut(f"{batch.partition}: not acknowledged within delivery_timeout_ms{reason}")

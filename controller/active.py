@@ -1,0 +1,371 @@
+"""An elected controller at work: one queue of events, one consumer, plans carried out in order.
+
+It begins with the election and ends with it: a write that meets a newer fence, or an answer that names
+a newer controller, ends it at once. Nothing here survives into the next reign.
+Left to others: getting elected (`controller.py`), deciding (`planning/planner.py`), the requests of clients
+(`requests/topics.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+import structlog
+
+from ..base.tasks import Tasks
+from ..base.types import TopicPartition
+from ..protocol.errors import NotController
+from ..zookeeper.client import MultiFailed, Unknown, ZkClient, ZkError
+from ..zookeeper.znodes import ControllerMoved, ControllerTerm
+from .assignment_nodes import restore_partitions
+from .broker_channels import Announcer, Reports
+from .challenges import Challenger
+from .control_requests import Sender
+from .failure_detector import Patience
+from .planning import plans
+from .planning.decisions import DecisionNotes
+from .planning.planner import plan
+from .planning.state import ClusterState, Start
+from .requests.elections import ElectionPolicy, ElectionRequests, Reach, tell_loss
+from .requests.reassignments import Mover, MoveWatch
+from .requests.topic_removal import remove_topic
+from .requests.znode_reassignments import ReassignmentRequests
+from .state_writes import StateWrites, WriteContext
+from .watches import BrokerWatch, IsrWatch, LogDirWatch, TopicWatch, read_states
+
+logger = structlog.get_logger(__name__)
+
+INBOX_MAX = 10_000
+THOUSANDS = 1000  # partitions: from here on a plan is no matter of a moment
+RETRY_S = 0.2
+
+Condition = Callable[[ClusterState], bool]
+
+
+class ActiveController:
+    """One reign. `over` is called once, when it has ended from outside."""
+
+    def __init__(
+        self,
+        registry: ZkClient,
+        reign: ControllerTerm,
+        sender: Sender,
+        patience: Patience,
+        over: Callable[[str], None],
+        unclean: bool = False,
+        chronicle: DecisionNotes | None = None,
+        policy: Callable[[], ElectionPolicy] = ElectionPolicy,
+        trusts_until_s: float = float("-inf"),
+    ) -> None:
+        self.state = ClusterState(reign.epoch, unclean=unclean, strategy=policy().strategy)
+        self.reign = reign
+        self.registry = registry
+        self._over = over
+        self._chronicle = chronicle
+        self._ended = False
+        self.abstains = False  # it ended for a reason that lies here: others shall rule
+        self._inbox: asyncio.Queue[plans.Event] = asyncio.Queue(INBOX_MAX)
+        self._tasks = Tasks("controller", self._failed)
+        reports = Reports(self.post, self.end, self._doubts, self._channel_failed)
+        self.announcer = Announcer(sender, patience, reports, Challenger(registry), trusts_until_s)
+        self._brokers = BrokerWatch(registry)
+        self.topics = TopicWatch(registry, reign)
+        self._isrs = IsrWatch(registry, reign)
+        self._log_dirs = LogDirWatch(registry, reign)
+        self.mover = Mover(registry, reign, lambda: self.state, self.until, self.announcer.heard)
+        self._moves = MoveWatch(registry)
+        self._requests = ReassignmentRequests(registry, reign, self.mover, lambda: self.state)
+        reach = Reach(lambda: self.state, self.post, self.until, self.announcer.heard)
+        self.elections = ElectionRequests(registry, reign, reach, policy)
+        self._connected = asyncio.Event()
+        self._connected.set()
+        self._waiters: list[tuple[Condition, asyncio.Future[None]]] = []
+        self._states = StateWrites(
+            WriteContext(registry, reign, self._connected, lambda: self._ended, self.end)
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Nothing is decided or written here any more."""
+        return self._ended
+
+    async def open(self, suspect: Start | None = None) -> None:
+        """Arm the watches, read everything, put right what is wrong. `suspect` is known to be dead."""
+        (failure,) = await asyncio.gather(self._read_everything(suspect), return_exceptions=True)
+        if isinstance(failure, ZkError | ControllerMoved):
+            raise failure
+        if failure is not None:  # as in the tasks that begin below
+            logger.error("reign_not_begun", epoch=self.reign.epoch, exc_info=failure)
+            self._failed(failure)
+        if self._ended:
+            return
+        self._tasks.spawn(self._consume(), "events")
+        self._tasks.spawn(self._watch(self._brokers.due, self._look_at_brokers), "brokers")
+        self._tasks.spawn(self._watch(self.topics.due, self._look_at_topics), "topics")
+        self._tasks.spawn(self._watch(self._isrs.due, self._isrs.look, self._isrs.handled), "isrs")
+        dirs = self._log_dirs
+        self._tasks.spawn(self._watch(dirs.due, dirs.look, dirs.handled), "log-dirs")
+        self._tasks.spawn(self._watch(self._moves.due, self._moves.look), "moves")
+        self._tasks.spawn(self._watch(self._requests.due, self._requests.look), "reassign-partitions")
+        self._tasks.spawn(self._watch(self.elections.due, self.elections.look), "preferred-election")
+        self._tasks.spawn(self.elections.keep_balance(), "balance")
+        self._isrs.due.set()
+        self._log_dirs.due.set()
+        self._requests.due.set()
+        self.elections.due.set()
+
+    async def close(self) -> None:
+        """Stop at once; what is in flight stays unknown, and the next controller reads it."""
+        self._ended = True
+        waiters, self._waiters = self._waiters, []
+        for _, waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(NotController())
+        await self.announcer.stop()
+        await self._tasks.stop()
+
+    def end(self, because: str) -> None:
+        """This reign is over."""
+        if not self._ended:
+            self._ended = True
+            logger.warning("controller_resigns", epoch=self.reign.epoch, reason=because)
+            self._over(because)
+
+    def _doubts(self, why: str) -> None:
+        self.abstains = True
+        self.end(why)
+
+    def _channel_failed(self, failure: BaseException) -> None:
+        if self._chronicle is not None:
+            self._chronicle.channel_failures += 1
+
+    def post(self, event: plans.Event) -> None:
+        """Queue an event. A queue that is full means that this process cannot rule any more."""
+        if self._ended:
+            return
+        try:
+            self._inbox.put_nowait(event)
+        except asyncio.QueueFull:
+            self.end("the event queue is full")
+
+    def defaults_are(self, policy: ElectionPolicy, min_isr: int) -> None:
+        """What holds for topics that do not say it themselves."""
+        self.post(plans.DefaultsChanged(policy.unclean, policy.strategy, min_isr))
+
+    def session(self, connected: bool) -> None:
+        """The connection to ZooKeeper went, or came back: then every watch is gone."""
+        if not connected:
+            self._connected.clear()
+            return
+        self._connected.set()
+        self._brokers.reconnected()
+        self.topics.reconnected()
+        self._isrs.reconnected()
+        self._log_dirs.reconnected()
+        self.elections.reconnected()
+        self._moves.reconnected()
+        self._requests.reconnected()
+
+    async def until(self, condition: Condition) -> None:
+        """Wait until the state fulfils this, looked at after every event. Raises `NotController`."""
+        if self._ended:
+            raise NotController()
+        if condition(self.state):
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (condition, waiter)
+        self._waiters.append(entry)
+        try:
+            await waiter
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+
+    # --- events ------------------------------------------------------------------------------------
+
+    async def _read_everything(self, suspect: Start | None) -> None:
+        brokers, news = await asyncio.gather(self._brokers.look(), self.topics.look())
+        state = replace(self.state, brokers=brokers)
+        deleting: frozenset[str] = frozenset()
+        broken: frozenset[TopicPartition] = frozenset()
+        for event in news:
+            match event:
+                case plans.TopicsRead(topics):
+                    state = replace(state, topics=topics)
+                case plans.DeletionsWanted(names):
+                    deleting = names
+                case plans.StatesRead(_, unreadable):
+                    broken |= unreadable
+        read = await read_states(self.registry, state.all_partitions())
+        newest = max((s.controller_epoch for s in read.states.values() if s is not None), default=0)
+        if newest > self.reign.epoch:
+            raise ControllerMoved(f"a state was written by controller epoch {newest}")
+        suspected = frozenset((b.id, b.incarnation) for b in brokers.values()).intersection({suspect})
+        await self._take(
+            plans.Elected(
+                brokers=brokers,
+                topics=state.topics,
+                partitions={q: s for q, s in read.states.items() if s is not None},
+                broken=broken | read.broken,
+                suspected=suspected,
+                deleting=deleting,
+            )
+        )
+
+    async def _consume(self) -> None:
+        while True:
+            await self._take(await self._inbox.get())
+
+    async def _plan(self, event: plans.Event) -> tuple[ClusterState, list[plans.Command]]:
+        """With thousands of partitions it takes as long as others may not wait: it is made in a thread."""
+        if len(self.state.partitions) + len(getattr(event, "partitions", ())) < THOUSANDS:
+            return plan(self.state, event)
+        return await asyncio.get_running_loop().run_in_executor(None, plan, self.state, event)
+
+    async def _take(self, event: plans.Event) -> None:
+        """One event after the other: nothing else changes the state."""
+        before = self.state
+        after, commands = await self._plan(event)
+        if self._ended:
+            return
+        self.state = after
+        if before.brokers is not self.state.brokers:
+            self.announcer.follow(self.state)
+        if before.topics is not self.state.topics:
+            self._moves.follow(self.state.moving())
+            self._requests.follow(self.state)
+        for command in commands:
+            self._carry_out(command)
+            if len(after.partitions) >= THOUSANDS:
+                await asyncio.sleep(0)  # others have waited while it was put into words
+                if self._ended:
+                    return
+        if self._chronicle is not None:
+            self._chronicle.told(before, self.state, event, commands)
+        ready = [entry for entry in self._waiters if entry[0](self.state)]
+        for entry in ready:
+            self._waiters.remove(entry)
+            if not entry[1].done():
+                entry[1].set_result(None)
+
+    def _carry_out(self, command: plans.Command) -> None:
+        match command:
+            case plans.WriteStates(writes):
+                logger.info("partitions_moved", partitions=len(writes), epoch=self.reign.epoch)
+                self._tasks.spawn(self._write(self._states.replace(writes)), "write")
+            case plans.CreateStates(writes):
+                self._tasks.spawn(self._write(self._states.create(writes)), "create")
+            case plans.ReadStates(partitions):
+                self._tasks.spawn(self._read(partitions), "read")
+            case plans.RemoveTopic(topic):
+                self._tasks.spawn(self._remove(topic), "remove")
+            case plans.SendLeaderAndIsr():
+                self.announcer.instruct(self.state, command)
+            case plans.SendUpdateMetadata():
+                self.announcer.inform(self.state, command)
+            case plans.SendStopReplica():
+                self.announcer.stop_replicas(self.state, command)
+            case plans.WriteAssignments():
+                self._tasks.spawn(self._assign(command), "assign")
+            case plans.RestorePartitions(topic, _, assignments):
+                logger.error("topic_shrunk", topic=topic, restored=sorted(assignments))
+                self._tasks.spawn(self._restore(command), "restore")
+            case plans.AskEnds():
+                self.announcer.ask(self.state, command)
+            case plans.AwaitReplicas() | plans.AskAgainLater():
+                self._tasks.spawn(self.elections.later(command), "later")
+            case plans.ReportLoss():
+                tell_loss(command)
+            case plans.Refuse(partition, move):
+                logger.error("illegal_move", partition=str(partition), move=move)
+            case plans.Resign(because):
+                self.end(because)
+
+    async def _watch(
+        self,
+        due: asyncio.Event,
+        look: Callable[[], Awaitable[Iterable[plans.Event]]],
+        handled: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        while True:
+            await due.wait()
+            due.clear()
+            try:
+                for event in await look():
+                    self.post(event)
+                if handled is not None:
+                    await handled()
+            except ControllerMoved as moved:
+                self.end(str(moved))
+            except ZkError as error:
+                logger.info("look_failed", reason=repr(error))
+                due.set()
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+
+    async def _look_at_brokers(self) -> list[plans.Event]:
+        return [plans.BrokersRead(await self._brokers.look())]
+
+    async def _look_at_topics(self) -> list[plans.Event]:
+        return await self.topics.look()
+
+    # --- reads and writes --------------------------------------------------------------------------
+
+    async def _write(self, settled: Awaitable[plans.StatesWritten | None]) -> None:
+        event = await settled
+        if event is not None:
+            self.post(event)
+
+    async def _read(self, partitions: Iterable[TopicPartition]) -> None:
+        while not self._ended:
+            try:
+                self.post(await read_states(self.registry, partitions))
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            else:
+                return
+
+    async def _assign(self, command: plans.WriteAssignments) -> None:
+        while not self._ended:
+            try:
+                await self.mover.finish(command)
+                return
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            except ControllerMoved as moved:
+                self.end(str(moved))
+
+    async def _restore(self, command: plans.RestorePartitions) -> None:
+        while not self._ended:
+            try:
+                await restore_partitions(self.registry, self.reign, command)
+                return
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            except ControllerMoved as moved:
+                self.end(str(moved))
+
+    async def _remove(self, topic: str) -> None:
+        while not self._ended:
+            try:
+                await remove_topic(self.registry, self.reign, topic)
+            except (Unknown, MultiFailed):
+                await asyncio.sleep(RETRY_S)
+                await self._connected.wait()
+            except ControllerMoved as moved:
+                self.end(str(moved))
+            else:
+                logger.info("topic_deleted", topic=topic)
+                self.topics.removed(topic)
+                return
+
+    def _failed(self, failure: BaseException) -> None:
+        """What cannot be true here ends the reign, not the broker: its successor may meet it, too."""
+        self._tasks.forgive(failure)
+        self.abstains = True
+        self.end(f"{type(failure).__name__}: {failure}")

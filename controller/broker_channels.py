@@ -1,0 +1,389 @@
+"""Tells brokers what was decided: for each one connection and one queue, in order, nothing skipped.
+
+The head of a queue is sent again, with a new sequence number, until the broker has answered it, or has gone.
+One that takes long to answer counts as out of reach until it has. The same connections tell who is alive: see
+`failure_detector.py`. A broker that counts as dead loses its queue, because it hears everything anew when it
+answers again. A channel that fails in a way that nobody foresaw is told of, and begins again: no other broker
+hears of that.
+Left to others: what is told (`planning/planner.py`), how it looks on the wire (`control_requests.py`),
+whether one who reaches so few should rule (`self_doubt.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import Any
+
+import structlog
+
+from ..base.tasks import Tasks
+from ..base.types import TopicPartition
+from ..base.values import dataclass
+from ..client.network.connection import Connection, ConnectionLost, RequestExpired
+from ..protocol.errors import ErrorCode
+from ..protocol.messages.control import LeaderAndIsrResponse, StopReplicaResponse
+from ..protocol.messages.elections import GetReplicaLogInfoResponse
+from .challenges import Challenger
+from .control_requests import ControlRequest, Sender
+from .failure_detector import FailureDetector, Patience, Standing
+from .planning import plans
+from .planning.state import Broker, ClusterState, LogEnd
+from .self_doubt import Doubt
+
+logger = structlog.get_logger(__name__)
+
+QUEUE_MAX = 10_000
+PARTITION_S = 0.01  # so much more patience for each partition of an order
+ASKED_AT_ONCE = 1_000  # logs; a broker of KIP-966 answers for no more
+
+Post = Callable[[plans.Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What an announcer tells its owner."""
+
+    post: Post
+    fenced: Callable[[str], None]
+    doubts: Callable[[str], None]  # others live, and are out of reach
+    trouble: Callable[[BaseException], None]  # a channel has failed, and begins again
+
+
+class Announcer:
+    """One channel for each registered start of a broker."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        patience: Patience,
+        reports: Reports,
+        challenger: Challenger,
+        trusts_until_s: float = float("-inf"),
+    ) -> None:
+        """`trusts_until_s` (loop time): before that no reach is too small to rule."""
+        self._sender = sender
+        self._patience = patience
+        self._reports = reports
+        self._challenger = challenger
+        self._doubt = Doubt(reports.doubts, self._wavers, trusts_until_s)
+        self._tasks = Tasks("announcer")
+        self._channels: dict[int, _Channel] = {}
+        self._sequences = count(
+            1
+        )  # of all channels: a broker that registers anew in one process goes on counting
+        self._state: ClusterState | None = None
+
+    async def stop(self) -> None:
+        """End every connection; what was not sent is not sent any more."""
+        self._doubt.end()
+        for channel in self._channels.values():
+            channel.finish()
+        self._channels.clear()
+        await self._tasks.stop()
+
+    def follow(self, state: ClusterState) -> None:
+        """Open and close channels as brokers come and go."""
+        self._state = state
+        for broker in sorted(self._channels.keys() | state.brokers.keys()):
+            channel, known = self._channels.get(broker), state.brokers.get(broker)
+            if channel is not None and not channel.serves(known):
+                del self._channels[broker]
+                channel.task.cancel()
+                channel.finish()
+            if known is not None and broker not in self._channels:
+                self._open(state, known)
+        self._count()
+
+    def _open(self, state: ClusterState, broker: Broker) -> None:
+        place = self._sender.endpoint(broker)
+        if place is None:
+            logger.error("broker_without_listener", broker=broker.id, listener=self._sender.listener)
+            return
+        lifeline = FailureDetector(
+            place,
+            self._patience,
+            lambda patience_s: self._challenger.ask(broker.id, broker.incarnation, patience_s),
+            lambda: self._changed(channel),
+            dead=state.is_suspected(broker.id),
+        )
+        channel = _Channel(broker, lifeline, self._patience, self._reports)
+        channel.sequences = self._sequences
+        channel.probe = lambda: self._probe(broker.id)
+        channel.task = self._tasks.sustain(channel.run, f"broker-{broker.id}", self._reports.trouble)
+        self._channels[broker.id] = channel
+
+    def _changed(self, channel: _Channel) -> None:
+        if channel.lifeline.is_dead:
+            channel.died()
+        elif channel.lifeline.standing is Standing.CUT:
+            self._count()  # first: a controller in doubt moves nobody for being out of reach
+            channel.answered()
+        elif channel.lifeline.standing is Standing.REACHED and not channel.hangs:
+            channel.reach(True)
+        self._count()
+
+    def _count(self) -> None:
+        """How many of the living are reached from here."""
+        others = [c for broker, c in sorted(self._channels.items()) if broker != self._sender.broker]
+        reached = sum(c.lifeline.standing is Standing.REACHED for c in others)
+        self._doubt.judge(reached, [c.broker.id for c in others if c.lifeline.standing is Standing.CUT])
+
+    def _wavers(self, doubts: bool) -> None:
+        self._reports.post(plans.ReachDoubted(doubts))
+
+    def _probe(self, broker: int) -> ControlRequest:
+        """A request that changes nothing, to hear whether it is still the same start of the broker."""
+        assert self._state is not None
+        return self._sender.update_metadata(self._state, plans.SendUpdateMetadata((broker,), ()))[broker]
+
+    def instruct(self, state: ClusterState, command: plans.SendLeaderAndIsr) -> None:
+        """Queue a LeaderAndIsr."""
+        self._queue(command.broker, lambda: self._sender.leader_and_isr(state, command))
+
+    def stop_replicas(self, state: ClusterState, command: plans.SendStopReplica) -> None:
+        """Queue a StopReplica."""
+        self._queue(command.broker, lambda: self._sender.stop_replica(state, command))
+
+    def ask(self, state: ClusterState, command: plans.AskEnds) -> None:
+        """Queue questions behind what the broker must have heard before. Each has its answer, be it empty."""
+        channel = self._channels.get(command.broker)
+        for first in range(0, len(command.partitions), ASKED_AT_ONCE):
+            part = command.partitions[first : first + ASKED_AT_ONCE]
+            if channel is not None:
+                channel.push(self._sender.log_info(state, plans.AskEnds(command.broker, part)))
+            else:
+                start = state.start_of(command.broker)
+                self._reports.post(plans.EndsAnswered(*start, frozenset(part)))
+
+    def inform(self, state: ClusterState, command: plans.SendUpdateMetadata) -> None:
+        """Queue an UpdateMetadata for each addressed broker."""
+        orders = self._sender.update_metadata(state, command)
+        for broker in command.brokers:
+            self._queue(broker, lambda broker=broker: orders[broker])  # type: ignore[misc]
+
+    def _queue(self, broker: int, order: Callable[[], ControlRequest]) -> None:
+        channel = self._channels.get(broker)
+        if channel is not None:
+            channel.push(order())
+
+    async def heard(self, brokers: Iterable[int]) -> None:
+        """Wait until these brokers have answered all that is queued for them now, or are out of reach."""
+        channels = [self._channels[broker] for broker in brokers if broker in self._channels]
+        for mark, channel in [(channel.pushed, channel) for channel in channels]:
+            await channel.heard(mark)
+
+
+class _Channel:
+    """The queue of one start of one broker."""
+
+    def __init__(
+        self, broker: Broker, lifeline: FailureDetector, patience: Patience, reports: Reports
+    ) -> None:
+        self.broker = broker
+        self.lifeline = lifeline
+        self.task: asyncio.Task[Any]
+        self.probe: Callable[[], ControlRequest]
+        self.sequences: Iterator[int]
+        self.pushed = 0
+        self._answered = 0
+        self._orders: deque[ControlRequest] = deque()
+        self._news = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._patience = patience
+        self._reports = reports
+        self._finished = False
+        self._is_cut = False  # as was said last
+        self.hangs = False  # it has taken an order, and has not answered it for long
+
+    def serves(self, broker: Broker | None) -> bool:
+        """Whether this is still the same start of the broker, at the same place."""
+        mine = self.broker
+        return broker is not None and (mine.incarnation, mine.endpoints) == (
+            broker.incarnation,
+            broker.endpoints,
+        )
+
+    def push(self, order: ControlRequest) -> None:
+        """Append to the queue."""
+        if self.lifeline.is_dead:
+            self._unanswered(order)
+            return
+        if len(self._orders) >= QUEUE_MAX:
+            self._orders.append(order)
+            self._drop_all()
+            self._reports.post(plans.QueueOverflowed(self.broker.id))
+            return
+        self._orders.append(order)
+        self.pushed += 1
+        self._news.set()
+
+    def finish(self) -> None:
+        """Nobody needs to wait for this broker any more."""
+        self._finished = True
+        self._progress.set()
+
+    async def heard(self, mark: int) -> None:
+        """Wait for the answers to the first `mark` orders, as long as it can be reached."""
+        while self._answered < mark and not (self._finished or self.lifeline.is_dead or self._is_cut):
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def run(self) -> None:
+        """Connect, send, and begin again when the connection ends."""
+        doubtful = False
+        while True:
+            connection = await self.lifeline.open(doubtful=doubtful)
+            doubtful = False
+            try:
+                if not self.lifeline.is_dead or await self._is_back(connection):
+                    await self._serve(connection)
+                else:
+                    await asyncio.sleep(self._patience.retry_every_s_max)
+            except ConnectionLost as lost:
+                doubtful = isinstance(lost, RequestExpired)
+                logger.info("broker_connection_lost", broker=self.broker.id, reason=str(lost))
+            finally:
+                await connection.close()
+                if not self.lifeline.is_dead:
+                    self.lifeline.now(Standing.AWAY)
+
+    async def _is_back(self, connection: Connection) -> bool:
+        """Whether the broker that counted as dead answers, and still is the same start."""
+        answer = await self._ask(connection, self.probe())
+        if answer.error_code != ErrorCode.NONE:
+            return False
+        self.lifeline.now(Standing.REACHED)
+        self._reports.post(plans.BrokerCleared(self.broker.id, self.broker.incarnation))
+        return True
+
+    async def _serve(self, connection: Connection) -> None:
+        connection.on_lost = lambda _: self._news.set()
+        while not connection.is_lost:
+            if not self._orders:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            order = self._orders[0]
+            answer = await self._ask_in_time(connection, order)
+            if self._orders and self._orders[0] is order:
+                self._orders.popleft()
+                self._answered += 1
+                self._progress.set()
+            self._judge(order, answer)
+
+    async def _ask_in_time(self, connection: Connection, order: ControlRequest) -> Any:
+        """The answer, however late; meanwhile others are preferred to one that does not hear."""
+        patience_s = self._patience.hear_within_s + PARTITION_S * order.partitions
+        timer = asyncio.get_running_loop().call_later(patience_s, self._hangs)
+        try:
+            answer = await self._ask(connection, order)
+        finally:
+            timer.cancel()
+        if self.hangs:
+            self.hangs = False
+            self.reach(True)
+        return answer
+
+    def _hangs(self) -> None:
+        logger.warning("broker_hangs", broker=self.broker.id)
+        self.hangs = True
+        self.reach(False)
+
+    async def _ask(self, connection: Connection, order: ControlRequest) -> Any:
+        deadline = asyncio.get_running_loop().time() + self._patience.answer_within_s
+        return await connection.request(order.build(next(self.sequences)), deadline=deadline)
+
+    def _judge(self, order: ControlRequest, answer: Any) -> None:
+        if order.asks:
+            self._reports.post(_told(self.broker, order, answer))
+            return
+        code = answer.error_code
+        if code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            self._reports.fenced(f"broker {self.broker.id} knows a newer controller")
+        elif code != ErrorCode.NONE:
+            logger.warning("order_refused", broker=self.broker.id, code=code)
+        if order.deletes:
+            failed = _failed(order.deletes, answer)
+            done = order.deletes - failed
+            self._reports.post(plans.ReplicasDeleted(self.broker.id, done, failed))
+        elif order.topics and code == ErrorCode.NONE:
+            self._reports.post(_answered(self.broker, order, answer))
+
+    def died(self) -> None:
+        """It cannot be reached, and ZooKeeper does not hear of it either."""
+        logger.warning("broker_suspected", broker=self.broker.id, incarnation=self.broker.incarnation)
+        self._drop_all()
+        self._reports.post(plans.BrokerSuspected(self.broker.id, self.broker.incarnation))
+
+    def answered(self) -> None:
+        """It cannot be reached, and ZooKeeper does hear of it. If it counted as dead, that was wrong."""
+        logger.warning("broker_out_of_reach", broker=self.broker.id)
+        self.reach(False)
+        self._reports.post(plans.BrokerCleared(self.broker.id, self.broker.incarnation))
+
+    def reach(self, is_reached: bool) -> None:
+        """Said when it changes; one that is away for a moment counts as it did before."""
+        if is_reached is self._is_cut:
+            self._is_cut = not is_reached
+            self._progress.set()
+            self._reports.post(plans.ReachChanged(self.broker.id, self.broker.incarnation, is_reached))
+
+    def _drop_all(self) -> None:
+        self._answered += len(self._orders)
+        dropped = list(self._orders)
+        self._orders.clear()
+        self._progress.set()
+        for order in dropped:
+            self._unanswered(order)
+
+    def _unanswered(self, order: ControlRequest) -> None:
+        if order.asks:
+            asked = frozenset(order.asks)
+            self._reports.post(plans.EndsAnswered(self.broker.id, self.broker.incarnation, asked))
+
+
+def _answered(broker: Broker, order: ControlRequest, answer: LeaderAndIsrResponse) -> plans.ReplicasAnswered:
+    """Which replicas are offline or full; an answer of any other kind says nothing about that."""
+    telling = (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+    told = [
+        (TopicPartition(name, one.partition_index), one)
+        for name, topic in zip(order.topics, answer.topics, strict=False)
+        for one in topic.partition_errors
+        if one.error_code in telling
+    ]
+    return plans.ReplicasAnswered(
+        broker.id,
+        broker.incarnation,
+        answered=frozenset(q for q, _ in told),
+        offline=frozenset(q for q, one in told if one.error_code != ErrorCode.NONE),
+        full=frozenset(q for q, one in told if one.is_full),
+        led=order.leads,
+    )
+
+
+def _told(broker: Broker, order: ControlRequest, answer: GetReplicaLogInfoResponse) -> plans.EndsAnswered:
+    """How far logs go; another start of the broker says nothing of this one."""
+    told = [one for topic in answer.topic_partition_log_info_list for one in topic.partition_log_info]
+    ends = {
+        asked: (one.current_leader_epoch, LogEnd(one.last_written_leader_epoch, one.log_end_offset))
+        for asked, one in zip(order.asks, told, strict=False)
+        if asked.partition == one.partition and one.error_code == ErrorCode.NONE
+    }
+    is_same = answer.broker_epoch == broker.incarnation
+    asked = frozenset(order.asks)
+    return plans.EndsAnswered(broker.id, broker.incarnation, asked, ends if is_same else {})
+
+
+def _failed(wanted: frozenset[TopicPartition], answer: StopReplicaResponse) -> frozenset[TopicPartition]:
+    """What a broker could not delete; a replica that it does not have is as good as deleted."""
+    if answer.error_code != ErrorCode.NONE:
+        return wanted
+    good = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return frozenset(
+        TopicPartition(e.topic_name, e.partition_index)
+        for e in answer.partition_errors
+        if e.error_code not in good
+    )

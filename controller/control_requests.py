@@ -1,0 +1,238 @@
+"""Commands become the requests of the wire: LeaderAndIsr 7, UpdateMetadata 8, StopReplica 4. Pure.
+
+An order is built again for every attempt, because each carries a control sequence of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from itertools import groupby
+from typing import Any
+
+from ..base.types import TopicPartition
+from ..base.values import dataclass
+from ..protocol.apis import Api
+from ..protocol.messages.control import (
+    ConfigEntry,
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from ..protocol.messages.elections import GetReplicaLogInfoRequest, LogInfoTopic
+from .planning.plans import AskEnds, PartitionRole, SendLeaderAndIsr, SendStopReplica, SendUpdateMetadata
+from .planning.state import Broker, ClusterState
+
+VERSIONS: dict[int, int] = {
+    Api.LEADER_AND_ISR: 7,
+    Api.UPDATE_METADATA: 8,
+    Api.STOP_REPLICA: 4,
+    Api.GET_REPLICA_LOG_INFO: 0,
+}
+INCREMENTAL, FULL = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRequest:
+    """A request to one broker that waits to be sent; `build` gives it its sequence number."""
+
+    build: Callable[[int], Any]
+    deletes: frozenset[TopicPartition] = frozenset()
+    asks: tuple[TopicPartition, ...] = ()  # of a question, in its order
+    topics: tuple[str, ...] = ()  # of a LeaderAndIsr, in its order: the answer names ids only
+    leads: Mapping[TopicPartition, int] = field(default_factory=dict)  # what it makes the broker lead: epochs
+    partitions: int = 0  # that the broker has to look at, each of which may take it a moment
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who gives the orders: the controller's broker and epoch, and the listener that brokers meet at."""
+
+    broker: int
+    epoch: int
+    listener: str
+
+    def endpoint(self, broker: Broker) -> tuple[str, int] | None:
+        """Where a broker is reached by other brokers."""
+        found = next((e for e in broker.endpoints if e.listener == self.listener), None)
+        return None if found is None else (found.host, found.port)
+
+    def leader_and_isr(self, state: ClusterState, command: SendLeaderAndIsr) -> ControlRequest:
+        """For one broker, what it leads and follows."""
+        topics = [
+            LeaderAndIsrTopicState(
+                topic_name=topic,
+                topic_id=roles[0].topic_id,
+                partition_states=[self._assignment(role) for role in roles],
+                configs=_configs(state, topic),
+                configs_born=_edition(state, topic)[0],
+                configs_version=_edition(state, topic)[1],
+            )
+            for topic, roles in _by_topic(command.roles)
+        ]
+        leaders = sorted({role.state.leader for role in command.roles} & state.brokers.keys())
+        live = [
+            LeaderAndIsrLiveLeader(broker_id=leader, host_name=place[0], port=place[1])
+            for leader in leaders
+            if (place := self.endpoint(state.brokers[leader])) is not None
+        ]
+        epoch = state.brokers[command.broker].incarnation
+        return ControlRequest(
+            lambda sequence: LeaderAndIsrRequest(
+                controller_id=self.broker,
+                controller_epoch=self.epoch,
+                broker_epoch=epoch,
+                type=FULL if command.full else INCREMENTAL,
+                topic_states=topics,
+                live_leaders=live,
+                control_sequence=sequence,
+            ),
+            topics=tuple(topic.topic_name for topic in topics),
+            leads={
+                role.partition: role.state.leader_epoch
+                for role in command.roles
+                if role.state.leader == command.broker
+            },
+            partitions=len(command.roles),
+        )
+
+    def _assignment(self, role: PartitionRole) -> LeaderAndIsrPartitionState:
+        state = role.state
+        return LeaderAndIsrPartitionState(
+            partition_index=role.partition.partition,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=state.version,
+            replicas=list(role.replicas),
+            adding_replicas=list(role.adding),
+            removing_replicas=list(role.removing),
+            is_new=role.is_new,
+            leader_recovery_state=int(state.recovering),
+            isr_epochs=[state.isr_epochs.get(member, -1) for member in state.isr],
+        )
+
+    def update_metadata(self, state: ClusterState, command: SendUpdateMetadata) -> dict[int, ControlRequest]:
+        """For each addressed broker, what it shall tell clients."""
+        topics = [
+            UpdateMetadataTopicState(
+                topic_name=topic,
+                topic_id=roles[0].topic_id,
+                partition_states=[self._picture(role) for role in roles],
+                configs=_configs(state, topic),
+                configs_born=_edition(state, topic)[0],
+                configs_version=_edition(state, topic)[1],
+            )
+            for topic, roles in _by_topic(command.roles)
+        ]
+        live = [_registered(state, state.brokers[broker]) for broker in sorted(state.brokers)]
+
+        def order(epoch: int) -> ControlRequest:
+            return ControlRequest(
+                lambda sequence: UpdateMetadataRequest(
+                    controller_id=self.broker,
+                    controller_epoch=self.epoch,
+                    broker_epoch=epoch,
+                    type=FULL if command.full else INCREMENTAL,
+                    topic_states=topics,
+                    live_brokers=live,
+                    control_sequence=sequence,
+                )
+            )
+
+        return {broker: order(state.brokers[broker].incarnation) for broker in command.brokers}
+
+    def _picture(self, role: PartitionRole) -> UpdateMetadataPartitionState:
+        state = role.state
+        return UpdateMetadataPartitionState(
+            partition_index=role.partition.partition,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            zk_version=state.version,
+            replicas=list(role.replicas),
+            offline_replicas=list(role.offline),
+        )
+
+    def stop_replica(self, state: ClusterState, command: SendStopReplica) -> ControlRequest:
+        """For one broker, what it shall no longer run."""
+        topics = [
+            StopReplicaTopicState(
+                topic_name=topic,
+                partition_states=[
+                    StopReplicaPartitionState(
+                        partition_index=q.partition,
+                        leader_epoch=command.partitions[q],
+                        delete_partition=command.delete,
+                    )
+                    for q in partitions
+                ],
+            )
+            for topic, partitions in groupby(sorted(command.partitions), key=lambda q: q.topic)
+        ]
+        epoch = state.brokers[command.broker].incarnation
+        return ControlRequest(
+            lambda sequence: StopReplicaRequest(
+                controller_id=self.broker,
+                controller_epoch=self.epoch,
+                broker_epoch=epoch,
+                topic_states=topics,
+                control_sequence=sequence,
+            ),
+            deletes=frozenset(command.partitions) if command.delete else frozenset(),
+            partitions=len(command.partitions),
+        )
+
+    def log_info(self, state: ClusterState, command: AskEnds) -> ControlRequest:
+        """The question how far logs go. It changes nothing, so it needs no sequence number."""
+        asks = tuple(q for q in sorted(command.partitions) if q.topic in state.topics)
+        topics = [
+            LogInfoTopic(topic_id=state.topics[name].id, partitions=[q.partition for q in group], topic=name)
+            for name, group in groupby(asks, key=lambda q: q.topic)
+        ]
+        return ControlRequest(
+            lambda _: GetReplicaLogInfoRequest(topic_partitions=topics), asks=asks, partitions=len(asks)
+        )
+
+
+def _by_topic(roles: Iterable[PartitionRole]) -> list[tuple[str, list[PartitionRole]]]:
+    ordered = sorted(roles, key=lambda role: role.partition)
+    return [(topic, list(group)) for topic, group in groupby(ordered, key=lambda role: role.partition.topic)]
+
+
+def _configs(state: ClusterState, topic: str) -> list[ConfigEntry]:
+    known = state.topics.get(topic)
+    return [] if known is None else [ConfigEntry(name=k, value=v) for k, v in sorted(known.configs.items())]
+
+
+def _edition(state: ClusterState, topic: str) -> tuple[int, int]:
+    known = state.topics.get(topic)
+    return (-1, -1) if known is None else known.configs_at
+
+
+def _registered(state: ClusterState, broker: Broker) -> UpdateMetadataBroker:
+    """Every registered broker is named, for a suspicion may be wrong; brokers are told of it."""
+    endpoints = [
+        UpdateMetadataEndpoint(
+            port=e.port, host=e.host, listener=e.listener, security_protocol=e.security_code
+        )
+        for e in broker.endpoints
+    ]
+    return UpdateMetadataBroker(
+        id=broker.id,
+        endpoints=endpoints,
+        rack=broker.rack,
+        is_leaving=state.is_leaving(broker.id),
+        is_suspected=state.is_suspected(broker.id),
+    )

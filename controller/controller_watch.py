@@ -1,0 +1,91 @@
+"""A candidate's watch over the controller's broker: a connection, and a challenge when it breaks.
+
+It knows the broker by its registration. When that cannot be read, or changes, the watch ends, and its owner
+is told to begin it again: he must not go without one because a node was missing for a moment.
+Left to others: what a connection proves (`failure_detector.py`), what to do about a death (`controller.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from ..base.tasks import Tasks
+from ..zookeeper import documents
+from ..zookeeper.client import NoNode, ZkClient
+from ..zookeeper.znodes import ControllerNode
+from .challenges import Challenger
+from .control_requests import Sender
+from .failure_detector import FailureDetector, Patience
+from .planning.state import Broker, Start
+from .watches import broker_of
+
+logger = structlog.get_logger(__name__)
+
+
+class Vigil:
+    """Over one controller at a time. `news` is called when there is reason to look at things again."""
+
+    def __init__(
+        self, registry: ZkClient, me: Sender, patience: Patience, tasks: Tasks, news: Callable[[], None]
+    ) -> None:
+        self._registry = registry
+        self._me = me
+        self._patience = patience
+        self._tasks = tasks
+        self._news = news
+        self._challenger = Challenger(registry)
+        self._seat: ControllerNode | None = None
+        self._start: Start | None = None
+        self._lifeline: FailureDetector | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is somebody to watch over, and a way to do it."""
+        return self._lifeline is not None
+
+    @property
+    def dead(self) -> Start | None:
+        """Which start of the controller's broker has been proved dead, if it has."""
+        return self._start if self._lifeline is not None and self._lifeline.is_dead else None
+
+    async def begin(self, seat: ControllerNode) -> None:
+        """Watch over the controller in this seat; if it cannot be found now, `news` follow."""
+        self.end()
+        self._seat = seat
+        broker = await self._broker_in(seat)
+        if broker is None or self._seat is not seat:
+            return
+        place = self._me.endpoint(broker)
+        if place is None or broker.id == self._me.broker:
+            return
+        start = self._start = broker.id, broker.incarnation
+        self._lifeline = FailureDetector(
+            place, self._patience, lambda patience_s: self._challenger.ask(*start, patience_s), self._news
+        )
+        self._task = self._tasks.sustain(self._lifeline.run, f"controller-{broker.id}")
+
+    def end(self) -> None:
+        """There is nobody to watch over."""
+        if self._task is not None:
+            self._task.cancel()
+        self._seat = self._start = self._lifeline = self._task = None
+
+    async def _broker_in(self, seat: ControllerNode) -> Broker | None:
+        path = documents.broker_path(seat.broker)
+        try:
+            if await self._registry.exists(path, lambda _: self._changed(seat)) is None:
+                return None
+            data, _ = await self._registry.get(path)
+            return broker_of(seat.broker, documents.parse(documents.Registration, data))
+        except (NoNode, documents.BadDocument) as error:
+            logger.warning("controller_not_watched", broker=seat.broker, reason=str(error))
+            return None
+
+    def _changed(self, seat: ControllerNode) -> None:
+        if self._seat is seat:
+            self.end()
+            self._news()

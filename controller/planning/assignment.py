@@ -1,0 +1,103 @@
+"""Who holds a partition, also while it moves, and what a request for one must keep to. Pure.
+
+A partition that moves is held by everybody concerned until the move is done: nobody leaves an assignment
+before those who stay are in sync.
+Left to others: choosing brokers for new partitions (placement.py), when a move goes on (reassignment.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...base.values import dataclass
+from ...protocol.errors import InvalidPartitions, InvalidReplicaAssignment, InvalidTopic
+
+PARTITIONS_MAX = 100_000  # of one topic: more is a typing error
+TOPIC_NAME_LENGTH_MAX = 249
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+Replicas = dict[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who holds a partition. While it moves: whom it gains, whom it will lose, and who held it before."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    origin: tuple[int, ...] = ()  # in its order; only while it moves
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether anybody is to come or to go."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Who shall hold it in the end, the preferred leader first."""
+        return tuple(r for r in self.replicas if r not in self.removing)
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """Who held it before it began to move: what a cancellation restores."""
+        return self.origin if self.is_moving else self.replicas
+
+    @property
+    def abandoned(self) -> tuple[int, ...]:
+        """Additions of a move that was cancelled or replaced."""
+        return tuple(r for r in self.removing if r not in self.origin)
+
+    def towards(self, target: Sequence[int]) -> Assignment:
+        """The same on its way to `target`. Whoever is in the way stays until `target` is in sync."""
+        origin = self.before
+        leaving = (*origin, *(r for r in self.replicas if r not in origin))
+        leaving = tuple(r for r in leaving if r not in target)
+        adding = tuple(r for r in target if r not in origin)
+        if not adding and not leaving:
+            return Assignment(tuple(target))
+        return Assignment((*target, *leaving), adding, leaving, origin)
+
+    def without(self, gone: Iterable[int]) -> Assignment:
+        """The same when these have gone."""
+        left = set(gone)
+        removing = tuple(r for r in self.removing if r not in left)
+        replicas = tuple(r for r in self.replicas if r not in left)
+        if not removing and not self.adding:
+            return Assignment(replicas)
+        return Assignment(replicas, self.adding, removing, self.origin)
+
+
+def check_assignment(
+    brokers: Iterable[int], chosen: Mapping[int, Sequence[int]], first: int = 0, factor: int | None = None
+) -> Replicas:
+    """Replicas as the caller chose them. Raises InvalidReplicaAssignment, InvalidPartitions."""
+    known = set(brokers)
+    if not chosen:
+        raise InvalidPartitions("the number of partitions must be larger than 0")
+    if sorted(chosen) != list(range(first, first + len(chosen))):
+        raise InvalidReplicaAssignment(f"partitions must be numbered from {first} on without a gap")
+    factor = len(next(iter(chosen.values()))) if factor is None else factor
+    for number, replicas in sorted(chosen.items()):
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise InvalidReplicaAssignment(
+                f"partition {number}: {list(replicas)} is empty or repeats a broker"
+            )
+        if len(replicas) != factor:
+            raise InvalidReplicaAssignment(f"partition {number}: all must have {factor} replicas")
+        if unknown := sorted(set(replicas) - known):
+            raise InvalidReplicaAssignment(f"partition {number}: brokers {unknown} are not there")
+    return {number: tuple(replicas) for number, replicas in sorted(chosen.items())}
+
+
+def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
+    """Raises InvalidTopic; also for a name that differs from another only in '.' and '_'."""
+    if name in ("", ".", "..") or len(name) > TOPIC_NAME_LENGTH_MAX or not TOPIC_NAME.match(name):
+        raise InvalidTopic(
+            f"{name[:300]!r} is not a topic name: 1 to {TOPIC_NAME_LENGTH_MAX} of a-z A-Z 0-9 . _ -"
+        )
+    collapsed = name.replace(".", "_")
+    for other in existing:
+        if other != name and other.replace(".", "_") == collapsed:
+            raise InvalidTopic(f"{name!r} collides with topic {other!r}")

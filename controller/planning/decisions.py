@@ -1,0 +1,291 @@
+"""What the controller decided, and what from, as notes for the flight recorder. Pure, and off the main road.
+
+A plan is told by the states before and after it, which never change: so it can be told later, in steps, when
+what it asks for is long under way. What a write came to is told only if it did not stand.
+Left to others: deciding (elections.py, planner.py), keeping (broker/recorder.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...base.types import TopicPartition
+from ...base.values import dataclass
+from ...storage.decision_log import CONTROLLER, Note, controllers_ring
+from . import plans
+from .state import NO_LEADER, ClusterState, PartitionState
+
+ELECTABLE = "electable"
+NAMED_MAX = 10  # partitions that one note names
+
+
+def standing(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> str:
+    """Why this replica may lead, or may not, in a few words."""
+    there = state.brokers.get(broker)
+    if there is None:
+        return "not registered"
+    if broker not in known.isr:
+        return "not in the ISR"
+    joined, whole = known.isr_epochs.get(broker, -1), there.intact_for(partition)
+    if joined < whole:
+        return f"not intact: in the ISR since its start {joined}, its data is whole since start {whole}"
+    if state.is_offline(broker, partition):
+        return "its log directory is offline"
+    if state.is_unheard(broker, partition):
+        return "one of its log directories is offline, and it has not said yet what lies there"
+    if state.is_suspected(broker):
+        return "suspected: out of reach, and without an answer through ZooKeeper"
+    if state.is_leaving(broker):
+        return "shutting down"
+    if not state.is_reached(broker):
+        return f"{ELECTABLE}, but out of the controller's reach"
+    return f"{ELECTABLE}, but its disk is full" if state.is_full(broker, partition) else ELECTABLE
+
+
+def candidates(state: ClusterState, partition: TopicPartition, known: PartitionState) -> dict[int, str]:
+    """Every replica, and whoever else is in the ISR, in the order of the assignment."""
+    replicas = state.replicas(partition)
+    everybody = [*replicas, *(member for member in known.isr if member not in replicas)]
+    return {broker: standing(state, broker, partition, known) for broker in everybody}
+
+
+def view_of(state: ClusterState, partition: TopicPartition) -> dict[str, Any] | None:
+    """How the controller sees a partition at this moment; None if it does not know it."""
+    known = state.partitions.get(partition)
+    if known is None:
+        return None
+    return {
+        "controller_epoch": state.controller_epoch,
+        "leader": known.leader,
+        "leader_epoch": known.leader_epoch,
+        "isr": list(known.isr),
+        "replicas": list(state.replicas(partition)),
+        "recovering": known.recovering,
+        "unclean_allowed": state.allows_unclean(partition.topic) if partition.topic in state.topics else None,
+        "being_written": partition in state.in_flight,
+        "candidates": candidates(state, partition, known),
+        "search": _search(state, partition),
+    }
+
+
+def _search(state: ClusterState, partition: TopicPartition) -> dict[str, Any] | None:
+    """How far the search for the longest log has come, if there is one (unclean_recovery.py)."""
+    found = state.recoveries.get(partition)
+    if found is None:
+        return None
+    ends = {broker: [end.epoch, end.offset] for (broker, _), end in found.ends.items()}
+    silent = [replica for replica in state.replicas(partition) if replica not in ends]
+    return {"strategy": state.strategy_of(partition.topic).value, "ends": ends, "no_answer_of": silent}
+
+
+@dataclass(slots=True)
+class DecisionNotes:
+    """Tells what happens in one controller's reigns; counts elections."""
+
+    keep: Callable[[Iterator[Note]], None]
+    elections: int = 0
+    unclean_elections: int = 0
+    potential_losses: int = 0
+    channel_failures: int = 0  # channels to brokers that failed in a way nobody foresaw, and began again
+
+    def told(
+        self, before: ClusterState, after: ClusterState, event: plans.Event, commands: Sequence[plans.Command]
+    ) -> None:
+        """`event` has led from `before` to `after`, and to these commands."""
+        if isinstance(event, plans.StatesWritten):
+            self._count(before, event)
+        self.potential_losses += sum(isinstance(command, plans.ReportLoss) for command in commands)
+        self.keep(_notes(before, after, event, tuple(commands)))
+
+    def _count(self, before: ClusterState, event: plans.StatesWritten) -> None:
+        for partition, state in event.written.items():
+            known = before.partitions.get(partition)
+            if state.leader != NO_LEADER and known is not None and known.leader != state.leader:
+                self.elections += 1
+                self.unclean_elections += state.recovering and not known.recovering
+
+
+def gauges(state: ClusterState) -> dict[str, int]:
+    """How the cluster's partitions stand, for the metrics of the active controller."""
+    offline = imbalanced = 0
+    for partition in state.all_partitions():
+        known = state.partitions.get(partition)
+        replicas = state.replicas(partition)
+        if known is None or known.leader == NO_LEADER or not state.is_live(known.leader):
+            offline += 1
+        elif replicas and known.leader != replicas[0]:
+            imbalanced += 1
+    return {
+        "OfflinePartitionsCount": offline,
+        "PreferredReplicaImbalanceCount": imbalanced,
+        "ActiveBrokerCount": len(state.live),
+    }
+
+
+def _notes(
+    before: ClusterState, after: ClusterState, event: plans.Event, commands: Sequence[plans.Command]
+) -> Iterator[Note]:
+    cause = _cause(before, after, event)
+    yield from _of_brokers(before, after, event, cause)
+    for command in commands:
+        match command:
+            case plans.WriteStates(writes):
+                for partition, wanted in writes.items():
+                    known = after.partitions.get(partition)
+                    if known is not None:
+                        yield _decided(after, partition, known, wanted, cause)
+            case plans.CreateStates(writes):
+                for partition, wanted in writes.items():
+                    values = {"leader": wanted.leader, "epoch": wanted.leader_epoch, "isr": list(wanted.isr)}
+                    yield Note(
+                        controllers_ring(str(partition)),
+                        "created",
+                        {**values, "controller_epoch": after.controller_epoch},
+                    )
+            case plans.ReportLoss(partition, state, isr_before, ends):
+                told = {broker: [end.epoch, end.offset] for broker, end in ends.items()}
+                values = {"leader": state.leader, "epoch": state.leader_epoch}
+                yield Note(
+                    controllers_ring(str(partition)),
+                    "may_have_lost",
+                    {**values, "isr_before": list(isr_before), "ends": told},
+                )
+            case plans.ReportLoss(partition, state, isr, ends):
+                found = {str(b): [end.epoch, end.offset] for b, end in ends.items()}
+                values = {"leader": state.leader, "epoch": state.leader_epoch, "isr_before": list(isr)}
+                yield Note(
+                    controllers_ring(str(partition)),
+                    "potential_data_loss",
+                    {**values, "log_ends": found, "controller_epoch": after.controller_epoch},
+                )
+            case plans.Resign(because):
+                yield Note(CONTROLLER, "resigned", {"epoch": after.controller_epoch, "why": because})
+            case _:
+                pass
+    if isinstance(event, plans.StatesWritten):
+        for partition in sorted(event.moved):
+            yield Note(controllers_ring(str(partition)), "write_overtaken", {"epoch": after.controller_epoch})
+
+
+def _decided(
+    state: ClusterState, partition: TopicPartition, known: PartitionState, wanted: PartitionState, cause: str
+) -> Note:
+    """A new state of a partition is asked of ZooKeeper."""
+    what = "elected" if wanted.leader != known.leader else "isr_reduced"
+    if wanted.leader == NO_LEADER:
+        what = "went_offline"
+    return Note(
+        controllers_ring(str(partition)),
+        what,
+        {
+            "leader": wanted.leader,
+            "leader_before": known.leader,
+            "epoch": wanted.leader_epoch,
+            "isr": list(wanted.isr),
+            "isr_before": list(known.isr),
+            "cause": cause,
+            "candidates": candidates(state, partition, known),
+            "unclean": wanted.recovering and wanted.leader != NO_LEADER and wanted.leader not in known.isr,
+            "recovering": wanted.recovering,
+            "controller_epoch": state.controller_epoch,
+        },
+    )
+
+
+def _of_brokers(before: ClusterState, after: ClusterState, event: plans.Event, cause: str) -> Iterator[Note]:
+    values: Mapping[str, Any] = {"epoch": after.controller_epoch}
+    match event:
+        case plans.Elected():
+            live = {"brokers": sorted(event.brokers), "suspected": sorted(b for b, _ in event.suspected)}
+            yield Note(CONTROLLER, "became_controller", {**values, **live})
+        case plans.BrokersRead():
+            for broker in sorted(before.brokers.keys() | event.brokers.keys()):
+                was, now = before.brokers.get(broker), event.brokers.get(broker)
+                if now is None and was is not None:
+                    gone = {"broker": broker, "incarnation": was.incarnation}
+                    yield Note(CONTROLLER, "broker_gone", {**values, **gone})
+                elif now is not None and (was is None or was.incarnation != now.incarnation):
+                    yield Note(
+                        CONTROLLER,
+                        "broker_came" if was is None else "broker_started_again",
+                        {
+                            **values,
+                            "broker": broker,
+                            "incarnation": now.incarnation,
+                            "intact_since": now.intact_since,
+                        },
+                    )
+        case plans.BrokerSuspected() | plans.BrokerCleared():
+            if before.suspected != after.suspected:
+                what = "broker_suspected" if isinstance(event, plans.BrokerSuspected) else "broker_cleared"
+                seen = {"broker": event.broker, "incarnation": event.incarnation}
+                yield Note(CONTROLLER, what, {**values, **seen})
+        case plans.ShutdownWanted():
+            yield Note(CONTROLLER, "shutdown_wanted", {**values, "broker": event.broker})
+        case plans.ReplicasAnswered():
+            if before.offline != after.offline:
+                named = [str(q) for q in sorted(event.offline)[:NAMED_MAX]]
+                lost = {"broker": event.broker, "replicas": len(event.offline), "some": named}
+                yield Note(CONTROLLER, "replicas_offline", {**values, **lost})
+        case _:
+            pass
+
+
+def _cause(before: ClusterState, after: ClusterState, event: plans.Event) -> str:
+    """What has happened, in a few words."""
+    match event:
+        case plans.Elected():
+            dead = sorted(broker for broker, _ in event.suspected)
+            found = f" and found broker {', '.join(map(str, dead))} dead" if dead else ""
+            return f"a new controller has looked at everything{found}"
+        case plans.BrokersRead():
+            return _of_registrations(before, event)
+        case plans.BrokerSuspected(broker, _):
+            return f"broker {broker} is suspected: out of reach, and without an answer through ZooKeeper"
+        case plans.BrokerCleared(broker, _):
+            return f"broker {broker} answers again"
+        case plans.ReplicasAnswered(broker):
+            return f"broker {broker} has answered which of its replicas are offline or full"
+        case plans.ShutdownWanted(broker, _):
+            return f"broker {broker} wishes to stop"
+        case plans.EndsAnswered(broker):
+            return f"broker {broker} has said how far its logs go"
+        case plans.RecoveryTimeOver():
+            return "the time of replicas outside the ISR to say how far their logs go is over"
+        case plans.ElectionWanted(kind):
+            return f"an operator asked for a leader ({kind.name.lower()})"
+        case plans.RebalanceDue():
+            return "leadership goes back to preferred replicas"
+        case plans.TopicsRead() | plans.DefaultsChanged():
+            return "topics or their settings have changed"
+        case plans.EndsAnswered(broker):
+            return f"broker {broker} has answered how far its logs go"
+        case plans.RecoveryTimeOver():
+            return "replicas outside the ISR have had their time"
+        case plans.ElectionWanted(kind):
+            return f"an operator asks for an election: {kind.name.lower()}"
+        case plans.RebalanceDue():
+            return "the balance of leaders was looked at"
+        case plans.StatesRead():
+            return "the state was read anew"
+        case plans.StatesWritten():
+            return "an earlier change has landed"
+        case _:
+            return type(event).__name__
+
+
+def _of_registrations(before: ClusterState, event: plans.BrokersRead) -> str:
+    went = sorted(before.brokers.keys() - event.brokers.keys())
+    came = sorted(event.brokers.keys() - before.brokers.keys())
+    again = sorted(
+        broker
+        for broker in before.brokers.keys() & event.brokers.keys()
+        if before.brokers[broker].incarnation != event.brokers[broker].incarnation
+    )
+    parts = [
+        f"{'broker' if len(those) == 1 else 'brokers'} {', '.join(map(str, those))} {verb}"
+        for those, verb in ((went, "went"), (came, "came"), (again, "started again"))
+        if those
+    ]
+    return "; ".join(parts) or "the registrations were read"

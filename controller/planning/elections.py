@@ -1,0 +1,194 @@
+"""Who leads when someone goes. Pure: a cluster's state in, the next state of one partition out.
+
+A replica may lead if it is registered, in the ISR, the proof of its data reaches back to when it joined the
+ISR, and its log directory works. Nothing else is remembered, so a controller elected a moment ago decides
+the same, once the brokers have answered it: a broker that is known to have failed directories is waited for,
+neither elected nor struck off before it has said what lies there. A full disk takes no right away, nor does
+a broken path to the controller: they only make others preferred. A leader out of reach leads on, unless it
+was elected just now and has not heard of it: then one that can be told takes its place.
+An ISR without such a member is never touched: whoever was in it last holds what was acknowledged. Suspicion
+alone, which may be wrong, takes a replica out of an ISR only down to the smallest one that acks=all needs.
+Left to others: who leads when no member of the ISR can prove what it holds (`unclean_recovery.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...base.types import TopicPartition
+from . import unclean_recovery
+from .state import NO_LEADER, ClusterState, PartitionState
+
+
+def is_intact(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
+    """A registered ISR member that still has everything it had when it joined the ISR."""
+    if broker not in state.brokers or broker not in known.isr:
+        return False
+    return known.isr_epochs.get(broker, -1) >= state.brokers[broker].intact_for(partition)
+
+
+def is_electable(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
+    """May lead, and may stay in the ISR."""
+    return (
+        _would_be(state, broker, partition, known)
+        and not state.is_suspected(broker)
+        and not state.is_unheard(broker, partition)
+    )
+
+
+def _would_be(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
+    """May lead, unless it is suspected, or has yet to say whether its directory works."""
+    return (
+        is_intact(state, broker, partition, known)
+        and not state.is_leaving(broker)
+        and not state.is_offline(broker, partition)
+    )
+
+
+def is_reborn(state: ClusterState, known: PartitionState) -> bool:
+    """Whether the leader registered again after its election: that leadership is over."""
+    leader = state.brokers.get(known.leader)
+    return leader is not None and known.isr_epochs.get(known.leader) != leader.incarnation
+
+
+def first_state(state: ClusterState, partition: TopicPartition) -> PartitionState | None:
+    """The state of a new partition, or None while none of its brokers is there."""
+    members = [r for r in state.replicas(partition) if state.is_live(r) and not state.is_leaving(r)]
+    if not members:
+        return None
+    return PartitionState(
+        leader=next(filter(state.is_reached, members), members[0]),
+        leader_epoch=0,
+        isr=tuple(members),
+        isr_epochs={m: state.brokers[m].incarnation for m in members},
+        controller_epoch=state.controller_epoch,
+    )
+
+
+def next_state(
+    state: ClusterState,
+    partition: TopicPartition,
+    known: PartitionState,
+    bounced: frozenset[int] = frozenset(),
+) -> PartitionState | None:
+    """What the partition's state should become, or None if it may stay.
+
+    A leader in `bounced` has started again: its leadership ended with the process, even if it may
+    be elected anew. A controller that was not there to see it finds it in the incarnation at which the
+    leader was elected.
+    """
+    if is_reborn(state, known):
+        bounced |= {known.leader}
+    held = state.replicas(partition)
+    order = [r for r in known.isr if r in held] if state.isr_order else held
+    electable = [
+        r
+        for r in order
+        if is_electable(state, r, partition, known) or _leads_on(state, r, partition, known, bounced)
+    ]
+    if electable:
+        leader = _best(state, partition, known, electable, bounced)
+        if partition in state.preferring and prefers(state, partition, known):
+            leader = state.replicas(partition)[0]
+        isr = _remaining(state, partition, known, electable)
+        if leader == known.leader and isr == known.isr and leader not in bounced:
+            return None
+        return _next(state, known, leader, isr)
+    intact = [
+        member
+        for member in known.isr
+        if is_intact(state, member, partition, known) and not state.is_offline(member, partition)
+    ]
+    is_forced = unclean_recovery.is_forced(state, partition)
+    if known.leader in intact and not is_forced:
+        return None  # suspicion alone, or a wish to leave, takes no partition away from its last replicas
+    last_resort = None if intact and not is_forced else _last_resort(state, partition, known)
+    return last_resort or _leaderless(state, known)
+
+
+def _leads_on(
+    state: ClusterState,
+    broker: int,
+    partition: TopicPartition,
+    known: PartitionState,
+    bounced: frozenset[int],
+) -> bool:
+    """The leader, unless it has started again: what it has not said yet takes nothing away from it."""
+    is_steady = broker == known.leader and broker not in bounced and not state.is_suspected(broker)
+    return is_steady and _would_be(state, broker, partition, known)
+
+
+def _remaining(
+    state: ClusterState, partition: TopicPartition, known: PartitionState, electable: list[int]
+) -> tuple[int, ...]:
+    """Who stays in the ISR: the electable, whoever is waited for, and as many of the suspected as acks=all
+    needs, if it had them.
+    """
+    others = [
+        r for r in state.replicas(partition) if r not in electable and _would_be(state, r, partition, known)
+    ]
+    staying = {*electable, *(r for r in others if not state.is_suspected(r))}
+    needed = state.min_isr_of(partition.topic)
+    missing = needed - len(staying) if len(known.isr) >= needed else 0
+    staying |= {*[r for r in others if r not in staying][: max(0, missing)]}
+    return tuple(member for member in known.isr if member in staying)
+
+
+def prefers(state: ClusterState, partition: TopicPartition, known: PartitionState) -> bool:
+    """Whether the first replica may lead, would hear of it, and has room."""
+    first = state.replicas(partition)[0]
+    may_lead = is_electable(state, first, partition, known) and state.is_reached(first)
+    return may_lead and not state.is_full(first, partition)
+
+
+def _best(
+    state: ClusterState,
+    partition: TopicPartition,
+    known: PartitionState,
+    electable: list[int],
+    bounced: frozenset[int],
+) -> int:
+    """One that leads and knows it, or can be told; then one with room for records, if any has; then one that
+    did not start again; then the one that leads.
+    """
+    leads = NO_LEADER if state.is_untold(partition, known) else known.leader
+    near = [r for r in electable if state.is_reached(r) or r == leads] or electable
+    roomy = [r for r in near if not state.is_full(r, partition)] or near
+    steady = [r for r in roomy if r not in bounced]
+    return known.leader if known.leader in steady else (steady or roomy)[0]
+
+
+def _leaderless(state: ClusterState, known: PartitionState) -> PartitionState | None:
+    """Offline. The ISR stays: it names those who may end this."""
+    return None if known.leader == NO_LEADER else _next(state, known, NO_LEADER, known.isr)
+
+
+def _last_resort(
+    state: ClusterState, partition: TopicPartition, known: PartitionState
+) -> PartitionState | None:
+    """A leader whose data may have a gap: where the topic allows it, or where nobody else can have more."""
+    if state.allows_unclean(partition.topic):
+        present = [r for r in state.replicas(partition) if unclean_recovery.is_present(state, r, partition)]
+        leader = present[0] if present else None
+    else:
+        leader = unclean_recovery.longest(state, partition, known)
+    if leader is None:
+        return None
+    return replace(_next(state, known, leader, (leader,)), recovering=True)
+
+
+def _next(state: ClusterState, known: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
+    assert isr, "an ISR is never empty"
+    assert leader == NO_LEADER or leader in isr, "a leader comes from the ISR"
+    isr_epochs = {member: known.isr_epochs[member] for member in isr if member in known.isr_epochs}
+    if leader != NO_LEADER:
+        isr_epochs[leader] = state.brokers[leader].incarnation  # what it holds now is the history
+    return PartitionState(
+        leader=leader,
+        leader_epoch=known.leader_epoch + 1,
+        isr=isr,
+        isr_epochs=isr_epochs,
+        controller_epoch=state.controller_epoch,
+        recovering=known.recovering,
+        version=known.version,
+    )

@@ -1,0 +1,62 @@
+"""What brokers have yet to hear, or to say, before the controller may count on it. Pure.
+
+A leader leads from when it has been told; a broker with failed directories has its replicas back when it has
+said which of them it can use. Both follow from answers to LeaderAndIsr. What an earlier controller has told
+is not known here, and counts as heard.
+Left to others: what follows for leaders (elections.py), sending and hearing (controller/broker_channels.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ...base.types import TopicPartition
+from .state import NO_LEADER, ClusterState, PartitionState
+
+
+def begun(
+    state: ClusterState, written: Mapping[TopicPartition, PartitionState]
+) -> Mapping[TopicPartition, int]:
+    """Of what leaders do not know yet, how much there is after these writes."""
+    before = state.partitions
+    begun = {
+        q: s.leader_epoch
+        for q, s in written.items()
+        if s.leader != NO_LEADER and (q not in before or before[q].leader_epoch != s.leader_epoch)
+    }
+    return {**state.untold, **begun} if begun else state.untold
+
+
+def told(state: ClusterState, led: Mapping[TopicPartition, int]) -> ClusterState:
+    """A leader knows that it leads these, in these epochs."""
+    if not (state.untold and led):
+        return state
+    return replace(state, untold={q: e for q, e in state.untold.items() if led.get(q, -1) < e})
+
+
+def waits_in_vain(state: ClusterState, partition: TopicPartition) -> bool:
+    """Whether a partition was given a leader that does not know it, and cannot be told."""
+    known = state.partitions.get(partition)
+    return known is not None and state.is_untold(partition, known) and not state.is_reached(known.leader)
+
+
+def unheard(state: ClusterState, brokers: Iterable[int]) -> ClusterState:
+    """Of those that have failed directories it is not known what lies there: they are told, and answer."""
+    failed = [broker for broker in sorted(brokers) if state.brokers[broker].has_failed_dirs]
+    if not failed:
+        return state
+    more = {state.start_of(broker): frozenset(state.hosted_by(broker)) for broker in failed}
+    return replace(state, unheard={**state.unheard, **more})
+
+
+def with_start(
+    those: Mapping[tuple[int, int], frozenset[TopicPartition]],
+    start: tuple[int, int],
+    mine: frozenset[TopicPartition],
+) -> dict[tuple[int, int], frozenset[TopicPartition]]:
+    """The same, but for one start of a broker."""
+    changed = {**those, start: mine}
+    if not mine:
+        del changed[start]
+    return changed

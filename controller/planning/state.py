@@ -1,0 +1,334 @@
+"""What the controller knows: brokers, topics, partitions. Immutable, replaced whole by the planner.
+
+Only facts stand here; what follows from them is decided in `elections.py` and `planner.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field, replace
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+from ...base.types import TopicPartition
+from ...base.values import dataclass
+from ...zookeeper.documents import Endpoint, StateDocument
+from .assignment import Assignment
+
+NO_LEADER = -1
+UNCLEAN = "unclean.leader.election.enable"
+MIN_ISR = "min.insync.replicas"
+STRATEGY = "unclean.recovery.strategy"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A registered broker: where it is reached, and since which start its data has been whole."""
+
+    id: int
+    incarnation: int
+    intact_since: int
+    intact_since_of: Mapping[str, int] = field(default_factory=dict)
+    endpoints: tuple[Endpoint, ...] = ()
+    rack: str | None = None
+    leaving: bool = False  # it has said in its registration that it is shutting down
+    has_failed_dirs: bool = (
+        False  # it has reported log directories that it cannot use; which replicas, it says
+    )
+
+    def intact_for(self, partition: TopicPartition) -> int:
+        """Data that this broker held of the partition in this start or later has not been lost."""
+        if not self.intact_since_of:
+            return self.intact_since
+        return max(self.intact_since, self.intact_since_of.get(str(partition), -1))
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic's assignment: for each partition its replicas, the preferred leader first."""
+
+    name: str
+    id: UUID
+    replicas: Mapping[int, tuple[int, ...]]
+    configs: Mapping[str, str] = field(default_factory=dict)
+    configs_at: tuple[int, int] = (-1, -1)  # where this reading of them stands in their history
+    moves: Mapping[int, Assignment] = field(default_factory=dict)  # of the partitions that are being moved
+    version: int = -1  # of its node
+
+    def joined(self, later: Topic) -> Topic:
+        """What `later` says of this topic, with the partitions of which it says nothing as they are here."""
+        return replace(
+            later,
+            replicas={**self.replicas, **later.replicas},
+            moves={**self._left_out(later), **later.moves},
+        )
+
+    def _left_out(self, later: Topic) -> dict[int, Assignment]:
+        return {number: one for number, one in self.moves.items() if number not in later.replicas}
+
+    def assignment(self, number: int) -> Assignment:
+        """Who holds a partition, and who shall."""
+        return self.moves.get(number) or Assignment(self.replicas.get(number, ()))
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Its partitions, in order."""
+        return [TopicPartition(self.name, number) for number in sorted(self.replicas)]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The state znode of a partition, and its version there."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    isr_epochs: Mapping[int, int]
+    controller_epoch: int
+    recovering: bool = False
+    version: int = 0
+
+    @classmethod
+    def of(cls, document: StateDocument, version: int) -> PartitionState:
+        """As read."""
+        return cls(
+            leader=document.leader,
+            leader_epoch=document.leader_epoch,
+            isr=tuple(document.isr),
+            isr_epochs=dict(document.isr_epochs),
+            controller_epoch=document.controller_epoch,
+            recovering=document.leader_recovery_state != 0,
+            version=version,
+        )
+
+    def document(self) -> StateDocument:
+        """As written."""
+        return StateDocument(
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            isr=list(self.isr),
+            controller_epoch=self.controller_epoch,
+            isr_epochs=dict(self.isr_epochs),
+            leader_recovery_state=int(self.recovering),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Replicas on their way out of a partition, and what its assignment, as it is now, shall become.
+
+    Once `is_written`, the state node names none of them any more: they are told to delete, and hold nothing
+    here, although the topic's node still lists them.
+    """
+
+    gone: frozenset[int]
+    begun_at: Assignment
+    then: Assignment
+    is_written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A topic to be deleted once all brokers with a replica are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Its replicas are being deleted; `waiting` have not said so yet."""
+
+    waiting: frozenset[tuple[int, TopicPartition]]
+
+
+@dataclass(frozen=True, slots=True)
+class Removing:
+    """No replica is left; its nodes are being removed."""
+
+
+Deletion = Queued | Stopping | Removing
+
+Start = tuple[int, int]  # one start of a broker: its id and incarnation
+
+
+class Strategy(Enum):
+    """Who may lead when no member of an ISR has proof that it holds what it held."""
+
+    BALANCED = "balanced"  # the longest log of all replicas, once all have been asked
+    MANUAL = "manual"  # nobody, until an operator says so
+    AGGRESSIVE = "aggressive"  # the first one that is there, at once
+
+
+class LogEnd(NamedTuple):
+    """How far a replica's log goes: the epoch of its last record, and the offset after it."""
+
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The search for the longest log of a partition that nobody may lead; it belongs to one leader epoch.
+
+    `asked` and `ends` name starts of brokers, so that one that starts again is asked again. `is_over`: those
+    outside the ISR have had their time. `is_forced`: an operator does not wish to wait for anybody.
+    """
+
+    epoch: int
+    asked: frozenset[Start] = frozenset()
+    ends: Mapping[Start, LogEnd] = field(default_factory=dict)
+    is_timed: bool = False
+    is_over: bool = False
+    is_forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Everything that a plan is made from.
+
+    `suspected`, `unreached` and `leaving` name a start of a broker (id, incarnation), so a restart clears
+    them; so do `offline` and `full`: replicas in a log directory that has failed there, or that has no room;
+    and `unheard`: replicas of a broker with failed directories that has not said yet whether they lie in one;
+    and `undeleted`: replicas that have moved away from there, and could not be deleted.
+    `untold`: leader epochs that this controller has begun, and whose leader has not answered that it knows.
+    `partitions` holds what ZooKeeper is known to hold; `in_flight` what has been asked of it since.
+    """
+
+    controller_epoch: int
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    suspected: frozenset[tuple[int, int]] = frozenset()
+    unreached: frozenset[tuple[int, int]] = frozenset()  # alive, but out of this controller's reach
+    doubts_reach: bool = False  # they are so many that others are better placed to rule, and may be about to
+    leaving: frozenset[tuple[int, int]] = frozenset()
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    in_flight: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    deletions: Mapping[str, Deletion] = field(default_factory=dict)
+    offline: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
+    full: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
+    unheard: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
+    undeleted: Mapping[tuple[int, int], frozenset[TopicPartition]] = field(default_factory=dict)
+    untold: Mapping[TopicPartition, int] = field(default_factory=dict)
+    departures: Mapping[TopicPartition, Departure] = field(default_factory=dict)
+    unannounced: frozenset[TopicPartition] = frozenset()  # their leaders do not know their replicas yet
+    min_isr: int = 1  # the default of topics that do not say how many must hold a record
+    broken: frozenset[TopicPartition] = frozenset()  # their node cannot be understood: left alone
+    unclean: bool = False  # the default of topics that do not say whether they allow it
+    strategy: Strategy = Strategy.BALANCED  # the default of topics that do not name one
+    recoveries: Mapping[TopicPartition, Recovery] = field(default_factory=dict)
+    elections_heard: int = 0  # the last request for an election that was taken note of
+    preferring: frozenset[TopicPartition] = frozenset()  # to be led by their first replica, if that may lead
+    isr_order: bool = False  # the first in the ISR leads, as in Kafka 0.8, not the first in the assignment
+
+    def allows_unclean(self, topic: str) -> bool:
+        """Whether a replica outside the ISR may lead, at the price of lost records."""
+        said = self.topics[topic].configs.get(UNCLEAN)
+        allowed = self.unclean if said is None else said.lower() == "true"
+        return allowed or self.strategy_of(topic) is Strategy.AGGRESSIVE
+
+    def strategy_of(self, topic: str) -> Strategy:
+        """How a partition of the topic is recovered; what cannot be understood counts as not said."""
+        said = self.topics[topic].configs.get(STRATEGY, "").lower()
+        return next((each for each in Strategy if each.value == said), self.strategy)
+
+    def min_isr_of(self, topic: str) -> int:
+        """How many must hold a record of this topic before acks=all is answered."""
+        said = self.topics[topic].configs.get(MIN_ISR, "")
+        return int(said) if said.isascii() and said.isdigit() else self.min_isr
+
+    def is_suspected(self, broker: int) -> bool:
+        """Its connection broke and it has not come back."""
+        return broker in self.brokers and (broker, self.brokers[broker].incarnation) in self.suspected
+
+    def is_reached(self, broker: int) -> bool:
+        """Whether it would hear at once that it leads, as far as is known.
+
+        While this controller doubts itself its own reach says nothing: whoever follows it reaches others.
+        """
+        return self.doubts_reach or not self.unreached or self.start_of(broker) not in self.unreached
+
+    def is_untold(self, partition: TopicPartition, known: PartitionState) -> bool:
+        """Whether its leader may not know that it leads."""
+        return bool(self.untold) and self.untold.get(partition) == known.leader_epoch
+
+    def is_leaving(self, broker: int) -> bool:
+        """It has asked to be shut down, or says in its registration that it will be."""
+        known = self.brokers.get(broker)
+        return known is not None and (known.leaving or (broker, known.incarnation) in self.leaving)
+
+    def is_offline(self, broker: int, partition: TopicPartition) -> bool:
+        """It has said that the replica lies in a directory that it cannot use."""
+        return bool(self.offline) and partition in self.offline.get(self.start_of(broker), ())
+
+    def is_unheard(self, broker: int, partition: TopicPartition) -> bool:
+        """Some directory of it has failed, and whether the replica lies there it has not said."""
+        return bool(self.unheard) and partition in self.unheard.get(self.start_of(broker), ())
+
+    def is_full(self, broker: int, partition: TopicPartition) -> bool:
+        """It has said that the replica can take no more records for now."""
+        return bool(self.full) and partition in self.full.get(self.start_of(broker), ())
+
+    def start_of(self, broker: int) -> Start:
+        """Which start of a broker is there now."""
+        known = self.brokers.get(broker)
+        return broker, -1 if known is None else known.incarnation
+
+    def is_live(self, broker: int) -> bool:
+        """Registered, and not suspected: it can be told things."""
+        return broker in self.brokers and not self.is_suspected(broker)
+
+    @property
+    def live(self) -> list[int]:
+        """The live brokers, in order."""
+        return [broker for broker in sorted(self.brokers) if self.is_live(broker)]
+
+    def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Who holds a partition, empty if it is not known."""
+        topic = self.topics.get(partition.topic)
+        held = () if topic is None else topic.replicas.get(partition.partition, ())
+        departure = self.departures.get(partition) if self.departures else None
+        if departure is None or not departure.is_written:
+            return held
+        return tuple(r for r in held if r not in departure.gone)
+
+    def assignment(self, partition: TopicPartition) -> Assignment:
+        """The assignment of a partition as ZooKeeper has it."""
+        topic = self.topics.get(partition.topic)
+        return Assignment(()) if topic is None else topic.assignment(partition.partition)
+
+    def moving(self) -> list[TopicPartition]:
+        """The partitions that are being moved."""
+        return [
+            TopicPartition(name, number)
+            for name, topic in sorted(self.topics.items())
+            for number in sorted(topic.moves)
+        ]
+
+    def is_ending(self, topic: str) -> bool:
+        """It is being deleted. What is being moved goes on until it has been moved."""
+        deletion = self.deletions.get(topic) if self.deletions else None
+        if deletion is None:
+            return False
+        known = self.topics.get(topic)
+        return not (isinstance(deletion, Queued) and known is not None and known.moves)
+
+    def all_partitions(self) -> Iterator[TopicPartition]:
+        """Every assigned partition, topics by name."""
+        for name in sorted(self.topics):
+            yield from self.topics[name].partitions
+
+    def hosted_by(self, broker: int) -> list[TopicPartition]:
+        """The partitions with a replica on this broker."""
+        return [p for p in self.all_partitions() if broker in self.replicas(p)]
+
+    def leaderless_on(self, brokers: Iterable[int]) -> list[TopicPartition]:
+        """What nobody leads of all that these host: no change of an ISR will tell that they are back."""
+        hosts = frozenset(brokers)
+        return [
+            p
+            for p, known in sorted(self.partitions.items())
+            if known.leader == NO_LEADER and not self.is_ending(p.topic) and hosts & {*self.replicas(p)}
+        ]
+
+    def with_partitions(self, known: Mapping[TopicPartition, PartitionState]) -> ClusterState:
+        """The same, knowing more of ZooKeeper."""
+        return replace(self, partitions={**self.partitions, **known})

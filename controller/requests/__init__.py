@@ -1,0 +1,1 @@
+"""What clients and tools ask of the controller: topics, configurations, elections, reassignments."""

@@ -1,0 +1,169 @@
+"""What becomes of a resource's settings when a client changes them. Pure.
+
+AlterConfigs names all that shall stand; IncrementalAlterConfigs sets, deletes, appends to a list or takes
+out of it. Doing it twice is doing it once, so a request whose answer was lost may be repeated.
+Left to others: which values are good (whoever owns the options), writing them (configs.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import IntEnum
+from typing import Protocol
+
+from ...base.values import dataclass
+from ...protocol.errors import InvalidConfig, InvalidRequest
+from ...protocol.messages.config_changes import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalConfig,
+    IncrementalResource,
+)
+from ...zookeeper import documents
+
+
+class Kind(IntEnum):
+    """Resources that have settings here."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Operation(IntEnum):
+    """What happens to one setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Catalogue(Protocol):
+    """Whoever knows the options."""
+
+    def check(self, kind: Kind, name: str, settings: Mapping[str, str], changed: Collection[str]) -> None:
+        """Raise `InvalidConfig` unless what was changed may stand; the rest is not held against anybody."""
+        ...
+
+    def list_default(self, kind: Kind, setting: str) -> str | None:
+        """The default of an option that is a list; None for all others."""
+        ...
+
+
+class AnySettings:
+    """A catalogue that has nothing against anything."""
+
+    def check(self, kind: Kind, name: str, settings: Mapping[str, str], changed: Collection[str]) -> None:
+        """Everything may stand."""
+
+    def list_default(self, kind: Kind, setting: str) -> str | None:
+        """Nothing is a list."""
+        return None
+
+
+ListDefault = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One setting, and what shall happen to it."""
+
+    name: str
+    operation: Operation
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """All that is asked for one resource. `anew`: what is not named goes."""
+
+    kind: int
+    name: str
+    changes: Sequence[Change]
+    anew: bool = False
+
+    @property
+    def changed(self) -> list[str]:
+        """The settings that are named and do not go."""
+        return [change.name for change in self.changes if change.operation is not Operation.DELETE]
+
+    @property
+    def path(self) -> str:
+        """The znode. Without a name: what holds for all brokers."""
+        if self.kind == Kind.TOPIC:
+            return documents.topic_config_path(self.name)
+        return documents.broker_config_path(self.name or documents.ALL_BROKERS)
+
+    @property
+    def entity(self) -> str:
+        """The same, as a notification names it."""
+        return self.path.removeprefix("/config/")
+
+    def applied_to(self, settings: Mapping[str, str], list_default: ListDefault) -> dict[str, str]:
+        """The settings afterwards. Raises `InvalidConfig` for a list operation on what is no list."""
+        result = {} if self.anew else dict(settings)
+        for change in self.changes:
+            if change.operation is Operation.SET:
+                result[change.name] = change.value
+            elif change.operation is Operation.DELETE:
+                result.pop(change.name, None)
+            else:
+                result[change.name] = _relisted(change, result.get(change.name), list_default(change.name))
+        return result
+
+
+def _relisted(change: Change, known: str | None, default: str | None) -> str:
+    if default is None:
+        verb = change.operation.name.lower()
+        raise InvalidConfig(f"{change.name}: {verb} is for options that are lists; set it")
+    items, given = _items(default if known is None else known), _items(change.value)
+    if change.operation is Operation.APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    return ",".join(items)
+
+
+def _items(text: str) -> list[str]:
+    return [item for item in map(str.strip, text.split(",")) if item]
+
+
+def alteration_of(asked: AlterConfigsResource | IncrementalResource) -> Alteration:
+    """One resource of a request. Raises `InvalidRequest` for what contradicts itself."""
+    times = Counter(config.name for config in asked.configs)
+    if repeated := sorted(name for name, count in times.items() if count > 1):
+        raise InvalidRequest(f"settings that stand more than once in the request: {', '.join(repeated)}")
+    if isinstance(asked, AlterConfigsResource):
+        given = [(config.name, Operation.SET, config.value) for config in asked.configs]
+    else:
+        given = [(config.name, _operation(config), config.value) for config in asked.configs]
+    changes = [Change(name, operation, _value(name, operation, text)) for name, operation, text in given]
+    return Alteration(
+        asked.resource_type, asked.resource_name, changes, isinstance(asked, AlterConfigsResource)
+    )
+
+
+def _operation(config: IncrementalConfig) -> Operation:
+    try:
+        return Operation(config.config_operation)
+    except ValueError:
+        raise InvalidRequest(
+            f"{config.name}: operation {config.config_operation} is unknown; "
+            "0 sets, 1 deletes, 2 appends, 3 subtracts"
+        ) from None
+
+
+def _value(name: str, operation: Operation, text: str | None) -> str:
+    if operation is Operation.DELETE:
+        return ""
+    if text is None:
+        raise InvalidRequest(f"{name}: a value is missing")
+    return text
+
+
+def repeated_resources(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> set[tuple[int, str]]:
+    """Resources that stand more than once in a request: it is not clear what is wanted of them."""
+    times = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+    return {resource for resource, count in times.items() if count > 1}

@@ -1,0 +1,154 @@
+"""Clients change the settings of topics and brokers: checked, written, announced.
+
+A resource is read, changed in memory, checked as a whole and written with the version that was read,
+together with the notification that makes every broker look (`/config/changes`), under the controller's
+fence. So a value that is not good never reaches ZooKeeper, and of two clients none undoes the other unseen.
+A topic's answer waits until every live broker has been told, or for a short time; the settings stand then.
+Left to others: what an alteration does (config_changes.py), which values are good (`Catalogue`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+import structlog
+
+from ...protocol.errors import ApiError, InvalidRequest, NotController, UnknownTopicOrPartition
+from ...protocol.messages.config_changes import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlteredResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ...zookeeper import documents
+from ...zookeeper.client import Check, Create, MultiFailed, Op, SetData, Unknown
+from ...zookeeper.config_nodes import Overrides, read_overrides
+from ...zookeeper.znodes import fenced
+from ..active import ActiveController
+from ..planning.state import ClusterState
+from .config_changes import Alteration, Catalogue, Kind, alteration_of, repeated_resources
+from .deadlines import by, deadline_in
+
+logger = structlog.get_logger(__name__)
+
+WRITE_MS = 10_000
+TELL_MS = 5_000
+RETRY_S = 0.1
+
+Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
+
+
+class Settings:
+    """Changes of settings during one reign. Every method may raise `NotController`."""
+
+    def __init__(self, office: ActiveController, catalogue: Catalogue) -> None:
+        self._office = office
+        self._catalogue = catalogue
+
+    async def alter(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
+        """Each resource gets exactly these settings."""
+        return AlterConfigsResponse(responses=await self._altered(request))
+
+    async def alter_incrementally(
+        self, request: IncrementalAlterConfigsRequest
+    ) -> IncrementalAlterConfigsResponse:
+        """Each resource gets these changes."""
+        return IncrementalAlterConfigsResponse(responses=await self._altered(request))
+
+    async def _altered(self, request: Request) -> list[AlteredResource]:
+        repeated = repeated_resources(request)
+        results = []
+        for (
+            asked
+        ) in request.resources:  # in their order: the last one for all brokers, say, may follow others
+            code, message = 0, None
+            try:
+                if (asked.resource_type, asked.resource_name) in repeated:
+                    raise InvalidRequest("this resource stands more than once in the request")
+                await self._carry_out(alteration_of(asked), request.validate_only)
+            except NotController:
+                raise
+            except ApiError as error:
+                code, message = int(error.code), error.message
+            results.append(
+                AlteredResource(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=asked.resource_type,
+                    resource_name=asked.resource_name,
+                )
+            )
+        return results
+
+    async def _carry_out(self, wanted: Alteration, validate_only: bool) -> None:
+        await self._check_resource(wanted)
+        await by(deadline_in(WRITE_MS), self._write(wanted, validate_only))
+        if not validate_only and wanted.kind == Kind.TOPIC:
+            with suppress(ApiError):  # it is written: whoever is slow to hear of it will
+                await by(deadline_in(TELL_MS), self._told(wanted.name))
+
+    async def _check_resource(self, wanted: Alteration) -> None:
+        """Raises what the client must hear if there is no such resource."""
+        if wanted.kind == Kind.TOPIC:
+            if wanted.name not in self._office.state.topics or wanted.name in self._office.state.deletions:
+                raise UnknownTopicOrPartition(f"there is no topic {wanted.name!r}")
+        elif wanted.kind == Kind.BROKER:
+            if wanted.name and not (wanted.name.isascii() and wanted.name.isdigit()):
+                raise InvalidRequest(f"broker {wanted.name!r}: expected its id, or nothing for all brokers")
+            await by(deadline_in(WRITE_MS), self._check_broker(wanted.name))
+        else:
+            raise InvalidRequest(
+                f"resources of type {wanted.kind} have no settings here; 2 is a topic, 4 a broker"
+            )
+
+    async def _check_broker(self, name: str) -> None:
+        """A typing error must not lie in wait for a broker that somebody adds one day."""
+        if not name or int(name) in self._office.state.brokers:
+            return
+        if await self._office.registry.exists(documents.incarnation_path(int(name))) is None:
+            raise InvalidRequest(f"there has never been a broker {name} in this cluster")
+
+    async def _write(self, wanted: Alteration, validate_only: bool) -> None:
+        while True:
+            try:
+                found = await read_overrides(self._office.registry, wanted.path)
+                settings = self._settings(wanted, found.names)
+                if not validate_only:
+                    await fenced(self._office.registry, self._office.reign, _ops(wanted, found, settings))
+                    logger.info("settings_changed", of=wanted.entity, settings=wanted.changed)
+                return
+            except Unknown:  # it may have landed, or may yet: the same again changes nothing more
+                await asyncio.sleep(RETRY_S)
+            except MultiFailed:  # somebody else was quicker, or the topic has gone
+                await self._check_resource(wanted)
+
+    def _settings(self, wanted: Alteration, found: Mapping[str, str]) -> dict[str, str]:
+        kind = Kind(wanted.kind)
+        settings = wanted.applied_to(found, lambda name: self._catalogue.list_default(kind, name))
+        self._catalogue.check(kind, wanted.name, settings, wanted.changed)
+        return settings
+
+    async def _told(self, topic: str) -> None:
+        """All live brokers have heard of what stands there now."""
+        written = await read_overrides(self._office.registry, documents.topic_config_path(topic))
+        self._office.topics.configured([topic])
+
+        def is_known(state: ClusterState) -> bool:
+            known = state.topics.get(topic)
+            return known is None or known.configs_at >= written.edition
+
+        await self._office.until(is_known)
+        await self._office.announcer.heard(self._office.state.live)
+
+
+def _ops(wanted: Alteration, found: Overrides, settings: Mapping[str, str]) -> list[Op]:
+    data = documents.ConfigDocument(config=dict(settings)).data()
+    write: Op = SetData(wanted.path, data, found.version) if found.exists else Create(wanted.path, data)
+    notice = documents.ConfigChangeDocument(entity_path=wanted.entity).data()
+    ops: list[Op] = [write, Create(documents.CONFIG_CHANGE_PREFIX, notice, sequential=True)]
+    if wanted.kind == Kind.TOPIC:
+        ops.append(Check(documents.topic_path(wanted.name), -1))  # settings do not outlive their topic
+    return ops

@@ -1,0 +1,29 @@
+"""How long an administrator's request may take: what it says itself, made a moment once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from ...protocol.errors import NotController, RequestTimedOut, UnknownServerError
+from ...zookeeper.client import ZkError
+from ...zookeeper.documents import BadDocument
+from ...zookeeper.znodes import ControllerMoved
+
+
+def deadline_in(timeout_ms: float) -> float:
+    """The moment that is so far away, on the clock of the loop."""
+    return asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
+
+
+async def by(deadline: float, work: Awaitable[None]) -> None:
+    """Work that goes on to be wanted when its time is over, but is not waited for."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            await work
+    except TimeoutError as error:
+        raise RequestTimedOut("begun, but not finished in time") from error
+    except ControllerMoved as moved:
+        raise NotController() from moved
+    except (ZkError, BadDocument) as error:
+        raise UnknownServerError(f"ZooKeeper: {error!r}") from error

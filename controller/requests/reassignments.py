@@ -1,0 +1,263 @@
+"""Partitions move at the request of clients and of old tools: asked, written, watched, told.
+
+A request is checked against what ZooKeeper holds at that moment and written there first; everything else
+follows from what stands there, whoever is controller then. An answer waits until the leaders concerned have
+new epochs, or for a short time. The states of partitions that move are watched one by one, so that each goes
+on as soon as its leader has written a new ISR; only the controller's session holds these watches.
+Left to others: what follows (planning/reassignment.py), the node that old tools write
+(znode_reassignments.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import structlog
+
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, InvalidRequest, NotController, UnknownTopicOrPartition
+from ...protocol.messages import reassignments
+from ...zookeeper import documents
+from ...zookeeper.client import Unknown, ZkClient, ZkError
+from ...zookeeper.znodes import ControllerTerm
+from ..assignment_nodes import assignment_of, change_assignments
+from ..planning import plans
+from ..planning.assignment import Assignment
+from ..planning.reassignment import is_out, wanted
+from ..planning.state import ClusterState
+from ..watches import Watches, read_states
+from .deadlines import by, deadline_in
+
+logger = structlog.get_logger(__name__)
+
+WRITE_MS = 10_000
+TELL_MS = 5_000
+RETRY_S = 0.1
+
+Targets = Mapping[TopicPartition, Sequence[int] | None]
+Refusals = dict[TopicPartition, ApiError]
+Condition = Callable[[ClusterState], bool]
+
+
+class MoveWatch:
+    """The state nodes of partitions that are being moved."""
+
+    def __init__(self, registry: ZkClient) -> None:
+        self.due = asyncio.Event()
+        self._registry = registry
+        self._watches = Watches(self._touched)
+        self._moving: frozenset[TopicPartition] = frozenset()
+        self._touched_states: set[TopicPartition] = set()
+
+    def reconnected(self) -> None:
+        """Look at all of them again, with new watches."""
+        self._watches.forget()
+        self._touched_states |= self._moving
+        self.due.set()
+
+    def follow(self, moving: Sequence[TopicPartition]) -> None:
+        """These are being moved now."""
+        now = frozenset(moving)
+        if new := now - self._moving:
+            self._touched_states |= new
+            self.due.set()
+        self._moving = now
+
+    def _touched(self, path: str) -> None:
+        partition = documents.partition_of_state(path)
+        if partition in self._moving:
+            self._touched_states.add(partition)
+            self.due.set()
+
+    async def look(self) -> list[plans.Event]:
+        """What was written since the last look."""
+        touched, self._touched_states = self._touched_states & self._moving, set()
+        try:
+            if not touched:
+                return []
+            return [await read_states(self._registry, sorted(touched), self._watches)]
+        except ZkError:
+            self._touched_states |= touched
+            raise
+
+
+class Mover:
+    """Requests to move partitions during one reign. Methods may raise `NotController`."""
+
+    def __init__(
+        self,
+        registry: ZkClient,
+        reign: ControllerTerm,
+        state: Callable[[], ClusterState],
+        until: Callable[[Condition], Awaitable[None]],
+        heard: Callable[[Iterable[int]], Awaitable[None]],
+    ) -> None:
+        self._registry = registry
+        self._reign = reign
+        self._state = state
+        self._until = until
+        self._heard = heard
+
+    async def alter(
+        self, request: reassignments.AlterPartitionReassignmentsRequest
+    ) -> reassignments.AlterPartitionReassignmentsResponse:
+        """Each partition moves, or comes back, or is refused."""
+        named = [TopicPartition(t.name, one.partition_index) for t in request.topics for one in t.partitions]
+        refused: Refusals = {
+            q: InvalidRequest(f"{q} stands more than once in the request")
+            for q, times in Counter(named).items()
+            if times > 1
+        }
+        targets = {
+            TopicPartition(t.name, one.partition_index): one.replicas
+            for t in request.topics
+            for one in t.partitions
+        }
+        refused |= await self.move({q: target for q, target in targets.items() if q not in refused})
+        responses = [
+            reassignments.ReassignedTopic(
+                name=topic.name,
+                partitions=[
+                    _result(one.partition_index, refused.get(TopicPartition(topic.name, one.partition_index)))
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return reassignments.AlterPartitionReassignmentsResponse(responses=responses)
+
+    async def move(self, targets: Targets) -> Refusals:
+        """Let each go where it shall, or where it was; those that cannot, with the reason."""
+        topics: dict[str, dict[int, Sequence[int] | None]] = {}
+        for partition, target in targets.items():
+            topics.setdefault(partition.topic, {})[partition.partition] = target
+        refused: Refusals = {}
+        versions: dict[str, int] = {}
+        for name, asked in sorted(topics.items()):
+            try:
+                versions[name], more = await self._move(name, asked)
+                refused |= more
+            except NotController:
+                raise
+            except ApiError as error:
+                refused |= {TopicPartition(name, number): error for number in asked}
+        done = {q: targets[q] for q in targets.keys() - refused.keys()}
+        if done:
+            with suppress(ApiError):  # it is written: whoever is slow to hear of it will
+                await by(deadline_in(TELL_MS), self._told(versions, done))
+        return refused
+
+    def list(
+        self, request: reassignments.ListPartitionReassignmentsRequest
+    ) -> reassignments.ListPartitionReassignmentsResponse:
+        """What is moving, of the partitions asked about or of all."""
+        state = self._state()
+        asked = None
+        if request.topics is not None:
+            asked = {TopicPartition(t.name, number) for t in request.topics for number in t.partition_indexes}
+        topics: dict[str, list[reassignments.OngoingPartition]] = {}
+        for partition in state.moving():
+            if asked is None or partition in asked:
+                one = state.assignment(partition)
+                told = reassignments.OngoingPartition(
+                    partition_index=partition.partition,
+                    replicas=list(one.replicas),
+                    adding_replicas=list(one.adding),
+                    removing_replicas=list(one.removing),
+                )
+                topics.setdefault(partition.topic, []).append(told)
+        return reassignments.ListPartitionReassignmentsResponse(
+            topics=[reassignments.OngoingTopic(name=name, partitions=each) for name, each in topics.items()]
+        )
+
+    async def finish(self, command: plans.WriteAssignments) -> None:
+        """Write what moves have come to, where nobody has asked for something else meanwhile.
+
+        Raises Unknown: then again, for what stands already is not written twice.
+        """
+
+        def change(document: documents.TopicDocument) -> dict[int, Assignment]:
+            return {
+                number: then
+                for number, (before, then) in command.changes.items()
+                if number in document.partitions
+                and assignment_of(document, number) == before
+                and is_out(self._state(), TopicPartition(command.topic, number), before)
+            }
+
+        await change_assignments(self._registry, self._reign, command.topic, change)
+        for number, (_, then) in sorted(command.changes.items()):
+            logger.info(
+                "partition_moved", partition=f"{command.topic}-{number}", replicas=list(then.replicas)
+            )
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    async def _move(self, name: str, asked: Mapping[int, Sequence[int] | None]) -> tuple[int, Refusals]:
+        refused: Refusals = {}
+        is_ending = name in self._state().deletions
+        versions: list[int] = []
+
+        def change(document: documents.TopicDocument) -> dict[int, Assignment]:
+            refused.clear()
+            found: dict[int, Assignment] = {}
+            for number, target in asked.items():
+                try:
+                    if number not in document.partitions or (is_ending and target is not None):
+                        raise UnknownTopicOrPartition(_absent(name, number, is_ending))
+                    before = assignment_of(document, number)
+                    after = wanted(before, target, self._state().live)
+                    if after != before:
+                        found[number] = after
+                except ApiError as error:
+                    refused[TopicPartition(name, number)] = error
+            return found
+
+        async def write() -> None:
+            while True:
+                try:
+                    version = await change_assignments(self._registry, self._reign, name, change)
+                except Unknown:  # what has landed is found there, and not asked for again
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                if version is None:
+                    raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+                versions.append(version)
+                return
+
+        await by(deadline_in(WRITE_MS), write())
+        logger.info("reassignment_asked", topic=name, partitions=len(asked), refused=len(refused))
+        return versions[-1], refused
+
+    async def _told(self, versions: Mapping[str, int], done: Targets) -> None:
+        """The new replicas have been announced; what was cancelled is over."""
+
+        def is_over(state: ClusterState) -> bool:
+            return all(_is_told(state, q, versions[q.topic], target is None) for q, target in done.items())
+
+        await self._until(is_over)
+        await self._heard(self._state().live)
+
+
+def _is_told(state: ClusterState, partition: TopicPartition, version: int, is_cancelled: bool) -> bool:
+    topic = state.topics.get(partition.topic)
+    if topic is None:
+        return True
+    if topic.version < version or partition in state.in_flight or partition in state.unannounced:
+        return False
+    return not (is_cancelled and state.assignment(partition).is_moving)
+
+
+def _absent(name: str, number: int, is_ending: bool) -> str:
+    return f"topic {name!r} is being deleted" if is_ending else f"topic {name!r} has no partition {number}"
+
+
+def _result(number: int, refusal: ApiError | None) -> reassignments.ReassignedPartition:
+    if refusal is None:
+        return reassignments.ReassignedPartition(partition_index=number)
+    return reassignments.ReassignedPartition(
+        partition_index=number, error_code=refusal.code, error_message=refusal.message
+    )

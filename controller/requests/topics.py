@@ -1,0 +1,384 @@
+"""Topics are created, grown and deleted at the request of clients; brokers ask to be relieved.
+
+A request is checked as a whole topic before anything is written; then the topic's nodes are written
+under the fence, the planner does the rest, and the answer waits until leaders have been announced to
+every live broker, or until the request's time is over: then the topic comes nevertheless.
+Left to others: names in the request that no topic may have at all are refused by the handler, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import field
+from typing import Any
+from uuid import UUID
+
+from ...base.values import dataclass
+from ...protocol.errors import (
+    ApiError,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    NotController,
+    RequestTimedOut,
+    StaleBrokerEpoch,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from ...protocol.messages import control, topics
+from ...protocol.primitives import NO_UUID
+from ...zookeeper import documents
+from ...zookeeper.client import Create, MultiFailed, NodeExists, NoNode, Op, SetData, Unknown
+from ...zookeeper.znodes import create_if_absent, fenced
+from ..active import ActiveController
+from ..planning import plans
+from ..planning.assignment import Replicas, check_assignment, check_topic_name
+from ..planning.placement import Racks, anywhere, spread, where_it_stopped
+from ..planning.state import ClusterState, Topic
+from .deadlines import by, deadline_in
+from .elections import ElectionPolicy
+
+RETRY_S = 0.1
+WRITE_MS = 10_000  # for the write alone, whatever the client allows
+SHUTDOWN_WAIT_S = 10.0
+HEARD_WITHIN_S = 3.0
+"""Who hands over waits for the word to spread, but not for a broker that hangs: it asks for 5 s."""
+
+ConfigCheck = Callable[[Mapping[str, str]], None]  # raises InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a topic gets whose creator does not say."""
+
+    partitions: int = 1
+    replication_factor: int = 1
+    elections: ElectionPolicy = field(default_factory=ElectionPolicy)
+    min_isr: int = 1  # how many must hold a record before acks=all is answered
+
+
+class Admin:
+    """The requests of clients during one reign. Every method may raise `NotController`."""
+
+    def __init__(
+        self,
+        office: ActiveController,
+        defaults: Callable[[], Defaults],
+        check_configs: ConfigCheck,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._office = office
+        self._defaults = defaults
+        self._check_configs = check_configs
+        self._random_bytes = random_bytes
+
+    @property
+    def _state(self) -> ClusterState:
+        return self._office.state
+
+    @property
+    def _racks(self) -> Racks:
+        """Where the live brokers stand."""
+        return {broker: self._state.brokers[broker].rack for broker in sorted(self._state.live)}
+
+    # --- create ------------------------------------------------------------------------------------
+
+    async def create_topics(self, request: topics.CreateTopicsRequest) -> topics.CreateTopicsResponse:
+        """All topics of the request, side by side."""
+        deadline = deadline_in(request.timeout_ms)
+        times = Counter(topic.name for topic in request.topics)
+        wanted = {topic.name: topic for topic in request.topics}
+        results = await asyncio.gather(
+            *(
+                self._created(topic, times[topic.name] > 1, request.validate_only, deadline)
+                for topic in wanted.values()
+            )
+        )
+        return topics.CreateTopicsResponse(topics=list(results))
+
+    async def _created(
+        self, wanted: topics.CreatableTopic, repeated: bool, validate_only: bool, deadline: float
+    ) -> topics.CreatableTopicResult:
+        try:
+            if repeated:
+                raise InvalidRequest(f"topic {wanted.name!r} stands more than once in the request")
+            topic = self._begun(wanted) or self._design(wanted)
+            if not validate_only:
+                await self._finish(
+                    deadline, self._create(topic), self._announced(topic.name, topic.replicas.keys())
+                )
+        except NotController:
+            raise
+        except ApiError as error:
+            return topics.CreatableTopicResult(
+                name=wanted.name, error_code=error.code, error_message=error.message
+            )
+        return topics.CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic.id,
+            num_partitions=len(topic.replicas),
+            replication_factor=len(topic.replicas[0]),
+        )
+
+    def _begun(self, wanted: topics.CreatableTopic) -> Topic | None:
+        """The topic that was made for this request before, when its answer was lost."""
+        known = self._state.topics.get(wanted.name)
+        is_ours = (
+            known is not None and known.id == wanted.topic_id and known.name not in self._state.deletions
+        )
+        return known if is_ours else None
+
+    def _design(self, wanted: topics.CreatableTopic) -> Topic:
+        """The topic as it will be. Raises what the client must hear."""
+        names = self._state.topics.keys() | self._state.deletions.keys()
+        if wanted.name in names:
+            raise TopicAlreadyExists(f"topic {wanted.name!r} exists")
+        check_topic_name(wanted.name, names)
+        configs = {entry.name: entry.value for entry in wanted.configs if entry.value is not None}
+        if len(configs) != len(wanted.configs):
+            raise InvalidConfig("a setting has no value, or is given twice")
+        self._check_configs(configs)
+        id = wanted.topic_id if wanted.topic_id != NO_UUID else UUID(bytes=self._random_bytes(16))
+        return Topic(wanted.name, id, self._replicas(wanted), configs)
+
+    def _replicas(self, wanted: topics.CreatableTopic) -> Replicas:
+        if not wanted.assignments:
+            partitions, factor, defaults = wanted.num_partitions, wanted.replication_factor, self._defaults()
+            partitions = defaults.partitions if partitions == -1 else partitions
+            factor = defaults.replication_factor if factor == -1 else factor
+            racks = self._racks
+            return spread(racks, range(partitions), factor, anywhere(len(racks), self._random_bytes))
+        if wanted.num_partitions != -1:
+            raise InvalidPartitions("a request with an assignment does not state the number of partitions")
+        if wanted.replication_factor != -1:
+            raise InvalidReplicationFactor(
+                "a request with an assignment does not state the replication factor"
+            )
+        chosen = {one.partition_index: one.broker_ids for one in wanted.assignments}
+        if len(chosen) != len(wanted.assignments):
+            raise InvalidRequest("a partition is assigned twice")
+        return check_assignment(self._state.brokers, chosen)
+
+    async def _create(self, topic: Topic) -> None:
+        """Write the nodes that make it a topic; then it only needs time."""
+        document = documents.TopicDocument(
+            topic_id=documents.uuid_to_text(topic.id),
+            partitions={i: list(r) for i, r in topic.replicas.items()},
+        )
+        while True:
+            try:
+                ops: list[Op] = [
+                    await self._config_write(topic),
+                    Create(documents.topic_path(topic.name), document.data()),
+                    Create(documents.partitions_path(topic.name), b""),
+                    Create(documents.life_path(topic.id), b""),
+                ]
+                await fenced(self._office.registry, self._office.reign, ops)
+                break
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+            except MultiFailed as failed:
+                if isinstance(failed.results[1], NodeExists) and not await self._is_mine(topic):
+                    raise TopicAlreadyExists(f"topic {topic.name!r} exists") from failed
+                if isinstance(failed.results[1], NodeExists):
+                    break
+                await asyncio.sleep(RETRY_S)
+
+    async def _config_write(self, topic: Topic) -> Op:
+        """Settings may have been left behind, or put there beforehand, by some tool."""
+        path, data = (
+            documents.topic_config_path(topic.name),
+            documents.ConfigDocument(config=dict(topic.configs)).data(),
+        )
+        stat = await self._office.registry.exists(path)
+        return Create(path, data) if stat is None else SetData(path, data, stat.version)
+
+    async def _is_mine(self, topic: Topic) -> bool:
+        try:
+            data, _ = await self._office.registry.get(documents.topic_path(topic.name))
+            return documents.parse(documents.TopicDocument, data).uuid == topic.id
+        except (NoNode, documents.BadDocument):
+            return False
+
+    async def _finish(self, deadline: float, write: Awaitable[None], wait: Coroutine[Any, Any, None]) -> None:
+        """The write is carried through even for a client that does not wait."""
+        try:
+            await by(max(deadline, deadline_in(WRITE_MS)), write)
+            await by(deadline, wait)
+        finally:
+            wait.close()
+
+    async def _announced(self, name: str, numbers: Iterable[int]) -> None:
+        """Every partition has its state, and every live broker has heard of it."""
+        wanted = set(numbers)
+
+        def is_ready(state: ClusterState) -> bool:
+            topic = state.topics.get(name)
+            if topic is None or not wanted <= topic.replicas.keys():
+                return False
+            return all(q in state.partitions and q not in state.in_flight for q in topic.partitions)
+
+        await self._office.until(is_ready)
+        await self._office.announcer.heard(self._state.live)
+
+    # --- grow --------------------------------------------------------------------------------------
+
+    async def create_partitions(
+        self, request: topics.CreatePartitionsRequest
+    ) -> topics.CreatePartitionsResponse:
+        """More partitions for each topic of the request."""
+        deadline = deadline_in(request.timeout_ms)
+        results = await asyncio.gather(
+            *(self._grown(wanted, request.validate_only, deadline) for wanted in request.topics)
+        )
+        return topics.CreatePartitionsResponse(results=list(results))
+
+    async def _grown(
+        self, wanted: topics.CreatePartitionsTopic, validate_only: bool, deadline: float
+    ) -> topics.CreatePartitionsTopicResult:
+        try:
+            added = self._growth(wanted)
+            if not validate_only:
+                await self._finish(
+                    deadline, self._grow(wanted.name, added), self._announced(wanted.name, added.keys())
+                )
+        except NotController:
+            raise
+        except ApiError as error:
+            return topics.CreatePartitionsTopicResult(
+                name=wanted.name, error_code=error.code, error_message=error.message
+            )
+        return topics.CreatePartitionsTopicResult(name=wanted.name)
+
+    def _growth(self, wanted: topics.CreatePartitionsTopic) -> Replicas:
+        topic = self._state.topics.get(wanted.name)
+        if topic is None or wanted.name in self._state.deletions:
+            raise UnknownTopicOrPartition(f"there is no topic {wanted.name!r}")
+        size = len(topic.replicas)
+        if -1 < wanted.grows_from < size == wanted.count:
+            return {}  # asked for before, and done; the answer was lost
+        if wanted.count <= size:
+            raise InvalidPartitions(
+                f"topic {wanted.name!r} has {size} partitions; their number can only grow"
+            )
+        factor = len(topic.replicas[0])
+        if wanted.assignments is None:
+            start = where_it_stopped(self._racks, topic.replicas[0][0])
+            return spread(self._racks, range(size, wanted.count), factor, start)
+        chosen = {size + i: one.broker_ids for i, one in enumerate(wanted.assignments)}
+        if size + len(chosen) != wanted.count:
+            raise InvalidRequest(f"{len(chosen)} assignments for {wanted.count - size} new partitions")
+        return check_assignment(self._state.brokers, chosen, size, factor)
+
+    async def _grow(self, name: str, added: Replicas) -> None:
+        path = documents.topic_path(name)
+        while True:
+            try:
+                data, stat = await self._office.registry.get(path)
+                document = documents.parse(documents.TopicDocument, data)
+                new = {i: list(r) for i, r in added.items()}
+                if any(document.partitions.get(i) not in (None, r) for i, r in new.items()):
+                    raise InvalidPartitions(f"topic {name!r} has grown meanwhile")
+                grown = document.model_copy(update={"partitions": {**document.partitions, **new}})
+                await fenced(
+                    self._office.registry, self._office.reign, [SetData(path, grown.data(), stat.version)]
+                )
+                break
+            except NoNode as gone:
+                raise UnknownTopicOrPartition(f"there is no topic {name!r}") from gone
+            except MultiFailed:
+                continue
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+
+    # --- delete ------------------------------------------------------------------------------------
+
+    async def delete_topics(self, request: topics.DeleteTopicsRequest) -> topics.DeleteTopicsResponse:
+        """Each topic by its name or its id; answered when nothing is left of it."""
+        deadline = deadline_in(request.timeout_ms)
+        wanted = [*request.topics, *(topics.DeleteTopicState(name=name) for name in request.topic_names)]
+        results = await asyncio.gather(*(self._deleted(one, deadline) for one in wanted))
+        return topics.DeleteTopicsResponse(responses=list(results))
+
+    async def _deleted(self, wanted: topics.DeleteTopicState, deadline: float) -> topics.DeletableTopicResult:
+        name, topic_id = wanted.name, wanted.topic_id
+        try:
+            topic = self._find(wanted)
+            name, topic_id = topic.name, topic.id
+            await self._finish(deadline, self._delete(topic), self._gone(topic))
+        except NotController:
+            raise
+        except ApiError as error:
+            return topics.DeletableTopicResult(
+                name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
+            )
+        return topics.DeletableTopicResult(name=name, topic_id=topic_id)
+
+    def _find(self, wanted: topics.DeleteTopicState) -> Topic:
+        if wanted.name is not None:
+            topic = self._state.topics.get(wanted.name)
+            if topic is None:
+                raise UnknownTopicOrPartition(f"there is no topic {wanted.name!r}")
+            return topic
+        for topic in self._state.topics.values():
+            if topic.id == wanted.topic_id:
+                return topic
+        raise UnknownTopicId(f"there is no topic with the id {wanted.topic_id}")
+
+    async def _delete(self, topic: Topic) -> None:
+        while True:
+            try:
+                await create_if_absent(self._office.registry, documents.delete_topic_path(topic.name), b"")
+                break
+            except Unknown:
+                await asyncio.sleep(RETRY_S)
+
+    async def _gone(self, topic: Topic) -> None:
+        def is_gone(state: ClusterState) -> bool:
+            known = state.topics.get(topic.name)
+            return known is None or known.id != topic.id
+
+        await self._office.until(is_gone)
+
+    # --- leave -------------------------------------------------------------------------------------
+
+    async def controlled_shutdown(self, broker: int, epoch: int) -> control.ControlledShutdownResponse:
+        """Hand over what the broker leads; answers with what is left and another might yet take over.
+
+        When all brokers leave together nobody might: none of them has anything to wait for then.
+        """
+        known = self._state.brokers.get(broker)
+        if known is None or known.incarnation != epoch:
+            raise StaleBrokerEpoch(f"broker {broker} is not registered at start {epoch}")
+        if not self._office.registry.connected:
+            raise RequestTimedOut("ZooKeeper is away: nothing can be handed over")
+        self._office.post(plans.ShutdownWanted(broker, epoch))
+
+        def is_settled(state: ClusterState) -> bool:
+            return not state.is_leaving(broker) or not any(
+                broker in state.replicas(q) for q in state.in_flight
+            )
+
+        def has_begun(state: ClusterState) -> bool:
+            return state.is_leaving(broker) or broker not in state.brokers
+
+        async def settle() -> None:
+            await self._office.until(has_begun)
+            await self._office.until(is_settled)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARD_WITHIN_S):
+                    await self._office.announcer.heard(self._state.live)
+
+        await by(asyncio.get_running_loop().time() + SHUTDOWN_WAIT_S, settle())
+        remaining = [
+            control.RemainingPartition(topic_name=q.topic, partition_index=q.partition)
+            for q in self._state.hosted_by(broker)
+            if q in self._state.partitions and self._state.partitions[q].leader == broker
+            if any(self._state.is_live(r) and not self._state.is_leaving(r) for r in self._state.replicas(q))
+        ]
+        return control.ControlledShutdownResponse(remaining_partitions=remaining)

@@ -1,0 +1,88 @@
+"""`/admin/reassign_partitions`: partitions to be moved, as tools before Kafka 2.4 ask for it.
+
+The controller alone watches the node. What stands there is asked of the mover as a client would; an entry is
+taken out when its partition has moved, when somebody has asked for something else, or when it cannot be
+done; with the last one goes the node. Nothing is remembered: a new controller asks again, which changes
+nothing where the move is under way.
+Left to others: moving (reassignments.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from ...base.types import TopicPartition
+from ...protocol.errors import RequestTimedOut, UnknownServerError
+from ...zookeeper import documents
+from ...zookeeper.client import ZkClient
+from ...zookeeper.znodes import ControllerTerm
+from ..planning import plans
+from ..planning.state import ClusterState
+from .reassignments import Mover
+from .request_node import RequestNode
+
+logger = structlog.get_logger(__name__)
+
+RETRY_S = 1.0
+
+
+class ReassignmentRequests:
+    """Reads the node, has its wishes carried out, and clears it."""
+
+    def __init__(
+        self, registry: ZkClient, reign: ControllerTerm, mover: Mover, state: Callable[[], ClusterState]
+    ) -> None:
+        self.due = asyncio.Event()
+        self._mover = mover
+        self._state = state
+        self._node = RequestNode(
+            registry, reign, documents.REASSIGN_PARTITIONS, documents.ReassignmentDocument, self.due
+        )
+        self._waiting: dict[TopicPartition, tuple[int, ...]] = {}
+        self._asked: dict[TopicPartition, tuple[int, ...]] = {}
+
+    def reconnected(self) -> None:
+        """Look again, with a new watch."""
+        self._node.reconnected()
+
+    def follow(self, state: ClusterState) -> None:
+        """The controller knows more: is anything done that stands in the node?"""
+        if any(self._is_over(state, q, target) for q, target in self._waiting.items()):
+            self.due.set()
+
+    async def look(self) -> list[plans.Event]:
+        """Ask for what is new, and take out what is over."""
+        found = await self._node.read()
+        if found is None:
+            self._waiting, self._asked = {}, {}
+            return []
+        document, version = found
+        if document is None:
+            await self._node.remove(version)
+            return []
+        targets = {entry.place: tuple(entry.replicas) for entry in document.partitions}
+        new = {q: target for q, target in targets.items() if self._asked.get(q) != target}
+        refused = await self._mover.move(new)
+        for partition, error in sorted(refused.items()):
+            logger.warning("reassignment_refused", partition=str(partition), reason=error.message)
+        again = {q for q, error in refused.items() if isinstance(error, RequestTimedOut | UnknownServerError)}
+        self._asked = {q: target for q, target in targets.items() if q not in refused}
+        state = self._state()
+        self._waiting = {q: t for q, t in self._asked.items() if not self._is_over(state, q, t)}
+        left = [e for e in document.partitions if e.place in self._waiting or e.place in again]
+        if not left:
+            await self._node.remove(version)
+        elif len(left) < len(document.partitions):
+            await self._node.replace(documents.ReassignmentDocument(partitions=left), version)
+        if again:
+            await asyncio.sleep(RETRY_S)
+            self.due.set()
+        return []
+
+    def _is_over(self, state: ClusterState, partition: TopicPartition, target: tuple[int, ...]) -> bool:
+        """It has moved, or shall go elsewhere, or is no more."""
+        known = state.assignment(partition)
+        return not known.is_moving or known.target != target

@@ -1,0 +1,352 @@
+"""The controller's eyes on ZooKeeper: brokers, topics, deletions and ISR notifications become events.
+
+Each `look` arms its watches before it reads, so nothing falls between. A watch that fires, and every
+reconnection, only says that it is time to look again.
+Left to others: what follows from what is seen (`planning/planner.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+import structlog
+
+from ..base.types import TopicPartition
+from ..zookeeper import documents
+from ..zookeeper.client import (
+    TOGETHER_MAX,
+    Delete,
+    MultiFailed,
+    NoNode,
+    Stat,
+    Watch,
+    ZkClient,
+    ZkError,
+)
+from ..zookeeper.config_nodes import NOTHING, Overrides, read_overrides
+from ..zookeeper.znodes import ControllerTerm, failed_dirs, fenced
+from .assignment_nodes import assignment_of
+from .planning import plans
+from .planning.state import Broker, PartitionState, Topic
+
+logger = structlog.get_logger(__name__)
+
+WHOLE_TOPIC = -1  # as a partition number among what cannot be understood
+
+T = TypeVar("T")
+
+
+class Watches:
+    """Arms each path once, until it fires or the connection takes it away.
+
+    A read that fails leaves its path unarmed: whether the watch was set is not known then, and two of them
+    do no harm.
+    """
+
+    def __init__(self, fired: Callable[[str], None]) -> None:
+        self._fired = fired
+        self._standing: set[str] = set()
+
+    async def arm(self, path: str, read: Callable[[str, Watch | None], Awaitable[T]]) -> T:
+        """What `read` finds at the path; it is given a watch unless one stands already."""
+        if path in self._standing:
+            return await read(path, None)
+        self._standing.add(path)
+        try:
+            return await read(path, self._fire)
+        except BaseException:
+            self._standing.discard(path)
+            raise
+
+    def forget(self) -> None:
+        """The connection has ended: all are gone."""
+        self._standing.clear()
+
+    def _fire(self, path: str) -> None:
+        self._standing.discard(path)
+        self._fired(path)
+
+
+class BrokerWatch:
+    """All registered brokers. A registration may also be replaced in its place."""
+
+    def __init__(self, registry: ZkClient) -> None:
+        self.due = asyncio.Event()
+        self._registry = registry
+        self._watches = Watches(lambda _: self.due.set())
+
+    def reconnected(self) -> None:
+        """Look again, with new watches."""
+        self._watches.forget()
+        self.due.set()
+
+    async def look(self) -> dict[int, Broker]:
+        """The brokers of this moment. One whose registration cannot be understood is not there."""
+        names = await self._watches.arm(documents.BROKER_IDS, self._registry.children)
+        found = await asyncio.gather(*(self._read(int(name)) for name in names if name.isdigit()))
+        return {broker.id: broker for broker in found if broker is not None}
+
+    async def _read(self, broker: int) -> Broker | None:
+        path = documents.broker_path(broker)
+        try:
+            data, _ = await self._watches.arm(path, self._registry.get)
+            known = broker_of(broker, documents.parse(documents.Registration, data))
+            return replace(known, has_failed_dirs=bool(await failed_dirs(self._registry, broker)))
+        except NoNode:
+            return None
+        except documents.BadDocument as bad:
+            logger.error("bad_document", path=path, reason=str(bad))
+        return None
+
+
+def broker_of(broker: int, registration: documents.Registration) -> Broker:
+    """A registration as the planner sees it. Raises `BadDocument`."""
+    return Broker(
+        id=broker,
+        incarnation=registration.incarnation,
+        intact_since=registration.intact_since,
+        intact_since_of=dict(registration.intact_since_of),
+        endpoints=tuple(registration.listeners()),
+        rack=registration.rack,
+        leaving=bool(registration.leaving),
+    )
+
+
+class TopicWatch:
+    """Topics that come, grow and go, and the topics to be deleted."""
+
+    def __init__(self, registry: ZkClient, reign: ControllerTerm) -> None:
+        self.due = asyncio.Event()
+        self._registry = registry
+        self._reign = reign
+        self._watches = Watches(self._touched)
+        self._known: set[str] = set()
+        self._touched_topics: set[str] = set()
+        self._removed: set[str] = set()
+
+    def reconnected(self) -> None:
+        """Look at everything again, with new watches."""
+        self._watches.forget()
+        self._touched_topics |= self._known
+        self.due.set()
+
+    def removed(self, topic: str) -> None:
+        """Its nodes have been removed here: look, and say so."""
+        self._removed.add(topic)
+        self.due.set()
+
+    def configured(self, topics: Iterable[str]) -> None:
+        """Their settings have changed, which are nodes without watches: look."""
+        self._touched_topics |= self._known.intersection(topics)
+        self.due.set()
+
+    def _touched(self, path: str) -> None:
+        if path.startswith(documents.TOPICS + "/"):
+            self._touched_topics.add(path.removeprefix(documents.TOPICS + "/"))
+        self.due.set()
+
+    async def look(self) -> list[plans.Event]:
+        """News since the last look. Deletions are read first: each speaks of a topic seen after it."""
+        touched, self._touched_topics = self._touched_topics, set()
+        removed, self._removed = self._removed, set()
+        try:
+            return await self._look(touched, removed)
+        except ZkError:
+            self._touched_topics |= touched
+            self._removed |= removed
+            raise
+
+    async def _look(self, touched: set[str], removed: set[str]) -> list[plans.Event]:
+        doomed = await self._watches.arm(documents.DELETE_TOPICS, self._registry.children)
+        names = set(await self._watches.arm(documents.TOPICS, self._registry.children))
+        gone = (self._known | removed) - names
+        wanted = sorted((names - self._known) | (touched & names))
+        found = await asyncio.gather(*(self._read(name) for name in wanted))
+        self._known = names
+        events: list[plans.Event] = []
+        topics = {topic.name: topic for topic in found if isinstance(topic, Topic)}
+        if topics or gone:
+            events.append(plans.TopicsRead(topics, frozenset(gone)))
+        if broken := frozenset(one for one in found if isinstance(one, TopicPartition)):
+            events.append(plans.StatesRead({}, broken))
+        if deleting := frozenset(doomed) & names:
+            events.append(plans.DeletionsWanted(deleting))
+        for name in sorted(frozenset(doomed) - names):
+            await self._forget_request(name)
+        return events
+
+    async def _read(self, name: str) -> Topic | TopicPartition | None:
+        path = documents.topic_path(name)
+        try:
+            data, stat = await self._watches.arm(path, self._registry.get)
+            document = documents.parse(documents.TopicDocument, data)
+            overrides = await self._overrides(name)
+            return topic_of(name, document, stat.version, overrides)
+        except NoNode:
+            return None
+        except documents.BadDocument as bad:
+            logger.error("bad_document", path=path, reason=str(bad))
+            return TopicPartition(name, WHOLE_TOPIC)
+
+    async def _overrides(self, name: str) -> Overrides:
+        """A document that cannot be understood counts as none."""
+        path = documents.topic_config_path(name)
+        try:
+            return await read_overrides(self._registry, path)
+        except documents.BadDocument as bad:
+            logger.error("bad_document", path=path, reason=str(bad))
+            return NOTHING
+
+    async def _forget_request(self, name: str) -> None:
+        """Somebody wants a topic deleted that is not there."""
+        path = documents.delete_topic_path(name)
+        stat = await self._registry.exists(path)
+        if stat is not None:
+            try:
+                await fenced(self._registry, self._reign, [Delete(path, stat.version)])
+            except MultiFailed:
+                self.due.set()
+
+
+def topic_of(name: str, document: documents.TopicDocument, version: int, overrides: Overrides) -> Topic:
+    """A topic as the planner sees it."""
+    each = {number: assignment_of(document, number) for number in document.partitions}
+    return Topic(
+        name,
+        document.uuid,
+        {number: assignment.replicas for number, assignment in each.items()},
+        overrides.names,
+        overrides.edition,
+        moves={number: assignment for number, assignment in each.items() if assignment.is_moving},
+        version=version,
+    )
+
+
+N = TypeVar("N", bound=documents.Document)
+
+
+class NotificationWatch(Generic[N]):
+    """Notifications in nodes of their own below one path; each is read, handled, and removed then.
+
+    What is removed before it has been handled is lost with the answer to its removal.
+    """
+
+    def __init__(self, registry: ZkClient, reign: ControllerTerm, parent: str, kind: type[N]) -> None:
+        self.due = asyncio.Event()
+        self._registry = registry
+        self._reign = reign
+        self._parent = parent
+        self._kind = kind
+        self._watches = Watches(lambda _: self.due.set())
+        self._read: list[Delete] = []
+
+    def reconnected(self) -> None:
+        """Look again, with a new watch."""
+        self._watches.forget()
+        self.due.set()
+
+    async def read(self) -> list[N]:
+        """What is reported at this moment. One that is not removed is read again at the next look."""
+        names = await self._watches.arm(self._parent, self._registry.children)
+        found = await asyncio.gather(*(self._get(f"{self._parent}/{name}") for name in names))
+        self._read = [removal for removal, _ in filter(None, found)]
+        return [document for _, document in filter(None, found) if document is not None]
+
+    async def handled(self) -> None:
+        """What was read last counts as done: remove it. Raises ZkError, ControllerMoved."""
+        removals, self._read = self._read, []
+        outcomes = await asyncio.gather(*(self._remove(one) for one in removals), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    async def _get(self, path: str) -> tuple[Delete, N | None] | None:
+        try:
+            data, stat = await self._registry.get(path)
+        except NoNode:
+            return None
+        try:
+            return Delete(path, stat.version), documents.parse(self._kind, data)
+        except documents.BadDocument as bad:
+            logger.error("bad_document", path=path, reason=str(bad))
+            return Delete(path, stat.version), None
+
+    async def _remove(self, removal: Delete) -> None:
+        try:
+            await fenced(self._registry, self._reign, [removal])
+        except MultiFailed:  # it has gone, or it says something else now
+            self.due.set()
+
+
+class IsrWatch(NotificationWatch[documents.IsrChangeDocument]):
+    """Notifications by leaders that have written new ISRs."""
+
+    def __init__(self, registry: ZkClient, reign: ControllerTerm) -> None:
+        super().__init__(registry, reign, documents.ISR_CHANGES, documents.IsrChangeDocument)
+
+    async def look(self) -> list[plans.Event]:
+        """The partitions concerned."""
+        reported = await self.read()
+        changed = sorted({TopicPartition(c.topic, c.partition) for one in reported for c in one.partitions})
+        return [plans.IsrsChanged(tuple(changed))] if changed else []
+
+
+class LogDirWatch(NotificationWatch[documents.LogDirEventDocument]):
+    """Notifications by brokers of which a log directory has failed, is full, or has room again."""
+
+    def __init__(self, registry: ZkClient, reign: ControllerTerm) -> None:
+        super().__init__(registry, reign, documents.LOG_DIR_EVENTS, documents.LogDirEventDocument)
+
+    async def look(self) -> list[plans.Event]:
+        """The brokers concerned."""
+        brokers = frozenset(one.broker for one in await self.read())
+        return [plans.LogDirsChanged(brokers)] if brokers else []
+
+
+async def read_states(
+    registry: ZkClient, partitions: Iterable[TopicPartition], watches: Watches | None = None
+) -> plans.StatesRead:
+    """The state nodes of these partitions, all asked for at once; with a watch each by itself."""
+    wanted = list(partitions)
+    read: dict[TopicPartition, PartitionState | documents.BadDocument | None] = {}
+    if watches is not None:
+        found = await asyncio.gather(*(_read_watched(registry, partition, watches) for partition in wanted))
+        read.update(zip(wanted, found, strict=True))
+    else:
+        groups = [wanted[first : first + TOGETHER_MAX] for first in range(0, len(wanted), TOGETHER_MAX)]
+        for some in await asyncio.gather(*(_read_group(registry, group) for group in groups)):
+            read.update(some)
+    broken = frozenset(q for q, s in read.items() if isinstance(s, documents.BadDocument))
+    states = {q: s for q, s in read.items() if not isinstance(s, documents.BadDocument)}
+    return plans.StatesRead(states, broken)
+
+
+async def _read_group(
+    registry: ZkClient, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, PartitionState | documents.BadDocument | None]:
+    nodes = await registry.get_many([documents.state_path(partition) for partition in partitions])
+    return {q: None if node is None else _state(q, *node) for q, node in zip(partitions, nodes, strict=True)}
+
+
+async def _read_watched(
+    registry: ZkClient, partition: TopicPartition, watches: Watches
+) -> PartitionState | documents.BadDocument | None:
+    path = documents.state_path(partition)
+    try:
+        return _state(partition, *await watches.arm(path, registry.get))
+    except NoNode:
+        return None
+
+
+def _state(partition: TopicPartition, data: bytes, stat: Stat) -> PartitionState | documents.BadDocument:
+    try:
+        document = documents.parse(documents.StateDocument, data)
+    except documents.BadDocument as bad:
+        logger.error("bad_document", path=documents.state_path(partition), reason=str(bad))
+        return bad
+    if not document.isr or document.leader_epoch < 0:
+        return documents.BadDocument(f"{partition}: an empty ISR or a negative epoch")
+    return PartitionState.of(document, stat.version)

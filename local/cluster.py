@@ -1,0 +1,209 @@
+"""A cluster on this machine: its own ZooKeeper and brokers as processes, under one directory.
+
+`strandline up` leaves it running and `down` finds it again through `cluster.json`; the demo, the tests
+and the benchmarks hold it in their hands. Left to others: what one process is (`processes.py`).
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from ..client.sync import Admin
+from ..protocol.errors import ApiError
+from .embedded_zookeeper import EnvironmentProblem, Zookeeper
+from .ports import free_ports, is_free
+from .processes import BrokerProcess, runs, wait_gone
+
+READY_S = 60.0
+OFFSETS_REPLICAS = 3  # of __consumer_offsets, as brokers have it by default
+
+
+class LocalCluster:
+    """ZooKeeper and `brokers` brokers with ids 1, 2, …; every method blocks."""
+
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int = 3,
+        *,
+        settings: Mapping[str, str] | None = None,
+        first_port: int | None = None,
+        zookeeper: str | None = None,
+    ) -> None:
+        """`settings` are Kafka names for every broker; `zookeeper` is an address that runs already."""
+        self.directory = directory.resolve()
+        ports = free_ports(2 * brokers) if first_port is None else _ports_from(first_port, brokers)
+        self.own_zookeeper = None if zookeeper else Zookeeper(self.directory / "zookeeper", free_ports(1)[0])
+        address = zookeeper or (self.own_zookeeper.address if self.own_zookeeper else "")
+        few = {"offsets.topic.replication.factor": str(brokers)} if brokers < OFFSETS_REPLICAS else {}
+        self.brokers = {
+            id: BrokerProcess(
+                id,
+                self.directory / f"broker-{id}",
+                ports[id - 1],
+                ports[brokers + id - 1],
+                address,
+                {**few, **(settings or {})},
+            )
+            for id in range(1, brokers + 1)
+        }
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper's address."""
+        return next(iter(self.brokers.values())).zookeeper
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are given as `bootstrap.servers`."""
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def start(self) -> None:
+        """Start everything and wait until all brokers know each other and topics can be created."""
+        with ExitStack() as undo:
+            undo.callback(self.kill)
+            if self.own_zookeeper is not None:
+                self.own_zookeeper.start()
+            for broker in self.brokers.values():
+                broker.start()
+            self.wait_ready()
+            undo.pop_all()
+
+    def wait_ready(self, alive: int | None = None, wait_s: float = READY_S) -> None:
+        """Wait until `alive` brokers (all, when not said) and a controller are known to each of them."""
+        deadline = time.monotonic() + wait_s
+        wanted = len(self.brokers) if alive is None else alive
+        for broker in self.brokers.values():
+            while broker.alive and not _knows(broker.address, wanted):
+                if time.monotonic() > deadline:
+                    raise EnvironmentProblem(f"broker {broker.id} is not ready; see {broker.log}")
+                time.sleep(0.02)
+            if alive is None and not broker.alive:
+                raise EnvironmentProblem(f"broker {broker.id} ended: {last_words(broker.log)}")
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The id of the broker that leads the partition, or -1."""
+        with Admin(self.bootstrap) as admin:
+            (described,) = admin.describe_topics([topic])
+            return next(p.leader for p in described.partitions if p.partition == partition)
+
+    def controller(self) -> int:
+        """The id of the controller's broker, or -1."""
+        with Admin(self.bootstrap) as admin:
+            return admin.describe_cluster().controller_id
+
+    def stop(self) -> None:
+        """Controlled shutdown of all brokers, then ZooKeeper."""
+        for broker in self.brokers.values():
+            broker.signal(signal.SIGTERM)
+        for broker in self.brokers.values():
+            broker.stop()
+        if self.own_zookeeper is not None:
+            self.own_zookeeper.stop()
+
+    def kill(self) -> None:
+        """SIGKILL for every process that still runs."""
+        for broker in self.brokers.values():
+            broker.kill()
+        if self.own_zookeeper is not None:
+            self.own_zookeeper.kill()
+
+    def __enter__(self) -> "LocalCluster":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ------------------------------------------------------------ left running, found again
+
+    @property
+    def state_file(self) -> Path:
+        return self.directory / "cluster.json"
+
+    def save(self) -> None:
+        """Write down what runs, so that another process can find and stop it."""
+        zookeeper = self.own_zookeeper
+        state = {
+            "bootstrap": self.bootstrap,
+            "zookeeper": {"address": self.zookeeper, "pid": zookeeper.pid if zookeeper else None},
+            "brokers": [
+                {"id": b.id, "port": b.port, "internal_port": b.internal_port, "pid": b.pid}
+                for b in self.brokers.values()
+            ],
+        }
+        self.state_file.write_text(json.dumps(state, indent=2) + "\n")
+
+
+def read_state(directory: Path) -> dict[str, object]:
+    """What `LocalCluster.save` wrote. Raises EnvironmentProblem when nothing was started there."""
+    try:
+        state: dict[str, object] = json.loads((directory / "cluster.json").read_text())
+    except FileNotFoundError:
+        raise EnvironmentProblem(f"no cluster was started in {directory}: run `strandline up`") from None
+    except ValueError as error:
+        raise EnvironmentProblem(
+            f"{directory / 'cluster.json'} is not what `strandline up` wrote: {error}"
+        ) from None
+    return state
+
+
+def find(directory: Path) -> LocalCluster:
+    """The cluster that `strandline up` left running in `directory`, with its pids."""
+    state = read_state(directory)
+    zookeeper, brokers = state["zookeeper"], state["brokers"]
+    assert isinstance(zookeeper, dict) and isinstance(brokers, list), "written by save()"
+    cluster = LocalCluster(directory, len(brokers), zookeeper=str(zookeeper["address"]))
+    for entry in brokers:
+        broker = cluster.brokers[entry["id"]]
+        broker.port, broker.internal_port, broker.pid = entry["port"], entry["internal_port"], entry["pid"]
+    return cluster
+
+
+def take_down(directory: Path) -> int:
+    """Stop a cluster that was left running; how many processes were stopped."""
+    cluster = find(directory)
+    running = [broker for broker in cluster.brokers.values() if broker.alive]
+    cluster.stop()
+    zookeeper = read_state(directory)["zookeeper"]
+    assert isinstance(zookeeper, dict), "written by save()"
+    pid, marker = zookeeper["pid"], str(cluster.directory / "zookeeper")
+    stopped = len(running)
+    if pid is not None and runs(pid, marker):
+        os.kill(pid, signal.SIGTERM)
+        wait_gone(pid, marker, 10)
+        stopped += 1
+    cluster.state_file.unlink()
+    return stopped
+
+
+def last_words(log: Path) -> str:
+    """The last line a process wrote before it ended."""
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1] if lines else f"it wrote nothing to {log}"
+
+
+def _ports_from(first: int, brokers: int) -> list[int]:
+    """Client ports from `first` on, and as many internal ones from 10,000 above. Raises when one is taken."""
+    ports = [first + i for i in range(brokers)] + [first + 10_000 + i for i in range(brokers)]
+    for port in ports:
+        if not is_free(port):
+            raise EnvironmentProblem(f"port {port} is in use: stop what listens there, or choose --port")
+    return ports
+
+
+def _knows(address: str, brokers: int) -> bool:
+    """Whether the broker at `address` answers and knows at least `brokers` brokers and a controller."""
+    try:
+        with Admin(address, request_timeout_ms=2000, default_api_timeout_ms=2000) as admin:
+            cluster = admin.describe_cluster()
+            return len(cluster.brokers) >= brokers and cluster.controller_id >= 0
+    except (OSError, ApiError):
+        return False

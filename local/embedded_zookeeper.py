@@ -1,0 +1,148 @@
+"""A real ZooKeeper from the jars inside the `pyspark` wheel: nothing to download, nothing to install.
+
+`Zookeeper` owns one server process; `command()` is the bare command line for those who run it in
+the foreground. Left to others: what is kept in it (`zookeeper/znodes.py`).
+"""
+
+import importlib.util
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from .ports import free_ports
+
+JAR_STEMS = ("zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-")
+"""What the server loads. The rest of Spark's jars would only slow its start."""
+
+JAVA_MISSING = (
+    "Java is missing: ZooKeeper and Spark need Java 17 or newer. "
+    "On Debian or Ubuntu: apt-get install openjdk-17-jre-headless"
+)
+MEMORY_FLAGS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+CONFIG = """tickTime={tick_ms}
+dataDir={data}
+clientPort={port}
+clientPortAddress={host}
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=ruok,srvr,mntr,dump,cons
+minSessionTimeout=1000
+maxSessionTimeout=60000
+"""
+
+LOGGING = """status = warn
+appender.out.type = Console
+appender.out.name = OUT
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %p %c{{1}}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = OUT
+"""
+
+
+class EnvironmentProblem(Exception):
+    """The machine lacks something; the message says what, and the remedy. Exit status 1."""
+
+
+def java() -> str:
+    """The `java` to run. Raises EnvironmentProblem when there is none, or one that is too old."""
+    found = shutil.which("java")
+    if found is None:
+        raise EnvironmentProblem(JAVA_MISSING)
+    return found
+
+
+def jars() -> list[Path]:
+    """The jars of a ZooKeeper server, out of the installed `pyspark` (which is not imported)."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EnvironmentProblem("pyspark is missing: it carries ZooKeeper's jars. Run: pip install pyspark")
+    folder = Path(spec.origin).parent / "jars"
+    return sorted(jar for jar in folder.glob("*.jar") if jar.name.startswith(JAR_STEMS))
+
+
+def command(directory: Path, port: int, host: str = "127.0.0.1", tick_ms: int = 1000) -> list[str]:
+    """Write the server's configuration under `directory` and give the command that runs it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config, logging = directory / "zoo.cfg", directory / "log4j2.properties"
+    config.write_text(CONFIG.format(data=directory / "data", port=port, host=host, tick_ms=tick_ms))
+    logging.write_text(LOGGING.format())
+    return [
+        java(),
+        *MEMORY_FLAGS,
+        f"-Dlog4j2.configurationFile={logging}",
+        "-Dzookeeper.jmx.log4j.disable=true",
+        "-cp",
+        ":".join(map(str, jars())),
+        "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+        str(config),
+    ]
+
+
+def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
+    """Whether a ZooKeeper serves requests there (`srvr` is refused while it starts)."""
+    try:
+        with socket.create_connection((host, port), timeout_s) as sock:
+            sock.sendall(b"srvr")
+            return b"Zookeeper version" in sock.recv(4096)
+    except OSError:
+        return False
+
+
+class Zookeeper:
+    """One ZooKeeper process on this machine, with its directory and port."""
+
+    def __init__(self, directory: Path, port: int | None = None, tick_ms: int = 1000) -> None:
+        self.directory, self.host = directory, "127.0.0.1"
+        self.port = port or free_ports(1)[0]
+        self.tick_ms = tick_ms
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def start(self, wait_s: float = 30.0) -> None:
+        """Start and wait until it answers. Raises EnvironmentProblem when it does not."""
+        self.launch()
+        self.wait(wait_s)
+
+    def launch(self) -> None:
+        """Start the process and return at once."""
+        line = command(self.directory, self.port, self.host, self.tick_ms)
+        with (self.directory / "zookeeper.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                line, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def wait(self, wait_s: float = 30.0) -> None:
+        """Wait until the launched server answers, at most `wait_s` seconds."""
+        assert self.process is not None, "launched before it is waited for"
+        deadline = time.monotonic() + wait_s
+        while not answers(self.host, self.port):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise EnvironmentProblem(f"ZooKeeper did not start; see {self.directory / 'zookeeper.log'}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL: what it had acknowledged is in its log; sessions outlive it until they time out."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, sign: signal.Signals) -> None:
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.send_signal(sign)
+            self.process.wait(timeout=10)
+            self.process = None

@@ -1,0 +1,1 @@
+"""What must hold in every world, while it runs and at its end."""

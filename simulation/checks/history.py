@@ -1,0 +1,400 @@
+"""What clients did and were told, and whether one replicated log could have told them so.
+
+A `History` is written while brokers are killed and links are cut: what was sent, what was acknowledged at
+which offset, what was read. `judge` holds it together. Anomalies bear the names that Jepsen's Kafka test
+gave them; those it does not know are named after what they are. Values are unique: so doubles are told.
+
+Pure: it asks nobody for the time. Left to others: sending and reading (the workloads), comparing the
+replicas' files (`strandline.cli.demo.verdict`).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+from ...base.types import TopicPartition
+
+EVIDENCE_SHOWN_MAX = 5
+Kept = Mapping[tuple[TopicPartition, int], Collection[int]]
+
+
+class Anomaly(StrEnum):
+    """What may not be seen."""
+
+    LOST_WRITE = "lost-write"  # acknowledged; records behind it were read, it never was
+    UNSEEN = "unseen"  # acknowledged, and behind the end of what can be read
+    DUPLICATE = "duplicate"  # one value at two offsets
+    INCONSISTENT_OFFSETS = "inconsistent-offsets"  # one offset with two values
+    OFFSET_REUSE = "offset-reuse"  # one offset acknowledged for two values
+    ABORTED_READ = "aborted-read"  # refused for certain, and read all the same
+    HW_LEAK = "hw-leak"  # read once, and later gone
+    NONMONOTONIC_SEND = "nonmonotonic-send"  # one producer's records in another order than it sent them
+    NONMONOTONIC_POLL = "nonmonotonic-poll"  # a reader was handed an older record than the poll before
+    INT_NONMONOTONIC_POLL = "int-nonmonotonic-poll"  # the same within one poll
+    POLL_SKIP = "poll-skip"  # a reader never got a record that lies between two of its polls
+    INT_POLL_SKIP = "int-poll-skip"  # the same within one poll
+    REALTIME_ORDER = "realtime-order"  # acknowledged below what had been acknowledged before it was sent
+    STALE_END = "stale-end"  # the end of a partition, told too low after an acknowledgement
+
+
+class Outcome(StrEnum):
+    """What a producer knows of a record it has sent."""
+
+    OPEN = "open"  # no answer, or one that does not say whether it was written
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused"  # for certain: no attempt can have written it
+
+
+@dataclass(slots=True)
+class Send:
+    """A value on its way; `offset` is -1 while none is known."""
+
+    value: int
+    by: str
+    partition: TopicPartition
+    sent_s: float
+    outcome: Outcome = Outcome.OPEN
+    offset: int = -1
+    settled_s: float = -1.0
+
+
+class Place(NamedTuple):
+    """A record as it was read."""
+
+    partition: TopicPartition
+    offset: int
+    value: int
+
+
+class Poll(NamedTuple):
+    """What one poll of a reader handed out; `turn` counts how often the reader was moved."""
+
+    by: str
+    turn: int
+    records: tuple[Place, ...]
+
+
+class End(NamedTuple):
+    """The end of a partition as it was told, and when it was asked for."""
+
+    partition: TopicPartition
+    end: int
+    asked_s: float
+
+
+@dataclass
+class History:
+    """Everything that clients did, in the order in which it was noted; times are monotonic seconds."""
+
+    sends: dict[int, Send] = field(default_factory=dict)
+    polls: list[Poll] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    final: dict[TopicPartition, list[Place]] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)  # when brokers forgot who had sent what
+    _turns: Counter[str] = field(default_factory=Counter)
+
+    def sending(self, value: int, partition: TopicPartition, at_s: float, by: str = "producer") -> None:
+        """A producer is about to send `value`, which nobody has sent before."""
+        assert value not in self.sends, "values are unique"
+        self.sends[value] = Send(value, by, partition, at_s)
+
+    def acknowledged(self, value: int, offset: int, at_s: float) -> None:
+        """The receipt for `value` has come; offset -1 if it does not say where."""
+        send = self.sends[value]
+        send.outcome, send.offset, send.settled_s = Outcome.ACKNOWLEDGED, offset, at_s
+
+    def refused(self, value: int, at_s: float) -> None:
+        """`value` was refused, and no attempt to send it can have succeeded.
+
+        A time-out, a broken connection or NOT_LEADER_OR_FOLLOWER is no such refusal: note nothing then.
+        """
+        send = self.sends[value]
+        send.outcome, send.settled_s = Outcome.REFUSED, at_s
+
+    def polled(self, records: Iterable[tuple[TopicPartition, int, int]], by: str = "reader") -> None:
+        """A reader was handed records: (partition, offset, value)."""
+        self.polls.append(Poll(by, self._turns[by], tuple(Place(*record) for record in records)))
+
+    def moved(self, by: str = "reader") -> None:
+        """A reader was sent elsewhere (a seek, another assignment): its order begins anew."""
+        self._turns[by] += 1
+
+    def forgive(self, kept: Kept, by: str = "reader", at_s: float = 0.0) -> None:
+        """All power was lost: only what is kept at its place counts as promised, or read, up to here."""
+        for send in self.sends.values():
+            acknowledged = send.outcome is Outcome.ACKNOWLEDGED
+            if acknowledged and send.value not in kept.get((send.partition, send.offset), ()):
+                send.outcome, send.offset, send.settled_s = Outcome.OPEN, -1, -1.0
+        self.polls = [
+            poll._replace(
+                records=tuple(p for p in poll.records if p.value in kept.get((p.partition, p.offset), ()))
+            )
+            for poll in self.polls
+        ]
+        self.losses.append(at_s)
+        self.moved(by)
+
+    def told_end(self, partition: TopicPartition, end: int, asked_s: float) -> None:
+        """Asked at `asked_s`, a broker said that the partition ends before offset `end`."""
+        self.ends.append(End(partition, end, asked_s))
+
+    def read_whole(self, partition: TopicPartition, records: Iterable[tuple[int, int]]) -> None:
+        """All that the partition holds in the end, from its first offset on: (offset, value)."""
+        self.final[partition] = [Place(partition, offset, value) for offset, value in records]
+
+    @property
+    def acknowledgements(self) -> list[Send]:
+        """What was acknowledged, in the order of the receipts."""
+        done = [send for send in self.sends.values() if send.outcome is Outcome.ACKNOWLEDGED]
+        return sorted(done, key=lambda send: send.settled_s)
+
+    def longest_gap_s(
+        self, partitions: Collection[TopicPartition] | None = None, since_s: float = 0.0
+    ) -> float:
+        """The longest time that one of the partitions (all, if not said) went without an acknowledgement.
+
+        Counted are gaps that end after `since_s`.
+        """
+        times: dict[TopicPartition, list[float]] = defaultdict(list)
+        for send in self.acknowledgements:
+            if partitions is None or send.partition in partitions:
+                times[send.partition].append(send.settled_s)
+        gaps = (
+            later - earlier for of in times.values() for earlier, later in pairwise(of) if later > since_s
+        )
+        return max(gaps, default=0.0)
+
+
+@dataclass
+class Report:
+    """The verdict: every anomaly with its evidence, a sentence each."""
+
+    anomalies: dict[Anomaly, list[str]]
+    allowed: dict[Anomaly, list[str]]  # seen, and within what was promised
+    acknowledged: int
+    read: int
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was seen that may not be, and something was seen at all."""
+        return not self.anomalies and self.acknowledged > 0
+
+    def __str__(self) -> str:
+        lines = [f"{self.acknowledged} acknowledged, {self.read} read"]
+        for anomaly, evidence in self.anomalies.items():
+            lines.append(f"{anomaly}: {len(evidence)}")
+            lines += [f"  {sentence}" for sentence in evidence[:EVIDENCE_SHOWN_MAX]]
+        return "\n".join(lines)
+
+
+def judge(history: History, *, idempotent: bool = True) -> Report:
+    """Hold what was read against what was promised."""
+    sight = _Sight(history)
+    found: dict[Anomaly, list[str]] = {}
+    for anomaly, search in SEARCHES.items():
+        if evidence := list(search(history, sight)):
+            found[anomaly] = evidence
+    allowed = {} if idempotent else {a: found.pop(a) for a in (Anomaly.DUPLICATE,) if a in found}
+    return Report(found, allowed, len(history.acknowledgements), len(sight.places))
+
+
+class _Sight:
+    """All that was seen at each place, from polls, final reads and receipts."""
+
+    def __init__(self, history: History) -> None:
+        self.read: dict[TopicPartition, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self.places: set[Place] = set()
+        for place in _read_places(history):
+            self.read[place.partition][place.offset].add(place.value)
+            self.places.add(place)
+        self.values = {place.value for place in self.places}
+        self.last_read = {partition: max(offsets) for partition, offsets in self.read.items()}
+
+
+def _read_places(history: History) -> Iterator[Place]:
+    for poll in history.polls:
+        yield from poll.records
+    for records in history.final.values():
+        yield from records
+
+
+def _with_offset(history: History) -> list[Send]:
+    return [send for send in history.acknowledgements if send.offset >= 0]
+
+
+def _lost_writes(history: History, sight: _Sight) -> Iterator[str]:
+    for send in history.acknowledgements:
+        last = sight.last_read.get(send.partition, -1)
+        if send.value not in sight.values and send.offset <= last:
+            yield f"{send.value}, acknowledged at {send.partition}@{send.offset}; {last} was read, it was not"
+
+
+def _unseen(history: History, sight: _Sight) -> Iterator[str]:
+    """Only where a partition was read whole can it be said that something is not there."""
+    for send in history.acknowledgements:
+        if send.value in sight.values or send.partition not in history.final:
+            continue
+        last = sight.last_read.get(send.partition, -1)
+        if send.offset > last:
+            yield f"{send.value}, acknowledged at {send.partition}@{send.offset}; the last record is {last}"
+
+
+def _duplicates(history: History, sight: _Sight) -> Iterator[str]:
+    where: dict[int, set[tuple[TopicPartition, int]]] = defaultdict(set)
+    for place in sight.places:
+        where[place.value].add((place.partition, place.offset))
+    for send in _with_offset(history):
+        where[send.value].add((send.partition, send.offset))
+    for value, stands in sorted(where.items()):
+        if len(stands) > 1:
+            yield f"{value} at " + ", ".join(f"{partition}@{offset}" for partition, offset in sorted(stands))
+
+
+def _inconsistent_offsets(history: History, sight: _Sight) -> Iterator[str]:
+    said: dict[tuple[TopicPartition, int], set[int]] = defaultdict(set)
+    for place in sight.places:
+        said[place.partition, place.offset].add(place.value)
+    for send in _with_offset(history):
+        said[send.partition, send.offset].add(send.value)
+    for (partition, offset), values in sorted(said.items()):
+        if len(values) > 1:
+            yield f"{partition}@{offset} holds {', '.join(map(str, sorted(values)))}"
+
+
+def _offset_reuse(history: History, sight: _Sight) -> Iterator[str]:
+    first: dict[tuple[TopicPartition, int], int] = {}
+    for send in _with_offset(history):
+        holder = first.setdefault((send.partition, send.offset), send.value)
+        if holder != send.value:
+            yield f"{send.partition}@{send.offset} was promised to {holder} and to {send.value}"
+
+
+def _aborted_reads(history: History, sight: _Sight) -> Iterator[str]:
+    for send in history.sends.values():
+        if send.outcome is Outcome.REFUSED and send.value in sight.values:
+            yield f"{send.value} was refused by {send.partition} and is read"
+
+
+def _leaks(history: History, sight: _Sight) -> Iterator[str]:
+    for partition, records in history.final.items():
+        if not records:
+            continue
+        kept = {(record.offset, record.value) for record in records}
+        first = records[0].offset
+        for offset, values in sorted(sight.read[partition].items()):
+            for value in sorted(values):
+                if offset >= first and (offset, value) not in kept:
+                    yield f"{value} was read at {partition}@{offset} and is there no more"
+
+
+def _nonmonotonic_sends(history: History, sight: _Sight) -> Iterator[str]:
+    before: dict[tuple[str, TopicPartition], Send] = {}
+    forgotten = _forgotten(history)
+    for send in history.sends.values():  # in the order of sending
+        if send.outcome is not Outcome.ACKNOWLEDGED or send.offset < 0:
+            continue
+        last = before.get((send.by, send.partition))
+        if last is not None and last.offset >= send.offset and last.value not in forgotten:
+            yield (
+                f"{send.by} sent {last.value}, then {send.value} to {send.partition}: "
+                f"at {last.offset} and {send.offset}"
+            )
+        before[send.by, send.partition] = send
+
+
+def _forgotten(history: History) -> set[int]:
+    """What was under way, or sent, before a partition knew the producer again after such a loss."""
+    found = set[int]()
+    for lost_s in history.losses:
+        later = [send for send in reversed(history.acknowledgements) if send.settled_s >= lost_s]
+        again = {send.partition: send.settled_s for send in later}
+        for send in history.sends.values():
+            if not 0 <= send.settled_s < lost_s and send.sent_s <= again.get(send.partition, send.sent_s):
+                found.add(send.value)
+    return found
+
+
+class _Step(NamedTuple):
+    """Two records of one partition that a reader was handed one after the other."""
+
+    by: str
+    earlier: Place
+    later: Place
+    in_one_poll: bool
+
+
+def _steps(history: History) -> Iterator[_Step]:
+    last: dict[tuple[str, int, TopicPartition], tuple[Place, int]] = {}
+    for number, poll in enumerate(history.polls):
+        for place in poll.records:
+            reader = (poll.by, poll.turn, place.partition)
+            if reader in last:
+                earlier, at = last[reader]
+                yield _Step(poll.by, earlier, place, at == number)
+            last[reader] = (place, number)
+
+
+def _backwards(history: History, in_one_poll: bool) -> Iterator[str]:
+    for by, earlier, later, together in _steps(history):
+        if together is in_one_poll and later.offset <= earlier.offset:
+            yield f"{by} got {later.partition}@{later.offset} after @{earlier.offset}"
+
+
+def _skips(history: History, sight: _Sight, in_one_poll: bool) -> Iterator[str]:
+    """A gap between offsets is a skip only if somebody has seen a record in it."""
+    for by, earlier, later, together in _steps(history):
+        if together is not in_one_poll or later.offset <= earlier.offset + 1:
+            continue
+        seen = sight.read[later.partition]
+        missed = [offset for offset in range(earlier.offset + 1, later.offset) if offset in seen]
+        if missed:
+            yield f"{by} got {later.partition}@{later.offset} after @{earlier.offset}, without @{missed[0]}"
+
+
+def _realtime_order(history: History, sight: _Sight) -> Iterator[str]:
+    """What is sent after an acknowledgement has come must stand behind what was acknowledged."""
+    events: dict[TopicPartition, list[tuple[float, int, Send]]] = defaultdict(list)
+    for send in _with_offset(history):
+        events[send.partition] += [(send.sent_s, 0, send), (send.settled_s, 1, send)]
+    for partition, of in events.items():
+        highest, known_at_start = -1, dict[int, int]()
+        for _, settled, send in sorted(of, key=lambda event: event[:2]):
+            if not settled:
+                known_at_start[send.value] = highest
+                continue
+            if send.offset <= known_at_start[send.value]:
+                yield (
+                    f"{send.value} was sent when {partition}@{known_at_start[send.value]} was acknowledged, "
+                    f"and stands at {send.offset}"
+                )
+            highest = max(highest, send.offset)
+
+
+def _stale_ends(history: History, sight: _Sight) -> Iterator[str]:
+    for partition, end, asked_s in history.ends:
+        before = [
+            s.offset for s in _with_offset(history) if s.partition == partition and s.settled_s < asked_s
+        ]
+        if before and end <= max(before):
+            yield f"{partition} was said to end at {end}, after {max(before)} had been acknowledged"
+
+
+SEARCHES = {
+    Anomaly.LOST_WRITE: _lost_writes,
+    Anomaly.UNSEEN: _unseen,
+    Anomaly.DUPLICATE: _duplicates,
+    Anomaly.INCONSISTENT_OFFSETS: _inconsistent_offsets,
+    Anomaly.OFFSET_REUSE: _offset_reuse,
+    Anomaly.ABORTED_READ: _aborted_reads,
+    Anomaly.HW_LEAK: _leaks,
+    Anomaly.NONMONOTONIC_SEND: _nonmonotonic_sends,
+    Anomaly.NONMONOTONIC_POLL: lambda history, sight: _backwards(history, False),
+    Anomaly.INT_NONMONOTONIC_POLL: lambda history, sight: _backwards(history, True),
+    Anomaly.POLL_SKIP: lambda history, sight: _skips(history, sight, False),
+    Anomaly.INT_POLL_SKIP: lambda history, sight: _skips(history, sight, True),
+    Anomaly.REALTIME_ORDER: _realtime_order,
+    Anomaly.STALE_END: _stale_ends,
+}

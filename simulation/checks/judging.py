@@ -1,0 +1,139 @@
+"""The end of a world: whether it heals, and whether everything promised stands where it was promised.
+
+Left to others: what must hold at any time (`invariants.py`), the history of the clients (`history.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ...base.types import TopicPartition
+from ...broker.replicas.partition import Partition
+from ...protocol.records import iterate
+from ...replication.isr import Settled
+from .committed import Violation, epochs_match
+from .history import judge
+from .reading import numbers, whole
+
+if TYPE_CHECKING:
+    from ..world import World
+
+BROKERS = (1, 2, 3)
+SETTLE_S = 20.0
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class Judging:
+    """The verdict on one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def wait_healed(self, within_s: float) -> None:
+        """Wait until every replica is in its ISR; Violation when that does not happen."""
+        deadline = self.world.loop.now + within_s
+        while not (self._is_whole() and self._is_calm()):
+            if self.world.loop.now > deadline:
+                raise Violation(
+                    f"liveness: not healed {within_s:g} s after the last fault: {self._picture()}"
+                )
+            await asyncio.sleep(0.1)
+
+    def _is_whole(self) -> bool:
+        """Whether every broker serves, nothing is left to be deleted, and every replica is in its ISR."""
+        checks = self.world.checks
+        return (
+            len(self.world.nodes) == len(BROKERS)
+            and not any(path.startswith("/admin/delete_topics/") for path in checks.zookeeper)
+            and all(
+                state["leader"] != -1 and set(state["isr"]) == checks.states.replicas(tp)
+                for tp, state in checks.states.latest.items()
+            )
+        )
+
+    def _is_calm(self) -> bool:
+        """One controller, and no change of an ISR under way."""
+        nodes = self.world.nodes.values()
+        leaders = [p.leading for node in nodes for p in node.broker.replicas.partitions.values()]
+        return sum(node.broker.controller.active for node in nodes) == 1 and all(
+            isinstance(leader.isr, Settled) for leader in leaders if leader is not None
+        )
+
+    def _picture(self) -> str:
+        states = [(str(tp), state) for tp, state in sorted(self.world.checks.states.latest.items())]
+        controllers = [id for id, node in self.world.nodes.items() if node.broker.controller.active]
+        return f"brokers {sorted(self.world.nodes)}, controllers {controllers}, {states}"
+
+    async def judge(self) -> None:
+        """Every acknowledged number stands where its receipt said, once, on all three replicas alike."""
+        checks, workload = self.world.checks, self.world.workload
+        checks.look()
+        await self._settle()
+        checks.look()
+        if workload.refused:
+            raise Violation(f"liveness: a send failed for good: {workload.refused[0]}")
+        held: dict[TopicPartition, dict[int, int]] = {}
+        for tp in sorted(checks.states.latest):
+            if tp.topic != OFFSETS_TOPIC:
+                held[tp] = self._alike(tp)
+            else:
+                self._compacted_alike(tp)
+        for tp in workload.partitions:
+            let_go = {at: n for at, n in checks.committed[tp].numbers.items() if at not in held[tp]}
+            workload.history.read_whole(tp, sorted({**let_go, **held[tp]}.items()))
+        self.world.errands.judge(held)
+        report = judge(workload.history)
+        if report.anomalies:
+            anomaly, evidence = next(iter(report.anomalies.items()))
+            raise Violation(f"I16: {anomaly}: {evidence[0]} ({', '.join(report.anomalies)})")
+
+    def _replicas(self, tp: TopicPartition) -> dict[int, Partition]:
+        found = {id: node.broker.replicas.find(tp) for id, node in sorted(self.world.nodes.items())}
+        return {id: partition for id, partition in found.items() if partition is not None}
+
+    def _alike(self, tp: TopicPartition) -> dict[int, int]:
+        """What all replicas hold; they may begin at different offsets."""
+        replicas = self._replicas(tp)
+        held = {id: numbers(whole(partition.log)) for id, partition in replicas.items()}
+        starts = {id: partition.log.start_offset for id, partition in replicas.items()}
+        first = max(starts.values())
+        common = {id: {at: n for at, n in held[id].items() if at >= first} for id in held}
+        for id, partition in replicas.items():
+            if common[id] != common[min(common)]:
+                raise Violation(f"I5: {tp} differs between b{min(common)} and b{id}")
+            epochs_match(id, partition)
+        return held[min(starts, key=lambda id: starts[id])]
+
+    def _compacted_alike(self, tp: TopicPartition) -> None:
+        """Each replica is cleaned by itself: what counts is the last record of each key."""
+        last: dict[int, dict[bytes | None, tuple[int, bytes | None]]] = {}
+        for id, partition in self._replicas(tp).items():
+            last[id] = {}
+            for record in iterate(whole(partition.log)):
+                key = None if record.key is None else bytes(record.key)
+                last[id][key] = record.offset, None if record.value is None else bytes(record.value)
+        for id, keys in last.items():
+            kept = {key: found for key, found in keys.items() if found[1] is not None}
+            first = {key: found for key, found in last[min(last)].items() if found[1] is not None}
+            if kept != first:
+                raise Violation(f"I5: the last records of {tp} differ between b{min(last)} and b{id}")
+
+    async def _settle(self) -> None:
+        """Let followers take up the last records and the last watermark."""
+        deadline = self.world.loop.now + SETTLE_S
+        while not self._have_met():
+            if self.world.loop.now > deadline:
+                raise Violation(f"liveness: ends and watermarks do not meet: {self._ends()}")
+            await asyncio.sleep(0.1)
+
+    def _ends(self) -> dict[TopicPartition, set[tuple[int, int]]]:
+        return {
+            tp: {(each.log.end_offset, each.high_watermark) for each in self._replicas(tp).values()}
+            for tp in self.world.checks.states.latest
+        }
+
+    def _have_met(self) -> bool:
+        return all(
+            len(ends) == 1 and all(end == mark for end, mark in ends) for ends in self._ends().values()
+        )

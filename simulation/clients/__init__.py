@@ -1,0 +1,1 @@
+"""Who uses a world's cluster: producers, consumers, groups, administrators."""

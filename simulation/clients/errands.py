@@ -1,0 +1,158 @@
+"""What an administrator does beside the topic that is judged: topics made, grown and deleted, elections.
+
+What was asked for may be lost, or carried out long after. The names are few, so that a topic is made again
+while replicas of the one before are still being deleted. What was acknowledged for a topic that lives on
+stands in it, unless a leader was elected uncleanly for it, which is asked for too.
+Left to others: whom an ISR counts on (`checks/invariants.py`), bytes (`checks/committed.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from ...base.types import TopicPartition
+from ...client.admin.admin import Admin
+from ...client.producer.producer import Producer
+from ...protocol.errors import ApiError
+from ..checks.committed import Violation
+from ..environment.loop import Host
+
+if TYPE_CHECKING:
+    from ..world import World
+
+PREFIX = "extra-"
+NAMES = 2
+PARTITIONS_MAX = 3
+PATIENCE_S = 5.0
+RECORDS = 6
+"""Written after each errand, to whichever topics there are."""
+BOOTSTRAP = "b1:9092,b2:9092,b3:9092"
+FIRST_NUMBER = 1_000_000
+
+
+class Errands:
+    """Asks for things, and remembers what it was promised."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.promised: dict[tuple[str | None, TopicPartition, int], int] = {}  # (topic's id, where) -> number
+        self._tasks: list[asyncio.Task[None]] = []
+        self._next = FIRST_NUMBER
+
+    def owns(self, tp: TopicPartition) -> bool:
+        """Whether it is one of these topics."""
+        return tp.topic.startswith(PREFIX)
+
+    # ------------------------------------------------------------ what may be asked for
+
+    def make(self) -> None:
+        """A topic is made, perhaps in the place of one that is being deleted."""
+        name, partitions = self._name(), self.world.random.randint(1, PARTITIONS_MAX - 1)
+        self._ask(f"{name} is made", lambda admin: admin.create_topic(name, partitions, 3), name)
+
+    def grow(self) -> None:
+        """A topic gets one partition more."""
+        name = self._name()
+        count = min(len(self._partitions(name)) + 1, PARTITIONS_MAX)
+        self._ask(f"{name} grows to {count}", lambda admin: admin.create_partitions({name: count}), name)
+
+    def delete(self) -> None:
+        """A topic is deleted."""
+        name = self._name()
+        self._ask(f"{name} is deleted", lambda admin: admin.delete_topics([name]), None)
+
+    def elect(self) -> None:
+        """The preferred replicas shall lead."""
+        self._ask("the preferred replicas shall lead", lambda admin: admin.elect_leaders("preferred"), None)
+
+    def elect_uncleanly(self) -> None:
+        """Whoever is there shall lead partitions of these topics that nobody leads."""
+        wanted = [tp for n in range(NAMES) for tp in self._partitions(f"{PREFIX}{n}")]
+        self._ask("anybody shall lead", lambda admin: admin.elect_leaders("unclean", wanted), None)
+
+    # ------------------------------------------------------------ the end
+
+    async def finish(self) -> None:
+        """Wait for what was asked for."""
+        await asyncio.gather(*self._tasks)
+
+    def judge(self, held: dict[TopicPartition, dict[int, int]]) -> None:
+        """All that was promised for a topic that lives on stands there."""
+        for (id, tp, offset), number in sorted(self.promised.items(), key=str):
+            if id is None or id != self._id(tp.topic):
+                continue
+            if number not in (held[tp].get(offset), self.world.checks.committed[tp].lost.get(offset)):
+                raise Violation(f"I16: {number}, acknowledged at {tp}@{offset}, is not there")
+
+    # ------------------------------------------------------------ how
+
+    def _name(self) -> str:
+        return f"{PREFIX}{self.world.random.randrange(NAMES)}"
+
+    def _id(self, name: str) -> str | None:
+        node = self.world.zookeeper.nodes.get(f"/brokers/topics/{name}")
+        return json.loads(node.data)["topic_id"] if node else None
+
+    def _partitions(self, name: str) -> list[TopicPartition]:
+        node = self.world.zookeeper.nodes.get(f"/brokers/topics/{name}")
+        numbers = json.loads(node.data)["partitions"] if node else {}
+        return [TopicPartition(name, int(number)) for number in sorted(numbers)]
+
+    def _ask(self, what: str, deed: Callable[[Admin], Awaitable[object]], write: str | None) -> None:
+        self.world.note(what)
+        draw = random.Random(self.world.random.getrandbits(64))
+        self._tasks.append(self.world.loop.spawn(Host("admin"), self._run(deed, write, draw)))
+
+    async def _run(
+        self, deed: Callable[[Admin], Awaitable[object]], write: str | None, draw: random.Random
+    ) -> None:
+        try:
+            async with (
+                asyncio.timeout(PATIENCE_S),
+                Admin(
+                    BOOTSTRAP,
+                    random=random.Random(draw.getrandbits(64)),
+                    request_timeout_ms=int(PATIENCE_S * 1000),
+                ) as admin,
+            ):
+                await deed(admin)
+        except (ApiError, OSError, TimeoutError):
+            pass  # done or not: nobody knows
+        if write is not None:
+            await self._write(write, draw)
+
+    async def _write(self, name: str, draw: random.Random) -> None:
+        try:
+            async with (
+                asyncio.timeout(2 * PATIENCE_S),
+                Producer(
+                    BOOTSTRAP,
+                    random=random.Random(draw.getrandbits(64)),
+                    clock=self.world.clock,
+                    delivery_timeout_ms=int(PATIENCE_S * 1000),
+                    request_timeout_ms=2_000,
+                    max_block_ms=2_000,
+                    allow_auto_create_topics=False,
+                ) as producer,
+            ):
+                for _ in range(RECORDS):
+                    await self._send(producer, name, draw)
+        except (ApiError, OSError, TimeoutError):
+            pass
+
+    async def _send(self, producer: Producer, name: str, draw: random.Random) -> None:
+        id, partitions = self._id(name), self._partitions(name)
+        if not partitions:
+            return
+        self._next += 1
+        number = self._next
+        receipt = await producer.send(name, b"%d" % number, partition=draw.choice(partitions).partition)
+        if id == self._id(name):  # else it went to the topic before, or to this one: nobody knows
+            tp = TopicPartition(name, receipt.partition)
+            if not self.world.workload.has_lost_power:
+                self.promised[id, tp, receipt.offset] = number
+        await asyncio.sleep(draw.uniform(0.0, 0.3))

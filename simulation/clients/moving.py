@@ -1,0 +1,89 @@
+"""An administrator who moves partitions among the brokers of a world, changes his mind, and goes home.
+
+What was asked for may be lost, or carried out long after: nobody waits for it while faults happen. At the end
+every partition is brought back to all brokers, which is what the world is judged by.
+Left to others: moving (controller/planning/reassignment.py), what must hold meanwhile (checks/invariants.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ...base.types import TopicPartition
+from ...client.admin.admin import Admin
+from ...protocol.errors import ApiError
+from ..environment.loop import Host
+from .workload import BOOTSTRAP
+
+if TYPE_CHECKING:
+    from ..world import World
+
+LEAST_REPLICAS = 2  # of three, as many as acks=all asks for
+CANCELS = 0.25
+PATIENCE_S = 5.0
+HOME_WITHIN_S = 90.0
+LATE_S = 16.0
+"""When whatever was asked for is done or given up by the broker that was asked, and by the controller."""
+BROKERS = (1, 2, 3)
+
+
+class Mover:
+    """Draws moves, and lets them happen."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._tasks: list[asyncio.Task[None]] = []
+        self._asked_at = 0.0
+
+    def move(self) -> None:
+        """One partition shall go elsewhere, or not go any more."""
+        chance = self.world.random
+        partition = chance.choice(self.world.workload.partitions)
+        target: list[int] | None = chance.sample(BROKERS, chance.randint(LEAST_REPLICAS, len(BROKERS)))
+        if chance.random() < CANCELS:
+            target = None
+        self.world.note(f"{partition} shall " + (f"move to {target}" if target else "move no more"))
+        self._asked_at = self.world.loop.now
+        self._tasks.append(self.world.loop.spawn(Host("mover"), self._try(partition, target)))
+
+    async def home(self) -> None:
+        """Everything is brought back; raises TimeoutError if that does not come to an end."""
+        if not self._tasks:
+            return
+        await asyncio.gather(*self._tasks)
+        await asyncio.sleep(self._asked_at + LATE_S - self.world.loop.now)
+        async with asyncio.timeout(HOME_WITHIN_S):
+            await self.world.loop.spawn(Host("mover"), self._bring_home())
+
+    async def _try(self, partition: TopicPartition, target: Sequence[int] | None) -> None:
+        await self._ask(lambda admin: admin.alter_partition_reassignments({partition: target}), PATIENCE_S)
+
+    async def _bring_home(self) -> None:
+        targets = dict.fromkeys(self.world.workload.partitions, BROKERS)
+
+        async def settle(admin: Admin) -> None:
+            await admin.alter_partition_reassignments(targets)
+            while await admin.list_partition_reassignments():
+                await asyncio.sleep(0.1)
+
+        while not await self._ask(settle, HOME_WITHIN_S):
+            await asyncio.sleep(0.5)
+
+    async def _ask(self, what: Callable[[Admin], Awaitable[None]], within_s: float) -> bool:
+        """Whether the brokers said yes; a refusal, or nobody there, is no."""
+        try:
+            async with (
+                asyncio.timeout(within_s),
+                Admin(
+                    BOOTSTRAP,
+                    random=random.Random(self.world.random.getrandbits(64)),
+                    request_timeout_ms=int(PATIENCE_S * 1000),
+                ) as admin,
+            ):
+                await what(admin)
+        except (ApiError, OSError, TimeoutError):
+            return False
+        return True

@@ -1,0 +1,157 @@
+"""Readers of a group: members come and go, coordinators die, and each record is read at least once.
+
+What a member is handed begins where the group has got to: not behind what was committed and acknowledged
+(that would be read twice for no reason), and not beyond what some member was handed (that would be skipped).
+In the end all is read, and each member has its share: nobody waits to be let in while others do its work.
+Left to others: what stands at an offset (`workload.py`), when members leave (`faults/faults.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ...base.types import TopicPartition
+from ...client.consumer.consumer import Consumer
+from ...client.consumer.subscription import RebalanceListener
+from ...client.results import ConsumerRecord
+from ...protocol.errors import ApiError
+from ..checks.committed import Violation
+from ..environment.loop import Host
+
+if TYPE_CHECKING:
+    from ..world import World
+
+GROUP = "readers"
+MEMBERS = 2
+SESSION_MS = 6_000
+CAUGHT_UP_S = 60.0
+
+
+class _Member(RebalanceListener):
+    """One life of one member."""
+
+    def __init__(self, least: Callable[[TopicPartition], int]) -> None:
+        """`least`: where a member that is assigned a partition now may begin."""
+        self.leaves = False
+        self.consumer: Consumer | None = None
+        self.fresh: dict[TopicPartition, int] = {}  # assigned, and nothing of it read since; `least` then
+        self._least = least
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        self.fresh.update({tp: self._least(tp) for tp in partitions})
+
+
+class Readers:
+    """A group that reads the topic."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.covered = dict.fromkeys(world.workload.partitions, 0)  # all before it was handed to somebody
+        self.committed = dict.fromkeys(world.workload.partitions, 0)  # as it was acknowledged
+        self.maybe: dict[TopicPartition, list[int]] = {tp: [] for tp in world.workload.partitions}
+        self._members: dict[int, _Member] = {}
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self) -> None:
+        """Let the members join."""
+        for number in range(MEMBERS):
+            self._tasks.append(self.world.loop.spawn(Host(f"member-{number}"), self._read(number)))
+
+    def churn(self) -> None:
+        """One of the members leaves; another one joins in its place."""
+        number = self.world.random.randrange(MEMBERS)
+        if number in self._members:
+            self.world.note(f"member-{number} leaves")
+            self._members[number].leaves = True
+
+    async def finish(self) -> None:
+        """Wait until the group has read all and nobody is left out of it, then let it go."""
+        try:
+            async with asyncio.timeout(CAUGHT_UP_S):
+                while not (self._has_read_all() and all(self.shares())):
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            ends = {str(tp): committed.end for tp, committed in self.world.checks.committed.items()}
+            read = f"the group has read up to {self.covered}, of {ends}"
+            raise Violation(f"liveness: {read}; its members have {self.shares()}") from None
+        self._stop.set()
+        async with asyncio.timeout(CAUGHT_UP_S):
+            await asyncio.gather(*self._tasks)
+
+    def shares(self) -> list[list[TopicPartition]]:
+        """What each member reads now."""
+        consumers = [member.consumer for _, member in sorted(self._members.items())]
+        return [sorted(consumer.assignment()) if consumer else [] for consumer in consumers]
+
+    def _has_read_all(self) -> bool:
+        checks = self.world.checks
+        return self.world.workload.has_lost_power or all(
+            covered >= checks.committed[tp].end for tp, covered in self.covered.items()
+        )
+
+    async def _read(self, number: int) -> None:
+        draw = random.Random(self.world.random.getrandbits(64))
+        while not self._stop.is_set():
+            member = self._members[number] = _Member(self._least)
+            try:
+                await self._one_life(member, draw)
+            except (ApiError, OSError, TimeoutError):
+                await asyncio.sleep(0.2)
+
+    async def _one_life(self, member: _Member, draw: random.Random) -> None:
+        async with Consumer(
+            "b1:9092,b2:9092,b3:9092",
+            topics=["numbers"],
+            group=GROUP,
+            listener=member,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=1_000,
+            request_timeout_ms=5_000,
+            default_api_timeout_ms=10_000,
+            random=random.Random(draw.getrandbits(64)),
+        ) as consumer:
+            member.consumer = consumer
+            while not (self._stop.is_set() or member.leaves):
+                records = await consumer.poll(500)
+                if records:
+                    self._handed(member, records)
+                    await self._commit(consumer, records)
+
+    def _handed(self, member: _Member, records: Iterable[ConsumerRecord]) -> None:
+        for record in records:
+            tp = TopicPartition(record.topic, record.partition)
+            if not self.world.workload.has_lost_power:
+                self._judge(tp, record.offset, member.fresh.get(tp))
+            member.fresh.pop(tp, None)
+            self.covered[tp] = max(self.covered[tp], record.offset + 1)
+
+    def _least(self, tp: TopicPartition) -> int:
+        return min([self.committed[tp], *self.maybe[tp]])
+
+    def _judge(self, tp: TopicPartition, offset: int, assigned_at: int | None) -> None:
+        """Who is cut off after it was assigned a partition does not know what others committed since."""
+        if offset > self.covered[tp] and offset > self.world.checks.starts.get(tp, 0):
+            self._fail(f"the group is handed {tp}@{offset} after all before {self.covered[tp]}")
+        if assigned_at is not None:
+            least = min(assigned_at, self._least(tp))
+            if offset < least:
+                self._fail(f"a member begins at {tp}@{offset}, and {least} was committed")
+
+    def _fail(self, what: str) -> None:
+        self.world.checks.fail(Violation(f"I20: {what}"))
+
+    async def _commit(self, consumer: Consumer, records: Iterable[ConsumerRecord]) -> None:
+        """What is not acknowledged may have been noted all the same, and later."""
+        offsets = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
+        for tp, offset in offsets.items():
+            self.maybe[tp].append(offset)
+        await consumer.commit(offsets)
+        for tp, offset in offsets.items():
+            self.maybe[tp].remove(offset)
+            self.committed[tp] = max(self.committed[tp], offset)

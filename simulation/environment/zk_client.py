@@ -1,0 +1,301 @@
+"""One process's session with the ZooKeeper in memory, with the delays and losses of a real one.
+
+Requests and answers keep their order, as on one connection. While the link is cut nothing is answered;
+a write that was under way may have landed, and one that waited lands when the link heals, though its
+caller has given up: `Unknown` means unknown here too. A connection may also be lost for a while, with what
+is under way or without it, and the server that is read from may lag behind the one that writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...zookeeper.client import (
+    Listener,
+    MultiFailed,
+    Op,
+    OpResult,
+    RegistryUnreachable,
+    SessionEvent,
+    SessionState,
+    Stat,
+    Unknown,
+    Watch,
+    ZkError,
+)
+from .loop import CrashedHost, Host, SimLoop, current_host
+from .network import ORDER_S
+from .zookeeper import Session, SimZooKeeper
+
+ADDRESS = "zookeeper"
+LATENCY_S = (0.0002, 0.004)
+BEATS_PER_SESSION = 6
+CONNECT_S_MAX = 30.0
+
+
+class SimRegistry:
+    """`Registry` for one process."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        server: SimZooKeeper,
+        session_timeout_s: float,
+        previous_session: tuple[int, bytes] | None = None,
+    ) -> None:
+        self._loop, self._server, self._timeout_s = loop, server, session_timeout_s
+        self._previous = previous_session
+        self._session: Session | None = None
+        self._host: Host = current_host()
+        self._context = contextvars.copy_context()  # whoever makes a watch fire: it is told here
+        self._listeners: list[Listener] = []
+        self._generation = 0
+        self._state = SessionState.SUSPENDED
+        self._sent = self._answered = 0.0
+        self._heard_at = 0.0
+        self._pending: dict[asyncio.Future[Any], None] = {}  # in their order: a set's is another in each run
+        self._closed = False
+        self.lag_s = 0.0  # how far behind the server is that this process reads from
+        self._seen_zxid = 0  # it never shows an older state than before
+        self._down_until = 0.0
+        self.hear: Callable[[str, Sequence[Op], object], None] | None = None
+        self.on_send: Callable[[Sequence[Op]], None] | None = None  # is shown what is about to leave
+        self._loses = False  # what arrives while the connection is down
+
+    @property
+    def session_id(self) -> int:
+        return self._session.id if self._session else 0
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    @property
+    def connected(self) -> bool:
+        return self._state is SessionState.CONNECTED
+
+    @property
+    def credentials(self) -> tuple[int, bytes] | None:
+        return (self._session.id, self._session.password) if self._session else None
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    def look(self) -> None:
+        """Tell ASSUME_EXPIRED at once if nothing has been heard for as long as a session lasts."""
+        overdue = self._session is not None and self._loop.now - self._heard_at >= self._timeout_s
+        if overdue and self._state in (SessionState.CONNECTED, SessionState.SUSPENDED) and not self._closed:
+            self._tell(SessionState.ASSUME_EXPIRED)
+
+    async def start(self) -> None:
+        """Close the predecessor's session and open one."""
+        try:
+            async with asyncio.timeout(CONNECT_S_MAX):
+                while self.is_cut():
+                    await asyncio.sleep(0.05)  # the link is tried, as kazoo tries it
+                await asyncio.sleep(self._delay())
+        except TimeoutError as error:
+            raise RegistryUnreachable(f"no session within {CONNECT_S_MAX:g} s") from error
+        if self._closed:
+            raise RegistryUnreachable("closed before a session was opened")
+        if self._previous is not None:
+            self._server.end(self._previous[0])
+        self._open()
+        self._loop.call_later(self._timeout_s / BEATS_PER_SESSION, self._beat)
+
+    async def close(self) -> None:
+        """End the session at once."""
+        self._closed = True
+        if self._session is not None and self._host.alive and not self.is_cut():
+            self._server.end(self._session.id)
+        self._fail_pending()
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        answer: tuple[bytes, Stat] = await self._ask(
+            lambda id: self._server.get(path, id, self._armed(watch), self._view())
+        )
+        return answer
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        found: list[tuple[bytes, Stat] | None] = await self._ask(
+            lambda _: self._server.get_many(paths, self._view())
+        )
+        return found
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        stat: Stat | None = await self._ask(
+            lambda id: self._server.exists(path, id, self._armed(watch), self._view())
+        )
+        return stat
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        names: list[str] = await self._ask(
+            lambda id: self._server.children(path, id, self._armed(watch), self._view())
+        )
+        return names
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        if self.on_send is not None and self._host.alive:
+            self.on_send(ops)
+        results: list[OpResult] = await self._ask(lambda id: self._write(ops, id))
+        return results
+
+    def _write(self, ops: Sequence[Op], id: int) -> list[OpResult]:
+        outcome: list[OpResult] | MultiFailed | None = None
+        try:
+            outcome = self._server.multi(ops, id)
+            return outcome
+        except MultiFailed as failed:
+            outcome = failed
+            raise
+        finally:
+            if self.hear is not None:
+                self.hear(self._host.name, ops, outcome)
+
+    # ------------------------------------------------------------ requests on their way
+
+    async def _ask(self, apply: Callable[[int], Any]) -> Any:
+        if not self._host.alive:
+            raise CrashedHost("a dead process asks nothing")
+        self.look()
+        if not self.connected or self._session is None:
+            raise Unknown("not connected; nothing was sent")
+        done: asyncio.Future[Any] = self._loop.create_future()
+        self._pending[done] = None
+        self._sent = max(self._sent + ORDER_S, self._loop.now + self._delay())
+        self._loop.call_at(self._sent, self._arrive, apply, done, self._session)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await done
+        except TimeoutError as error:
+            raise Unknown("no answer in time") from error
+        finally:
+            self._pending.pop(done, None)
+
+    def _arrive(self, apply: Callable[[int], Any], done: asyncio.Future[Any], session: Session) -> None:
+        """At the server: carried out even when nobody waits for the answer any more."""
+        if self.is_cut():
+            if not (self._loses and self._is_down()):
+                self._loop.call_later(0.05, self._arrive, apply, done, session)
+            return
+        if session.id not in self._server.sessions:
+            return
+        session.heard_at = self._loop.now
+        before = self._server.zxid
+        outcome: Any
+        try:
+            outcome = apply(session.id)
+        except ZkError as error:
+            outcome = error
+        if self._server.zxid != before:
+            self._seen_zxid = self._server.zxid  # whoever writes is not shown what was before
+        self._in_order(self._answer, outcome, done)
+
+    def _answer(self, outcome: Any, done: asyncio.Future[Any]) -> None:
+        if self.is_cut() or done.done():
+            return
+        self._heard_at = self._loop.now
+        if isinstance(outcome, ZkError):
+            done.set_exception(outcome)
+        else:
+            done.set_result(outcome)
+
+    def _in_order(self, callback: Callable[..., None], *args: Any) -> None:
+        self._answered = max(self._answered + ORDER_S, self._loop.now + self._delay())
+        self._loop.call_at(self._answered, callback, *args, context=self._context)
+
+    def _armed(self, watch: Watch | None) -> Watch | None:
+        if watch is None:
+            return None
+        generation = self._generation
+
+        def fire(path: str) -> None:
+            self._in_order(told, path, self._server.zxid)
+
+        def told(path: str, zxid: int) -> None:
+            self._seen_zxid = max(self._seen_zxid, zxid)
+            if self._host.alive and generation == self._generation and self.connected:
+                watch(path)
+
+        return fire
+
+    def _view(self) -> int | None:
+        """Up to where the history is shown; None: all of it."""
+        if self.lag_s == 0.0:
+            return None
+        self._seen_zxid = max(self._seen_zxid, self._server.zxid_before(self._loop.now - self.lag_s))
+        return self._seen_zxid
+
+    # ------------------------------------------------------------ the session
+
+    def lose_connection(self, for_s: float, *, loses: bool) -> None:
+        """The connection is gone for a while, and with it all answers; `loses`: all requests, too."""
+        self._down_until, self._loses = self._loop.now + for_s, loses
+        if self.connected and self._session is not None:
+            self._server.forget_watches(self._session.id)
+            self._fail_pending()
+            self._context.run(self._tell, SessionState.SUSPENDED)
+
+    def lose_session(self) -> None:
+        """The server ends the session although it hears of it."""
+        if self._session is not None:
+            self._server.end(self._session.id)
+
+    def _open(self) -> None:
+        self._session = self._server.open(self._timeout_s, self._loop.now)
+        self._generation += 1
+        self._seen_zxid = max(self._seen_zxid, self._server.zxid)
+        self._heard_at = self._loop.now
+        self._tell(SessionState.CONNECTED)
+
+    def _beat(self) -> None:
+        """What kazoo's pings and the server's answers do, every part of the session timeout."""
+        if self._closed or not self._host.alive or self._session is None:
+            return
+        now = self._loop.now
+        if not self.is_cut():
+            self._server.expire(now)
+            if self._session.id in self._server.sessions:
+                self._session.heard_at = self._heard_at = now
+                if not self.connected:
+                    self._server.forget_watches(self._session.id)
+                    self._tell(SessionState.CONNECTED)
+            else:
+                self._fail_pending()
+                self._tell(SessionState.EXPIRED)
+                self._open()
+        elif now - self._heard_at >= self._timeout_s and self._state is SessionState.SUSPENDED:
+            self._tell(SessionState.ASSUME_EXPIRED)
+        elif now - self._heard_at >= self._timeout_s / 3 and self.connected:
+            self._fail_pending()
+            self._tell(SessionState.SUSPENDED)
+        self._loop.call_later(self._timeout_s / BEATS_PER_SESSION, self._beat)
+
+    def _fail_pending(self) -> None:
+        for done in list(self._pending):
+            if not done.done():
+                done.set_exception(Unknown("the connection was lost"))
+
+    def _tell(self, state: SessionState) -> None:
+        self._state = state
+        for listener in list(self._listeners):
+            listener(SessionEvent(state, self._generation))
+
+    def is_troubled(self, now: float) -> bool:
+        """Whether it is worse off than others: without its connection, or shown what was before."""
+        return now < self._down_until or self.lag_s > 0.0
+
+    def is_cut(self) -> bool:
+        """Whether nothing gets through: if that stays so, its session ends."""
+        cuts = self._loop.network.cuts
+        return self._is_down() or (self._host.name, ADDRESS) in cuts or (ADDRESS, self._host.name) in cuts
+
+    def _is_down(self) -> bool:
+        return self._loop.now < self._down_until
+
+    def _delay(self) -> float:
+        return self._loop.random.uniform(*LATENCY_S)

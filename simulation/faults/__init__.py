@@ -1,0 +1,1 @@
+"""What happens to a world, and when."""

@@ -1,0 +1,112 @@
+"""Links that are cut, refused or reset; for a moment, or for so long that whoever can must go on without.
+
+Left to others: what that does to bytes (`environment/network.py`), who must go on (`checks/liveness.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..environment.zk_client import ADDRESS
+from .kinds import BROKERS, SESSION_S, FaultKinds
+
+PART_S = (12.0, 16.0)
+"""Longer than it may take until whoever can goes on."""
+CALM_WITHIN_S = 30.0
+
+
+class LinkFaults(FaultKinds):
+    """Faults of the network."""
+
+    async def cut(self) -> None:
+        """Two brokers do not hear each other, or one not the other: bytes wait."""
+        a, b = self.random.sample(BROKERS, 2)
+        both = self.random.random() < 0.7
+        self.world.note(f"b{a} {'and' if both else 'to'} b{b} are cut")
+        self.world.loop.network.cut(f"b{a}", f"b{b}", both=both)
+
+    async def isolate(self) -> None:
+        """A broker does not reach ZooKeeper."""
+        id = self._one()
+        self.world.note(f"b{id} and ZooKeeper are cut")
+        self.world.loop.network.cut(f"b{id}", ADDRESS)
+
+    async def exile(self) -> None:
+        """A leader reaches neither ZooKeeper nor one of its followers, only the other one."""
+        world = self.world
+        leader = world.checks.leader(self.random.choice(world.workload.partitions))
+        follower = self.random.choice([id for id in BROKERS if id != leader])
+        world.note(f"b{leader} is cut from b{follower}, then from ZooKeeper")
+        world.loop.network.cut(f"b{leader}", f"b{follower}")
+        await asyncio.sleep(self.random.uniform(0.0, SESSION_S))
+        world.loop.network.cut(f"b{leader}", ADDRESS)
+        await asyncio.sleep(2 * SESSION_S)
+
+    async def heal(self) -> None:
+        """All links are good again."""
+        self.world.note("all links heal")
+        self.world.loop.network.heal()
+
+    async def reset(self) -> None:
+        """Some connections break; what is under way on them is lost."""
+        network = self.world.loop.network
+        share = self.random.choice([0.1, 0.5, 1.0])
+        broken = [t for t in network.transports if self.random.random() < share / 2]
+        self.world.note(f"{len(broken)} connections are reset")
+        for transport in broken:
+            network.reset(transport)
+
+    async def refuse(self) -> None:
+        """Two brokers refuse each other's connections for a moment."""
+        a, b = self.random.sample(BROKERS, 2)
+        network = self.world.loop.network
+        self.world.note(f"b{a} and b{b} refuse each other")
+        network.refuse(f"b{a}", f"b{b}")
+        self._later((0.05, SESSION_S), network.refused.clear)
+
+    async def part(self) -> None:
+        """Some links are bad for long, and nothing else is: the controller's, one broker's, ZooKeeper's.
+
+        The others hear each other and ZooKeeper, so they go on.
+        """
+        world = self.world
+        world.loop.network.heal()
+        if not await self._is_calm():
+            return
+        active = next((id for id, node in world.nodes.items() if node.broker.controller.active), None)
+        leader = world.checks.leader(self.random.choice(world.workload.partitions))
+        one = self.random.choice([active or 1, leader, self._one()])
+        others = [id for id in BROKERS if id != one]
+        match self.random.randrange(4):
+            case 0:
+                self._part(one, others)
+            case 1:
+                self._part(one, [self.random.choice(others)])
+            case 2:
+                far = self.random.choice(others)
+                world.note(f"b{one} is not heard by b{far} for long")
+                world.loop.network.cut(f"b{one}", f"b{far}", both=False)
+            case _:
+                world.note(f"b{one} and ZooKeeper are cut for long")
+                world.loop.network.cut(f"b{one}", ADDRESS)
+        await asyncio.sleep(self.random.uniform(*PART_S))
+        world.note("all links heal")
+        world.loop.network.heal()
+
+    def _part(self, one: int, others: list[int]) -> None:
+        """Silently, or with a word: a router may drop or refuse."""
+        network = self.world.loop.network
+        silent = self.random.random() < 0.5
+        self.world.note(f"b{one} and {others} {'do not hear' if silent else 'refuse'} each other for long")
+        for other in others:
+            (network.cut if silent else network.refuse)(f"b{one}", f"b{other}")
+
+    async def _is_calm(self) -> bool:
+        for _ in range(int(CALM_WITHIN_S / 0.1)):
+            for id in BROKERS:
+                if not self.world.lives(id):
+                    self.world.start(id)
+            if self.world.checks.is_whole():
+                return True
+            await asyncio.sleep(0.1)
+        return False

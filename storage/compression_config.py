@@ -1,0 +1,58 @@
+"""compression.type and the levels of its codecs, as Kafka 3.9 has them (KIP-390).
+
+Left to others: the other options of logs (config.py), what they do (broker/replicas/recompression.py).
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, field_validator
+
+from ..base.options import option
+
+CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
+
+
+def check_gzip_level(level: int) -> int:
+    """Zlib's levels that compress, or its default."""
+    if level == 0:
+        raise ValueError("1 to 9, or -1 for gzip's own default")
+    return level
+
+
+class CompressionConfig(BaseModel, frozen=True, extra="forbid"):
+    """In which codec batches are kept."""
+
+    compression_type: CompressionType = option(
+        "producer",
+        kafka="compression.type",
+        restart=False,
+        help="The codec in which batches are kept: one that came in another is compressed anew by the "
+        "leader. producer keeps each as it came, uncompressed opens it.",
+    )
+    compression_gzip_level: int = option(
+        -1,
+        ge=-1,
+        le=9,
+        kafka="compression.gzip.level",
+        restart=False,
+        help="How hard gzip tries with compression.type=gzip, from 1 to 9; -1 is its default, 6.",
+    )
+    compression_lz4_level: int = option(
+        9,
+        ge=1,
+        le=17,
+        kafka="compression.lz4.level",
+        restart=False,
+        help="How hard lz4 tries with compression.type=lz4; 9 means its quick compressor, as in Kafka, any "
+        "other number a level of the thorough one, of which those above 12 are 12.",
+    )
+    compression_zstd_level: int = option(
+        3,
+        ge=-131072,
+        le=22,
+        kafka="compression.zstd.level",
+        restart=False,
+        help="How hard zstd tries with compression.type=zstd.",
+    )
+
+    _gzip = field_validator("compression_gzip_level")(check_gzip_level)

@@ -1,0 +1,255 @@
+"""DecisionLog: what was decided, the newest of it, in memory and in one file; so one can ask why long after.
+
+A ring belongs to a partition, to the controller's view of one, or to the broker. The oldest goes first: in a
+ring that is too long, and of all rings together. What repeats is counted, not repeated. The file is appended
+to, without a sync: it survives the death of the process. When it is twice as long as the rings may be, it is
+written anew from them. Its end may be torn, or all of it be damaged: what can be read counts.
+Left to others: what is a decision (broker/, controller/), when the file is written (broker/recorder.py).
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgpack
+from crc32c import crc32c
+
+from ..base.values import dataclass
+from .disk import Disk, File
+
+FLIGHT_RECORDER = "flight-recorder"
+HEADER = b"strandline flight recorder 1\n"
+FRAME = Struct(">II")  # bytes of the body, their CRC-32C
+BODY_BYTES_MAX = 1 << 16  # a longer one is no decision of ours
+DECODING = {"strict_map_key": False, "raw": False}
+BROKER = "broker"  # the ring of what concerns no partition
+CONTROLLER = "controller"  # of what the controller decides about brokers
+POWERS = frozenset(1 << n for n in range(64))  # a repeated decision is written again when its count is one
+
+Values = Mapping[str, Any]
+
+
+def controllers_ring(partition: str) -> str:
+    """The ring of the controller's decisions about a partition; no topic's name has a slash."""
+    return f"{CONTROLLER}/{partition}"
+
+
+class Note(NamedTuple):
+    """A decision that has just been made."""
+
+    ring: str
+    what: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision as it is kept: `values` decided it. Made `times` times in a row until `until_ms`."""
+
+    ring: str
+    at_ms: int
+    until_ms: int
+    times: int
+    what: str
+    values: Values
+
+    def as_dict(self) -> dict[str, Any]:
+        """For an answer."""
+        repeated = {"times": self.times, "until_ms": self.until_ms} if self.times > 1 else {}
+        return {"at_ms": self.at_ms, "what": self.what, **repeated, **self.values}
+
+
+class _Entry:
+    """One place in a ring. `said` is what and values, packed."""
+
+    __slots__ = ("at_ms", "number", "said", "times", "until_ms")
+
+    def __init__(self, number: int, at_ms: int, until_ms: int, times: int, said: bytes) -> None:
+        self.number = number
+        self.at_ms = at_ms
+        self.until_ms = until_ms
+        self.times = times
+        self.said = said
+
+
+class _Ring:
+    """One ring, and its bytes."""
+
+    __slots__ = ("entries", "nbytes")
+
+    def __init__(self) -> None:
+        self.entries: deque[_Entry] = deque()
+        self.nbytes = 0
+
+
+OVERHEAD = 64  # bytes that an entry counts beside what it says
+
+
+class DecisionLog:
+    """All rings of a broker, bounded for each and in total."""
+
+    def __init__(self, bytes_max: int, ring_bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.ring_bytes_max = ring_bytes_max
+        self.nbytes = 0
+        self._rings: dict[str, _Ring] = {}
+        self._order: dict[int, str] = {}  # the number of each entry and its ring, the oldest first
+        self._next = 0
+
+    def add(self, note: Note, at_ms: int) -> bytes | None:
+        """Keep a decision; returns the frame to be written, None if it says nothing new."""
+        entry = self._put(note.ring, at_ms, at_ms, 1, _packed([note.what, dict(note.values)]))
+        return _framed(note.ring, entry) if entry.times in POWERS else None
+
+    def _put(self, ring: str, at_ms: int, until_ms: int, times: int, said: bytes) -> _Entry:
+        if len(said) + len(ring) > BODY_BYTES_MAX // 2:
+            said = _packed(["too_long", {"bytes": len(said)}])
+        kept = self._rings.get(ring)
+        if kept is None:
+            kept = self._rings[ring] = _Ring()
+        last = kept.entries[-1] if kept.entries else None
+        if last is not None and last.said == said:
+            last.until_ms = until_ms
+            last.times = max(last.times + 1, times)  # a frame read back has counted all before it
+            return last
+        entry = _Entry(self._next, at_ms, until_ms, times, said)
+        self._next += 1
+        kept.entries.append(entry)
+        self._order[entry.number] = ring
+        kept.nbytes += len(said) + OVERHEAD
+        self.nbytes += len(said) + OVERHEAD
+        while kept.nbytes > self.ring_bytes_max and len(kept.entries) > 1:
+            self._forget_oldest(ring)
+        while self.nbytes > self.bytes_max and len(self._order) > 1:
+            self._forget_oldest(self._order[next(iter(self._order))])
+        return entry
+
+    def _forget_oldest(self, ring: str) -> None:
+        kept = self._rings[ring]
+        gone = kept.entries.popleft()
+        del self._order[gone.number]
+        kept.nbytes -= len(gone.said) + OVERHEAD
+        self.nbytes -= len(gone.said) + OVERHEAD
+        if not kept.entries:
+            del self._rings[ring]
+
+    def names(self) -> list[str]:
+        """The rings that hold something."""
+        return sorted(self._rings)
+
+    def of(self, ring: str) -> list[Decision]:
+        """What a ring holds, the oldest first."""
+        kept = self._rings.get(ring)
+        return [] if kept is None else [_decision(ring, entry) for entry in kept.entries]
+
+    def frames(self) -> Iterator[bytes]:
+        """Everything, as it is written: each ring in its order."""
+        for name, ring in self._rings.items():
+            for entry in ring.entries:
+                yield _framed(name, entry)
+
+    def take_up(self, data: bytes) -> int:
+        """Add what a file holds; returns up to where it could be read."""
+        end = 0
+        for at, body in _bodies(data):
+            end = at
+            try:
+                ring, at_ms, until_ms, times, said = msgpack.unpackb(body, **DECODING)
+                what, values = msgpack.unpackb(said, **DECODING)
+                assert isinstance(ring, str) and isinstance(what, str) and isinstance(values, dict)
+                self._put(ring, int(at_ms), int(until_ms), int(times), said)
+            except (ValueError, TypeError, AssertionError, msgpack.UnpackException):
+                continue  # whole, but of another version: it is left out
+        return end
+
+
+def _packed(value: object) -> bytes:
+    data: bytes = msgpack.packb(value, default=_plain)
+    return data
+
+
+def _plain(value: object) -> object:
+    """Sets and whatever else values may be."""
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return list(value) if isinstance(value, tuple) else str(value)
+
+
+def _framed(ring: str, entry: _Entry) -> bytes:
+    body = _packed([ring, entry.at_ms, entry.until_ms, entry.times, entry.said])
+    return FRAME.pack(len(body), crc32c(body)) + body
+
+
+def _decision(ring: str, entry: _Entry) -> Decision:
+    what, values = msgpack.unpackb(entry.said, **DECODING)
+    return Decision(ring, entry.at_ms, entry.until_ms, entry.times, what, values)
+
+
+def _bodies(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The whole frames of a file from its beginning on, each with its end."""
+    if not data.startswith(HEADER):
+        return
+    at = len(HEADER)
+    while at + FRAME.size <= len(data):
+        size, checksum = FRAME.unpack_from(data, at)
+        body = data[at + FRAME.size : at + FRAME.size + size]
+        if size > BODY_BYTES_MAX or len(body) < size or crc32c(body) != checksum:
+            return
+        at += FRAME.size + size
+        yield at, body
+
+
+class RingFile:
+    """The file behind the rings of a broker. Every method blocks; one thread at a time may use it."""
+
+    def __init__(self, disk: Disk, log_dir: str) -> None:
+        self.path = f"{log_dir}/{FLIGHT_RECORDER}"
+        self.size = 0
+        self._disk = disk
+        self._file: File | None = None
+
+    def read(self, rings: DecisionLog) -> None:
+        """Take up what an earlier process has left. Nothing is appended behind a torn end."""
+        try:
+            data = self._disk.read(self.path)
+        except FileNotFoundError:
+            return
+        whole = rings.take_up(data)
+        self.size = whole if whole == len(data) else 0
+
+    def append(self, frames: Sequence[bytes]) -> None:
+        """Add to the file; it must have been begun."""
+        assert self.size, "a file begins with all that is known"
+        if self._file is None:
+            self._file = self._disk.open(self.path)
+        self.size += self._file.append(frames)
+
+    def begin(self, frames: Sequence[bytes]) -> None:
+        """Put a new file in place of the old one."""
+        self.close()
+        self.size = 0
+        data = HEADER + b"".join(frames)
+        self._disk.replace(self.path, data, sync=False)
+        self.size = len(data)
+
+    def failed(self) -> None:
+        """What the file holds now is not known: it is begun anew."""
+        self.size = 0
+        self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_rings(disk: Disk, log_dir: str) -> DecisionLog | None:
+    """What the recorder in a log directory holds, without a broker; None if there is none."""
+    try:
+        data = disk.read(f"{log_dir}/{FLIGHT_RECORDER}")
+    except FileNotFoundError:
+        return None
+    rings = DecisionLog(1 << 40, 1 << 40)
+    rings.take_up(data)
+    return rings

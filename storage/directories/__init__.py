@@ -1,0 +1,1 @@
+"""A broker's log directories: opening and closing all logs, checkpoints, incarnations, deletions."""

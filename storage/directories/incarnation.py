@@ -1,0 +1,314 @@
+"""Incarnations: which start of this broker id this is, and what its log directories remember of earlier ones.
+
+They are locked, belong to one broker of one cluster, and keep what the verdict of this start is drawn from;
+what is about to be lost is noted in them before it is.
+Left to others: the verdict (intact.py), the registration itself (broker/registration.py).
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, suppress
+from threading import Lock as Mutex
+from uuid import UUID
+
+import structlog
+from pydantic import BaseModel, ValidationError
+
+from ...base.types import TopicPartition
+from .. import checked_json
+from ..checked_json import WrongChecksum
+from ..disk import FULL, Disk, Lock, disk_error
+from ..log import checkpoints
+from .intact import DOUBTS_MAX, IncarnationFile, Remembered, Verdict, judge, worst
+
+LOCK = ".lock"
+INCARNATION = "incarnation.json"
+CLEAN_MARKER = ".kafka_cleanshutdown"
+SESSION = "zookeeper.session"
+
+logger = structlog.get_logger(__name__)
+
+
+class WrongDirectory(Exception):
+    """A log directory belongs to another broker or cluster; starting on it would mix their data."""
+
+
+class CleanMarker(BaseModel, frozen=True):
+    """Kafka's clean shutdown file."""
+
+    version: int = 0
+    brokerEpoch: int
+
+
+class Session(BaseModel, frozen=True):
+    """The ZooKeeper session of the last start, kept so that the next one can end it."""
+
+    session_id: int
+    password: str  # hexadecimal
+
+    @property
+    def client_id(self) -> tuple[int, bytes]:
+        return self.session_id, bytes.fromhex(self.password)
+
+
+def put_small(disk: Disk, path: str, data: bytes, mode: int = 0o644) -> None:
+    """Replace a file of less than a block. On a full disk, write over it where it lies: that takes no room.
+
+    A crash of the machine at that moment may tear it, and a torn one counts as missing: the claim to be
+    intact is lost then, not the truth. OSError if even that cannot be done.
+    """
+    try:
+        disk.replace(path, data, mode=mode)
+    except OSError as error:
+        if error.errno not in FULL or not disk.exists(path):
+            raise
+        file = disk.open(path)
+        try:
+            file.pwrite(0, data.ljust(file.size()))
+            file.sync()
+        finally:
+            file.close()
+
+
+def _incarnation_in(marker: bytes) -> int | None:
+    with suppress(ValidationError):
+        return CleanMarker.model_validate_json(marker).brokerEpoch
+    return None
+
+
+class Incarnations:
+    """The locked log directories of a broker and what they remember. All methods block."""
+
+    def __init__(self, disk: Disk, dirs: Sequence[str], boot_id: str) -> None:
+        self.disk = disk
+        self.dirs = list(dirs)  # that can be used
+        self.offline: dict[str, str] = {}  # the others, and why
+        self.boot_id = boot_id
+        self.clean = False
+        self.dir_ids: dict[str, str] = {}  # directory -> its id, after `identify`
+        self._lost = False  # what has been noted since the last verdict
+        self._doubts: set[str] = set()
+        self._locks: list[Lock] = []
+        self._writing = Mutex()  # notes come from several threads, and each must know of those before it
+        self._files: dict[str, IncarnationFile | None] = {}
+        self._markers: dict[str, bytes] = {}  # clean markers that were found, by their paths
+
+    @classmethod
+    def load(cls, disk: Disk, dirs: Sequence[str], boot_id: str) -> "Incarnations":
+        """Lock the directories, read what they remember, and take the clean markers away at once.
+
+        One that cannot be used is offline, unless it is the last: then its OSError is raised.
+        """
+        state = cls(disk, dirs, boot_id)
+        marked = []
+        with ExitStack() as undo:
+            undo.callback(state.release)
+            for directory in dirs:
+                try:
+                    marked.append(state._take(directory))
+                except OSError as error:
+                    state.give_up(directory, error)
+            undo.pop_all()
+        state.clean = all(marked)
+        return state
+
+    def _take(self, directory: str) -> bool:
+        """Lock and read a directory; whether it was closed cleanly."""
+        self.disk.mkdir(directory)
+        lock = self.disk.lock(f"{directory}/{LOCK}")
+        self._locks.append(lock)
+        self._files[directory] = self._read_file(directory)
+        return self._take_marker(directory)
+
+    def give_up(self, directory: str, error: OSError) -> None:
+        """A directory cannot be used. It counts as missing. The error is raised if there is no other one."""
+        if directory not in self.dirs:
+            return
+        if self.dirs == [directory]:
+            raise error
+        self.dirs.remove(directory)
+        self.offline[directory] = str(error)
+        self._files[directory] = None
+
+    def _read_file(self, directory: str) -> IncarnationFile | None:
+        try:
+            data = checked_json.load(self.disk.read(f"{directory}/{INCARNATION}"))
+            return IncarnationFile.model_validate_json(data)
+        except (FileNotFoundError, ValidationError, WrongChecksum):
+            return None
+
+    def _take_marker(self, directory: str) -> bool:
+        """Whether the marker fits the incarnation. It goes before anything is loaded (KAFKA-10471).
+
+        One that is not ours was left by another program, Kafka most likely, which has written here since:
+        what we remember is of no worth any more, and that is on the medium before the marker goes.
+        """
+        path = f"{directory}/{CLEAN_MARKER}"
+        if not self.disk.exists(path):
+            return False
+        data, file = self.disk.read(path), self._files[directory]
+        ours = file is not None and _incarnation_in(data) == file.last_k
+        if file is not None and not ours:
+            logger.warning("foreign_clean_marker", path=path, content=data[:100], incarnation=file.last_k)
+            nothing = {"boot_id": "", "flush_mode": False, "lost_note": True}
+            self._write_file(directory, file.model_copy(update=nothing))
+        self.disk.unlink(path)
+        self.disk.sync_dir(directory)
+        self._markers[path] = data
+        return ours
+
+    def identify(self, broker_id: int, cluster_id: str, new_id: Callable[[], UUID]) -> None:
+        """Hold each directory's meta.properties against this broker; a directory without gets its own."""
+        for directory in list(self.dirs):
+            try:
+                self.dir_ids[directory] = self._identify(directory, broker_id, cluster_id, new_id)
+            except OSError as error:
+                self.give_up(directory, error)
+
+    def _identify(self, directory: str, broker_id: int, cluster_id: str, new_id: Callable[[], UUID]) -> str:
+        path = f"{directory}/{checkpoints.META_PROPERTIES}"
+        try:
+            found = checkpoints.read_properties(self.disk, path)
+        except checkpoints.Unreadable as error:
+            raise WrongDirectory(f"nobody can say whose directory this is: {error}") from error
+        if found is None:
+            found = {"version": "0", "broker.id": str(broker_id), "cluster.id": cluster_id}
+        for name, mine in (("broker.id", str(broker_id)), ("cluster.id", cluster_id), ("version", "0")):
+            if found.get(name, mine) != mine:
+                raise WrongDirectory(f"{path} has {name}={found[name]}, this broker has {mine}")
+        if "directory.id" not in found:
+            found = {**found, "directory.id": checkpoints.kafka_uuid(new_id())}
+            checkpoints.write_properties(self.disk, path, found)
+        return found["directory.id"]
+
+    @property
+    def same_boot(self) -> bool:
+        """Whether the last process ran in this boot: then all that it wrote is still there."""
+        return self.remembered().boot_id == self.boot_id
+
+    def remembered(self) -> Remembered:
+        """The worst of all directories."""
+        return worst(list(self._files.values()), self.clean)
+
+    def mark_doubt(self, partition: TopicPartition | None) -> None:
+        """What `note_doubt` is about to write: whatever is written from now on says it too."""
+        if partition is None or len(self._doubts) >= DOUBTS_MAX:
+            self._lost = True
+        else:
+            self._doubts.add(str(partition))
+
+    def note_doubt(self, partition: TopicPartition | None, _reason: str = "") -> None:
+        """Write down, on the medium, that data of one partition (or of all: None) is about to be lost.
+
+        One directory that has the note is enough: the worst counts. OSError if none could take it.
+        Fits the `before_loss` of `Logs.open`.
+        """
+        self.mark_doubt(partition)
+        if all(file is None for file in self._files.values()):
+            return  # nothing is claimed that could be withdrawn: the verdict is "not intact" already
+        noted_somewhere, trouble = False, None
+        with self._writing:
+            for directory, file in self._files.items():
+                if file is None:
+                    continue
+                if partition is None or len(file.doubts) >= DOUBTS_MAX:
+                    noted = file.model_copy(update={"lost_note": True})
+                else:
+                    noted = file.model_copy(update={"doubts": sorted({*file.doubts, str(partition)})})
+                try:
+                    self._write_file(directory, noted)
+                    noted_somewhere = True
+                except OSError as error:  # this may be the directory that has failed: the others must know
+                    trouble = error
+        if trouble is not None and not noted_somewhere:
+            raise trouble
+
+    def verdict(
+        self,
+        z_k: int,
+        z_dirs: Collection[str],
+        recovery_lost: bool = False,
+        failed_dirs: Collection[str] = (),
+    ) -> Verdict:
+        """What this start may claim. `z_dirs` are directory ids as ZooKeeper knows them."""
+        return judge(
+            self.remembered(),
+            boot_id=self.boot_id,
+            z_k=z_k,
+            z_dirs=z_dirs,
+            dirs=self.dir_ids.values(),
+            failed_dirs=failed_dirs,
+            recovery_lost=recovery_lost,
+        )
+
+    def write(self, verdict: Verdict, flush_mode: bool, keep_notes: bool = False) -> None:
+        """Remember the verdict in every directory, before ZooKeeper is told.
+
+        `keep_notes`: losses noted since the verdict was drawn are not accounted for in it, and stay noted.
+        Raises DiskError.
+        """
+        with self._writing:
+            if not keep_notes:
+                self._lost, self._doubts = False, set()
+            file = IncarnationFile(
+                last_k=verdict.k,
+                boot_id=self.boot_id,
+                intact_since=verdict.intact_since,
+                intact_since_of=verdict.intact_since_of,
+                flush_mode=flush_mode,
+                lost_note=self._lost,
+                doubts=sorted(self._doubts),
+            )
+            for directory in list(self.dirs):
+                try:
+                    self._write_file(directory, file)
+                except OSError as error:
+                    raise disk_error(f"{directory}/{INCARNATION}", error) from error
+
+    def _write_file(self, directory: str, file: IncarnationFile) -> None:
+        put_small(self.disk, f"{directory}/{INCARNATION}", checked_json.dump(file))
+        self._files[directory] = file
+
+    def mark_clean(self) -> None:
+        """All logs are closed and on the medium: say so in every directory, for the incarnation it knows.
+
+        That one need not have come to be known elsewhere: a start may fail after it has counted itself.
+        Not so while a doubt is in memory only.
+        """
+        files = [self._files.get(directory) for directory in self.dirs]
+        noted = {doubt for file in files if file is not None for doubt in file.doubts}
+        if not self._doubts <= noted:
+            return  # it could not be written down
+        ks = {None if file is None else file.last_k for file in files}
+        k = ks.pop() if len(ks) == 1 else None
+        if k is None:
+            return
+        marker = CleanMarker(brokerEpoch=k).model_dump_json().encode()
+        for directory in self.dirs:
+            self.disk.replace(f"{directory}/{CLEAN_MARKER}", marker)
+
+    def put_markers_back(self) -> None:
+        """No log has been changed since `load`: the markers that it took away are as right as they were."""
+        for path, marker in self._markers.items():
+            self.disk.replace(path, marker)
+
+    def previous_session(self) -> Session | None:
+        """The ZooKeeper session that the last start left behind."""
+        for directory in self.dirs:
+            with suppress(OSError, ValidationError):
+                return Session.model_validate_json(self.disk.read(f"{directory}/{SESSION}"))
+        return None
+
+    def save_session(self, session_id: int, password: bytes) -> None:
+        """Keep the session; nobody else may read the file."""
+        session = Session(session_id=session_id, password=password.hex())
+        put_small(self.disk, f"{self.dirs[0]}/{SESSION}", session.model_dump_json().encode(), mode=0o600)
+
+    def forget_session(self) -> None:
+        """It has ended."""
+        for directory in self.dirs:
+            self.disk.unlink(f"{directory}/{SESSION}")
+
+    def release(self) -> None:
+        """Let go of the directory locks."""
+        while self._locks:
+            self._locks.pop().release()

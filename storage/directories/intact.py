@@ -1,0 +1,124 @@
+"""Whether the data of this start is what it was: what log directories remember, and the verdict. Pure.
+
+A broker may be elected only for what it can prove to hold. Each log directory keeps the number of the last
+incarnation, the boot it ran in and since which incarnation the data is intact; a clean marker says that all
+was on the medium. From these and from ZooKeeper's record the verdict of this start is drawn.
+Left to others: the files themselves (incarnation.py), what may be elected (controller/).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
+
+from pydantic import BaseModel
+
+from ...base.types import TopicPartition
+from ...base.values import dataclass
+
+DOUBTS_MAX = 100  # more doubtful partitions than this condemn the broker as a whole
+
+
+class IncarnationFile(BaseModel, frozen=True, extra="forbid"):
+    """What a log directory remembers of the last start."""
+
+    version: int = 1
+    last_k: int
+    boot_id: str
+    intact_since: int
+    intact_since_of: dict[str, int] = {}
+    flush_mode: bool
+    lost_note: bool = False  # written before data is cut, cleared by the next registration
+    doubts: list[str] = []  # partitions about which the same must be said
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The worst of what all log directories say: None where one of them says nothing."""
+
+    last_k: int | None
+    boot_id: str | None
+    intact_since: int
+    intact_since_of: Mapping[str, int]
+    flush_mode: bool
+    lost_note: bool
+    doubts: frozenset[str]
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """This incarnation, and since which one the data is intact; exceptions by partition."""
+
+    k: int
+    intact_since: int
+    intact_since_of: dict[str, int] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def intact(self) -> bool:
+        """Whether the broker as a whole holds what it held before."""
+        return self.intact_since < self.k
+
+    def again(self, k: int, doubts: Collection[TopicPartition] = ()) -> "Verdict":
+        """The same broker as incarnation `k`, as intact as before but for replicas now found in `doubts`."""
+        of = {**self.intact_since_of, **dict.fromkeys(map(str, doubts), k)}
+        if len(of) > DOUBTS_MAX:
+            return Verdict(k, k, reasons=(f"{len(of)} doubtful partitions",))
+        return Verdict(k, self.intact_since, of)
+
+    def intact_for(self, partition: TopicPartition) -> int:
+        """Since which incarnation the data of this partition is intact."""
+        return self.intact_since_of.get(str(partition), self.intact_since)
+
+
+def worst(files: Sequence[IncarnationFile | None], clean: bool) -> Remembered:
+    """Fold the directories' files into one: any that is missing or disagrees takes the proof away."""
+    there = [file for file in files if file is not None]
+    complete = bool(there) and len(there) == len(files)
+    ks = {file.last_k for file in there}
+    boots = {file.boot_id for file in there}
+    of: dict[str, int] = {}
+    for file in there:
+        for partition, k in file.intact_since_of.items():
+            of[partition] = max(k, of.get(partition, 0))
+    return Remembered(
+        last_k=ks.pop() if complete and len(ks) == 1 else None,
+        boot_id=boots.pop() if complete and len(boots) == 1 else None,
+        intact_since=max((file.intact_since for file in there), default=0),
+        intact_since_of=of,
+        flush_mode=complete and all(file.flush_mode for file in there),
+        lost_note=any(file.lost_note for file in there),
+        doubts=frozenset(p for file in there for p in file.doubts),
+        clean=clean,
+    )
+
+
+def judge(
+    before: Remembered,
+    *,
+    boot_id: str,
+    z_k: int,
+    z_dirs: Collection[str],
+    dirs: Collection[str],
+    failed_dirs: Collection[str] = (),
+    recovery_lost: bool = False,
+) -> Verdict:
+    """The data-intact proof. `z_k` and `z_dirs` are ZooKeeper's record, `dirs` the directories present."""
+    k = z_k + 1
+    survived = before.clean or before.boot_id == boot_id or before.flush_mode
+    broken = {
+        "no incarnation file in every log directory, or they differ": before.last_k is None,
+        "another boot, no clean shutdown, no flush before ack": not survived,
+        "a log directory is missing": not set(z_dirs) <= set(dirs),
+        "a log directory had failed": not set(failed_dirs).isdisjoint(z_dirs) or bool(failed_dirs),
+        "the directories are not those of the last incarnation": before.last_k not in (z_k, z_k + 1),
+        "recovery lost data": recovery_lost,
+        "an earlier start noted a loss": before.lost_note,
+    }
+    reasons = tuple(reason for reason, holds in broken.items() if holds)
+    if reasons:
+        return Verdict(k, k, {}, reasons)
+    of = {p: since for p, since in before.intact_since_of.items() if since > before.intact_since}
+    of.update(dict.fromkeys(before.doubts, k))
+    if len(of) > DOUBTS_MAX:
+        return Verdict(k, k, {}, (f"{len(of)} partitions are doubtful",))
+    return Verdict(k, before.intact_since, dict(sorted(of.items())))

@@ -1,0 +1,401 @@
+"""Logs: all partitions of a broker, over one or more log directories.
+
+Opening, creating and removing them, the checkpoints they share, and passes that the broker calls from its
+own tasks. What says "blocking" may run in a thread: it works on copies and never touches a log's state.
+Left to others: when passes run (broker/node.py), who is told of a failed directory
+(broker/replicas/replicas.py).
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from uuid import UUID
+
+import structlog
+
+from ...base.types import Clock, TopicPartition
+from ..cleaning.checkpoint import CleanerOffsets
+from ..config import StorageConfig, TopicConfig
+from ..disk import Disk, DiskError, ReplicaElsewhere, disk_error
+from ..log.leader_epochs import EpochHistory
+from ..log.log import Log
+from ..log.new_log import Fresh
+from ..log.pending_deletion import DELETED, PendingDeletion
+from ..log.producer_state import ProducerStates
+from ..log.retention import FOREVER, expired, with_ends
+from ..quarantine import NAME_MAX
+from ..recovery.failure_scope import Obstructed
+from ..recovery.old_formats import OldFormat
+from ..recovery.recover_log import BeforeLoss, Recovered
+from ..segment.memory_budget import MemoryBudget
+from ..segment.open_files import OpenSegments
+from .close_logs import close_all
+from .log_dirs import LogDirs
+from .offset_checkpoints import Bounds, Lowered, OffsetCheckpoints
+from .open_logs import AmbiguousDirectory, Directory, Opening, Stop, parse_directory
+from .workers import Crew, one_by_one
+
+__all__ = ["STRAY", "AmbiguousDirectory", "Logs", "Obstructed", "OldFormat", "Stop", "parse_directory"]
+
+logger = structlog.get_logger(__name__)
+
+STRAY = "-stray"
+
+
+class Logs:
+    """The logs of a broker. `recovered` tells what opening them has cost."""
+
+    _opening: Opening
+
+    def __init__(
+        self,
+        dirs: Sequence[str],
+        disk: Disk,
+        config: StorageConfig,
+        clock: Clock,
+        offline: Mapping[str, str] | None = None,
+    ) -> None:
+        self.places = LogDirs(dirs, offline)
+        self.disk = disk
+        self.config = config
+        self.clock = clock
+        self.logs: dict[TopicPartition, Log] = {}
+        self.closed: set[TopicPartition] = set()  # there, but to mend them there was no room
+        self.spoilt: dict[TopicPartition, str] = {}  # there, but they cannot be opened: why
+        self._being_opened: frozenset[TopicPartition] = frozenset()  # by a thread, which knows no removals
+        self.recovered: list[Recovered] = []
+        self.condemned = PendingDeletion()
+        self.starts_moved: set[str] = set()  # directories; since log start offsets were last written down
+        self.removed: dict[str, list[TopicPartition]] = {}  # by directory; they wait for a sync
+        self._dir_of: dict[TopicPartition, str] = {}
+        self._promises = OffsetCheckpoints(disk, self.places, self._dir_of)
+        self.cleaned = CleanerOffsets(disk, self._dir_of.get, self._promises.is_bound)
+        self._open_segments = OpenSegments(
+            config.sealed_open_max,
+            config.open_files_max or max(disk.open_files_max() // 2, 16),
+            MemoryBudget(config.cache_bytes_max),
+        )
+
+    @classmethod
+    def open(
+        cls,
+        dirs: Sequence[str],
+        disk: Disk,
+        config: StorageConfig,
+        clock: Clock,
+        *,
+        clean: bool,
+        before_loss: BeforeLoss,
+        offline: Mapping[str, str] | None = None,
+        same_boot: bool = True,
+        doubts: Collection[str] = (),
+        crew: Crew = one_by_one,
+    ) -> "Logs":
+        """Open every log in `dirs`; those that are `offline`, or turn out to be, are left out. Blocking.
+
+        `clean` says that the previous process closed them all (Incarnations.clean), `same_boot` that what it
+        wrote is still there, `doubts` in which partitions it found damage. `before_loss` must have written
+        its note to the medium when it returns. `crew` works on several logs at once.
+        """
+        logs = cls(dirs, disk, config, clock, offline)
+        stop = Stop(clean, same_boot, doubts)
+        opening = logs._opening = Opening(disk, config, clock, logs._open_segments, stop, before_loss, crew)
+        for directory in opening.open(logs.places.usable):
+            logs._take(directory)
+        return logs
+
+    def open_again(self, path: str) -> Directory:
+        """What could not be opened in this directory for want of room, for `take_again`. Blocking. Meanwhile
+        no log can be made under their names: it would be taken for what is being mended.
+        """
+        self._being_opened = frozenset(p for p in list(self.closed) if self._dir_of.get(p) == path)
+        try:
+            wanted = self._being_opened & self.closed
+            return self._opening.open_again(path, wanted, self._promises.keep_below)
+        finally:
+            self._being_opened = frozenset()
+
+    def take_again(self, directory: Directory) -> None:
+        """What was opened is ours, but for what was removed meanwhile. Raises why a directory has failed."""
+        if directory.failure is not None:
+            raise directory.failure
+        directory.keep(self.closed)
+        self.closed -= {opened.partition for opened, _, _ in directory.opened} | directory.spoilt.keys()
+        self._take(directory)
+
+    def _take(self, directory: Directory) -> None:
+        """What was found in a directory is ours; a failed one is offline, unless it is the only one."""
+        if directory.failure is not None:
+            if self.places.usable == [directory.path]:
+                raise directory.failure
+            self.give_up(directory.path, str(directory.failure))
+        self.condemned.add(directory.condemned)
+        for opened, cost, known in directory.opened:
+            opened.belongs_to(self._open_segments)
+            partition = opened.partition
+            self._adopt(opened, directory.path)
+            self._promises.recovery_points[partition] = min(known.recovery_point, opened.end_offset)
+            self._promises.start_offsets[partition] = min(known.start_offset or 0, opened.start_offset)
+            self.recovered.append(cost)
+            known_mark = min(known.high_watermark, opened.end_offset)
+            self.high_watermarks[partition] = max(opened.start_offset, known_mark)
+        self.closed |= directory.closed.keys()
+        self.spoilt |= {partition: why for partition, (_, why) in directory.spoilt.items()}
+        shut = directory.closed | {partition: known for partition, (known, _) in directory.spoilt.items()}
+        for partition, known in shut.items():
+            self._dir_of[partition] = directory.path
+            self._promises.recovery_points[partition] = known.recovery_point
+            self._promises.start_offsets[partition] = known.start_offset or 0
+            self.high_watermarks[partition] = known.high_watermark
+        here = {p: end for p, end in directory.cleaned.items() if self._dir_of.get(p) == directory.path}
+        self.cleaned.adopt({p: end for p, end in here.items() if self.holds(p)})
+
+    # -- one log
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        return self.logs.get(partition)
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Whether there is a log of the partition in a directory that can be used, be it open or not."""
+        return partition in self.logs or partition in self.closed or partition in self.spoilt
+
+    def directory_of(self, partition: TopicPartition) -> str:
+        """The log directory that holds the partition, also when it is offline."""
+        return self._dir_of[partition]
+
+    def give_up(self, directory: str, reason: str) -> list[TopicPartition]:
+        """A directory is offline from now on: its logs are closed as they are. The partitions it held."""
+        self.places.lose(directory, reason)
+        gone = [partition for partition in self.logs if self._dir_of[partition] == directory]
+        for partition in gone:
+            self.logs.pop(partition).fail()
+            self.cleaned.forget(partition)
+        return gone
+
+    def create(
+        self, partition: TopicPartition, topic_id: UUID | None, config: TopicConfig, is_new: bool = True
+    ) -> Log:
+        """An empty log, on the medium; the log that is there if there is one. Blocking. Raises DiskError."""
+        existing = self.logs.get(partition)
+        if existing is not None:
+            return existing
+        fresh = self.fresh(partition, topic_id, config, is_new)
+        self.make([fresh], sync=True)
+        return self.begin(fresh)
+
+    def fresh(
+        self, partition: TopicPartition, topic_id: UUID | None, config: TopicConfig, is_new: bool = True
+    ) -> Fresh:
+        """A log to be made, by `make`, in the directory with the fewest.
+
+        A replica that is not new (`is_new`) may lie in a directory that is offline: then it is not begun
+        elsewhere, for it would be empty. Raises DiskError.
+        """
+        assert partition not in self.logs, f"{partition} has a log"
+        if self.places.offline and not is_new:
+            raise ReplicaElsewhere(", ".join(self.places.offline), OSError(f"{partition} may be there"))
+        if partition in self.closed or partition in self.spoilt or partition in self._being_opened:
+            why = self.spoilt.get(partition, f"no room to mend the log of {partition}")
+            raise ReplicaElsewhere(self._dir_of.get(partition, str(partition)), OSError(why))
+        directory = self._dir_of[partition] = self.places.for_new(self._dir_of.values())
+        return Fresh(partition, topic_id, config, directory)
+
+    def make(self, wanted: Sequence[Fresh], sync: bool = False) -> None:
+        """Make the files of new logs; on the medium if `sync`. Blocking; what has failed stands in each.
+
+        First nothing must be promised any more of other logs that had their names.
+        """
+        partitions = {fresh.partition for fresh in wanted}
+        promised = self._promises.begin_anew(partitions) | self.cleaned.begin_anew(partitions)
+        for fresh in wanted:
+            fresh.error = promised.get(fresh.partition)
+            if fresh.error is None:
+                fresh.make(self.disk, self.clock.wall_ms(), sync)
+
+    def begin(self, fresh: Fresh) -> Log:
+        """The log whose files have been made. Raises DiskError if they have not."""
+        fresh.check(self.places.offline)
+        if fresh.error is not None:
+            del self._dir_of[fresh.partition]
+            raise fresh.error
+        assert fresh.segment is not None, "it was made"
+        begun = Log(
+            self.disk,
+            fresh.path,
+            fresh.partition,
+            fresh.config,
+            segments=[fresh.segment],
+            start_offset=0,
+            end_offset=0,
+            epochs=EpochHistory(),
+            producers=ProducerStates(self.config.producer_ids_max),
+            open_segments=self._open_segments,
+            topic_id=fresh.topic_id,
+            tail_bytes_max=self.config.tail_cache_bytes,
+        )
+        self._adopt(begun, fresh.directory)
+        return begun
+
+    def _adopt(self, each: Log, directory: str) -> None:
+        partition = each.partition
+        self.logs[partition] = each
+        self._dir_of[partition] = directory
+        each.before_cut = lambda end, start: self._lower(partition, end, start)
+        each.start_moved = lambda start: self.starts_moved.add(directory)
+        each.gone = self.condemned.add
+
+    def lower(self, cuts: Mapping[TopicPartition, Bounds]) -> Lowered:
+        """Logs are about to be cut: promise no more than will be there. Blocking. `lift` must follow.
+
+        From then on to cut them asks for no write but their own.
+        """
+        lowered = self._promises.lower_all(cuts)
+        lowered.errors.update(self.cleaned.lower_all({p: bounds.end for p, bounds in cuts.items()}))
+        return lowered
+
+    def lift(self, lowered: Lowered) -> None:
+        """They have been cut, or will not be."""
+        self._promises.lift(lowered)
+
+    def _lower(self, partition: TopicPartition, end: int, start: int) -> None:
+        self.cleaned.lower(partition, end)
+        self._promises.lower(partition, end, start)
+
+    def remove(self, partition: TopicPartition, name: UUID, suffix: str = DELETED, sync: bool = True) -> str:
+        """Take a log away at once by renaming its directory; it is deleted later. Raises DiskError.
+
+        With `suffix=STRAY` the data is kept for an operator and never served. Without `sync` the new name
+        waits for `settle_removals`. A log whose directory cannot be renamed stays. It need not be open.
+        """
+        gone, directory = self.logs.get(partition), self._dir_of[partition]
+        path = f"{directory}/{partition}"
+        tail = f"-{partition.partition}.{name.hex}{suffix}"
+        target = f"{directory}/{partition.topic[: NAME_MAX - len(tail)]}{tail}"
+        try:
+            self.disk.rename(path, target)
+        except OSError as error:
+            raise disk_error(path, error) from error
+        self.cleaned.forget(partition)
+        self._forget(partition)
+        if gone is not None:
+            gone.abandon()  # the checkpoint files keep its entries until they are written again
+        if suffix == DELETED:
+            self.condemned.add([target], (gone or self).config.file_delete_delay_ms)
+        self.removed.setdefault(directory, []).append(partition)
+        if sync:
+            self.settle_removals()
+        return target
+
+    def _forget(self, partition: TopicPartition) -> None:
+        del self._dir_of[partition]
+        self.logs.pop(partition, None)
+        self.spoilt.pop(partition, None)
+        self.closed.discard(partition)
+
+    def settle_removals(self, only: str | None = None) -> None:
+        """Bring the new names of removed logs to the medium, in all directories or `only` in one. Blocking.
+
+        Checkpoints forget them then, for a log that they name and that is not there counts as lost. What
+        fails is done by the next call. Raises DiskError.
+        """
+        failed: list[DiskError] = []
+        for directory in list(self.removed) if only is None else [only]:
+            removed = self.removed.pop(directory, [])
+            try:
+                if removed and directory not in self.places.offline:
+                    self.disk.sync_dir(directory)
+                    self._promises.forget_removed(directory, removed)
+            except (OSError, DiskError) as error:
+                self.removed.setdefault(directory, []).extend(removed)
+                failed.append(error if isinstance(error, DiskError) else disk_error(directory, error))
+        if failed:
+            raise failed[0]
+
+    # -- checkpoints
+
+    @property
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """As they were written down last."""
+        return self._promises.high_watermarks
+
+    def checkpoint_high_watermarks(
+        self, high_watermarks: Callable[[], Mapping[TopicPartition, int]], only: str | None = None
+    ) -> None:
+        """Write down the watermarks, in all directories or `only` in one. Blocking. Raises DiskError."""
+        self._promises.give_watermarks(
+            lambda: {p: at for p, at in high_watermarks().items() if p in self.logs}, only
+        )
+
+    def checkpoint_recovery_points(self, only: str | None = None) -> None:
+        """Write down up to where each log is on the medium, and where it starts. Blocking."""
+        self._promises.give_recovery_points(self._flushed, only)
+        self.checkpoint_start_offsets(only)
+
+    def _flushed(self) -> dict[TopicPartition, int]:
+        """Those of logs that are not open stay as they are: whoever opens them must know them."""
+        shut = self._of_shut(self._promises.recovery_points)
+        return shut | {partition: each.flushed_offset for partition, each in dict(self.logs).items()}
+
+    def _of_shut(self, written: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {p: at for p in [*self.closed, *self.spoilt] if (at := written.get(p))}
+
+    def promise_flushed(self, each: Log, end: int) -> bool:
+        """Have it written down that the log is on the medium up to `end`; False if it is not. Blocking.
+
+        So a gap before `end` can be told from one that a power loss has left: before the first is made.
+        Raises DiskError.
+        """
+        if each.closed or each.flushed_offset < end:  # its name may be another log's by now
+            return False
+        points, tp = self._promises.recovery_points, each.partition
+        if points.get(tp, 0) < end:
+            self._promises.give_recovery_point(tp, lambda: 0 if each.closed else each.flushed_offset)
+        return points.get(tp, 0) >= end
+
+    def checkpoint_start_offsets(self, only: str | None = None) -> None:
+        """Write down where logs begin, if that is not where their first segment does. Blocking."""
+        for directory in self.places.configured if only is None else [only]:
+            self.starts_moved.discard(directory)  # first: what moves meanwhile may or may not be written
+        self._promises.give_starts(self._starts, only)
+
+    def _starts(self) -> dict[TopicPartition, int]:
+        starts = self._of_shut(self._promises.start_offsets)
+        return starts | {p: start for p, each in dict(self.logs).items() if (start := each.begins_within)}
+
+    # -- passes
+
+    def retire(self, each: Log, high_watermark: int, count_max: int) -> int:
+        """Take up to `count_max` expired segments out of a log; returns how many. Raises DiskError."""
+        config, now_ms = each.config, self.clock.wall_ms()
+        segments = with_ends(each.segments, each.end_offset)
+        log_bytes = each.size if config.retention_bytes != FOREVER else 0
+        count = expired(segments, log_bytes, config, now_ms, each.start_offset, high_watermark, count_max)
+        if count:
+            self.condemned.add(each.retire(count, now_ms), config.file_delete_delay_ms)
+        return count
+
+    def configure(self, config: StorageConfig) -> None:
+        """Another configuration holds from now on. What topics inherit of it is told to logs one by one."""
+        self.config = config
+        for each in self.logs.values():
+            each.producers.producers_max = config.producer_ids_max
+
+    def expire_producers(self, each: Log) -> int:
+        """Forget producers of a log that have been silent for producer.id.expiration.ms."""
+        return each.producers.expire(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
+
+    def close(self, clean: bool = True, crew: Crew = one_by_one) -> bool:
+        """Close all logs; True if every one is whole on the medium, so that a clean marker may be written.
+
+        One in which damage was found counts as closed: that it is in doubt is written down already. With
+        `clean=False` nothing is written. `crew` waits for several syncs at once. Blocking.
+        """
+        if not clean:
+            for each in self.logs.values():
+                each.abandon()
+            return False
+        good = close_all(list(self.logs.values()), crew) and not (self.closed or self.spoilt)
+        try:
+            self.checkpoint_recovery_points()
+        except DiskError as error:  # a longer recovery
+            logger.error("recovery_points_not_written", reason=str(error))
+            good = False
+        return good

@@ -1,0 +1,278 @@
+"""What the offset checkpoints of all directories say, in memory as it stands in the files.
+
+They promise: up to here a log is on the medium, this much of it is committed, there it begins. A promise is
+lowered before the log is cut, and forgotten when the log is removed, in memory and in the file, at the latest
+before a log of the same name is made: none is larger than what is there.
+
+Who writes waits for the medium: that is for threads, one at a time in each directory, so that one that
+hangs keeps nobody from the others. A thread that lowers promises leaves a bound, and nothing larger is
+written until it is lifted; so the loop, when it cuts, finds nothing to write and waits for nobody.
+Left to others: what a log can promise (log_manager.py), what becomes of a promise at the next start
+(recovery/recover_log.py).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from threading import Lock
+from typing import NamedTuple
+
+import structlog
+
+from ...base.types import TopicPartition
+from ..disk import Disk, DiskError, DiskFailed, disk_error
+from ..log import checkpoints
+from ..log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS
+from ..log.log import Log
+from .log_dirs import LogDirs
+
+logger = structlog.get_logger(__name__)
+
+Offsets = Mapping[TopicPartition, int]
+Owned = dict[TopicPartition, int]
+
+ALL = (RECOVERY_POINTS, HIGH_WATERMARKS, START_OFFSETS)
+
+
+class Bounds(NamedTuple):
+    """A log that is about to be cut: no file may say more than that."""
+
+    end: int
+    start: int
+
+    def of(self, name: str) -> int:
+        """What this checkpoint may say at most."""
+        return self.start if name == START_OFFSETS else self.end
+
+
+class Lowered(NamedTuple):
+    """Promises that stay low until `lift`; `errors` of those logs of which more may still be promised."""
+
+    bounds: list[Mapping[TopicPartition, Bounds]]
+    errors: dict[TopicPartition, DiskError]
+
+
+class OffsetCheckpoints:
+    """The offset checkpoints. What the loop asks for is answered from memory, with one exception: `lower`."""
+
+    def __init__(self, disk: Disk, places: LogDirs, directory_of: Mapping[TopicPartition, str]) -> None:
+        self._said: dict[str, Owned] = {name: {} for name in ALL}
+        self._disk = disk
+        self._places = places
+        self._directory_of = directory_of
+        self._turns = {directory: Lock() for directory in places.configured}
+        self._bounds: dict[int, Mapping[TopicPartition, Bounds]] = {}  # by identity: several threads lift
+        self._cut: dict[str, Owned] = {name: {} for name in ALL}  # ends that a late writer does not know of
+
+    @property
+    def high_watermarks(self) -> Owned:
+        """As they were written down last."""
+        return self._said[HIGH_WATERMARKS]
+
+    @property
+    def recovery_points(self) -> Owned:
+        """Likewise."""
+        return self._said[RECOVERY_POINTS]
+
+    @property
+    def start_offsets(self) -> Owned:
+        """Likewise, of logs that begin behind the beginning of their first segment."""
+        return self._said[START_OFFSETS]
+
+    # Logs that are cut, removed, made.
+
+    def lower_all(self, cuts: Mapping[TopicPartition, Bounds]) -> Lowered:
+        """Logs are about to be cut: a write for each file that says more. Blocking. `lift` must follow.
+
+        A log that is not cut then after all has promised too little for a while, which costs time at most.
+        """
+        lowered = Lowered([], {})
+        for directory, partitions in self._by_directory(cuts).items():
+            with self._turns[directory]:
+                bounds = {p: cuts[p] for p in partitions}
+                lowered.bounds.append(bounds)
+                self._bounds[id(bounds)] = bounds
+                try:
+                    for name in ALL:
+                        if self._says_more(name, bounds):
+                            self._put(directory, name, self._said[name])
+                except DiskError as error:
+                    lowered.errors.update(dict.fromkeys(partitions, error))
+        return lowered
+
+    def lift(self, lowered: Lowered) -> None:
+        """The logs have been cut, or will not be."""
+        for bounds in lowered.bounds:
+            self._bounds.pop(id(bounds), None)
+            for partition, bound in bounds.items():
+                if self._cut[RECOVERY_POINTS].get(partition) == bound.end:
+                    self._cut[RECOVERY_POINTS].pop(partition, None)  # who writes those asks in his turn
+
+    def keep_below(self, recovered: Iterable[Log]) -> None:
+        """These logs may end before what was promised of them. Blocking."""
+        ends = {each.partition: Bounds(each.end_offset, each.start_offset) for each in recovered}
+        lowered = self.lower_all(ends)
+        self.lift(lowered)
+        for partition, error in lowered.errors.items():
+            logger.warning("checkpoint_not_lowered", partition=str(partition), reason=str(error))
+
+    def is_bound(self, partition: TopicPartition) -> bool:
+        """Whether the log is about to be cut."""
+        return any(partition in bounds for bounds in tuple(self._bounds.values()))
+
+    def lower(self, partition: TopicPartition, end: int, start: int) -> None:
+        """A log is about to be cut, in this breath. Blocking, unless `lower_all` has done it. DiskError.
+
+        Else recovery would take the cut for a loss, and new records below the old recovery point for flushed.
+        Where a log began stays, unless it begins earlier now: what a client had deleted does not come back
+        with a crash in the middle.
+        """
+        bounds = {partition: Bounds(end, start)}
+        before = {name: self._cut[name].get(partition) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)}
+        for name, known in before.items():  # before the look: who has written looks there last
+            self._cut[name][partition] = end if known is None else min(end, known)
+        try:
+            for name in ALL:
+                if self._says_more(name, bounds):
+                    self._lower_one(name, partition, bounds[partition].of(name))
+        except DiskError:
+            for name, known in before.items():  # it is not cut
+                if known is None:
+                    self._cut[name].pop(partition, None)
+                else:
+                    self._cut[name][partition] = known
+            raise
+
+    def _lower_one(self, name: str, partition: TopicPartition, least: int) -> None:
+        directory = self._directory_of[partition]
+        with self._turns[directory]:
+            if self._said[name].get(partition, 0) > least:
+                self._put(directory, name, {**self._said[name], partition: least})
+
+    def forget_removed(self, directory: str, removed: Collection[TopicPartition]) -> None:
+        """Logs there have a name of the removed. If there is no room for this, those names tell enough."""
+        try:
+            with self._turns[directory]:
+                self._forget(directory, [p for p in removed if p not in self._directory_of])
+        except DiskFailed:
+            raise
+        except DiskError as error:
+            logger.warning("removals_not_written_down", directory=directory, reason=str(error))
+
+    def begin_anew(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, DiskError]:
+        """New logs are about to be made: nothing that was promised of others of these names holds for them.
+
+        Usually all of that was forgotten when those were removed. Blocking. The error of each of which
+        something still is promised.
+        """
+        errors: dict[TopicPartition, DiskError] = {}
+        for directory, some in self._by_directory(partitions).items():
+            with self._turns[directory]:
+                try:
+                    self._forget(directory, some)
+                except DiskError as error:
+                    errors.update(dict.fromkeys(some, error))
+        return errors
+
+    def _forget(self, directory: str, gone: Iterable[TopicPartition]) -> None:
+        for name in ALL:
+            said = self._said[name]
+            if any(said.get(p) for p in gone):
+                self._put(directory, name, {p: at for p, at in dict(said).items() if p not in gone})
+            for partition in gone:
+                said.pop(partition, None)
+
+    # Given by threads, from time to time; of one directory, or of all.
+
+    def give_watermarks(self, high_watermarks: Callable[[], Offsets], only: str | None = None) -> None:
+        """Those that are not given keep theirs (KAFKA-1647). Blocking. Raises DiskError.
+
+        Asked for when it is this writer's turn: while he waited a log may have been cut more than once, or
+        another one made under its name.
+        """
+        said = self._said[HIGH_WATERMARKS]
+        self._give(HIGH_WATERMARKS, lambda: {**said, **high_watermarks()}, only)
+
+    def give_recovery_points(self, points: Callable[[], Offsets], only: str | None = None) -> None:
+        """All of them, asked for likewise. Blocking. Raises DiskError."""
+        self._give(RECOVERY_POINTS, points, only)
+
+    def give_recovery_point(self, partition: TopicPartition, point: Callable[[], int]) -> None:
+        """That of one log, likewise; unless it has just been removed."""
+        directory = self._directory_of.get(partition)
+        if directory is not None:
+            said = self._said[RECOVERY_POINTS]
+            self._give(RECOVERY_POINTS, lambda: {**said, partition: point()}, directory)
+
+    def give_starts(self, starts: Callable[[], Offsets], only: str | None = None) -> None:
+        """All of them, likewise."""
+        self._give(START_OFFSETS, starts, only, changed_only=True)
+
+    def _give(
+        self, name: str, offsets: Callable[[], Offsets], only: str | None, changed_only: bool = False
+    ) -> None:
+        """What is wrong with one directory does not spare the others."""
+        trouble: DiskError | None = None
+        for directory in self._places.usable if only is None else [only]:
+            try:
+                with self._turns[directory]:
+                    now = offsets()
+                    if not (changed_only and self._mine(directory, now) == self._stands(directory, name)):
+                        self._put(directory, name, now)
+            except DiskError as error:
+                if trouble is None or isinstance(error, DiskFailed):
+                    trouble = error
+        if trouble is not None:
+            raise trouble
+
+    # Files. Whoever writes one has the turn in its directory.
+
+    def _put(self, directory: str, name: str, offsets: Offsets) -> None:
+        """Write what is promised of the logs there, but nothing beyond a bound. Raises DiskError.
+
+        A log may be cut while the file is being written, more than once: then it is written once more, and
+        bounded by the deepest cut.
+        """
+        path, cut = f"{directory}/{name}", self._cut[name]
+        mine = self._mine(directory, offsets)
+        while True:
+            known = dict(cut)
+            for partition, end in known.items():
+                if mine.get(partition, 0) > end:
+                    mine[partition] = end
+            for bounds in tuple(self._bounds.values()):
+                for partition, bound in bounds.items():
+                    if mine.get(partition, 0) > bound.of(name):
+                        mine[partition] = bound.of(name)
+            try:
+                checkpoints.write_offsets(self._disk, path, mine)
+            except OSError as error:
+                raise disk_error(path, error) from error
+            said = self._said[name]
+            for partition in self._stands(directory, name):
+                if partition not in mine:
+                    said.pop(partition, None)
+            said.update(mine)
+            if all(mine.get(partition, 0) <= end for partition, end in dict(cut).items()):
+                break
+        for partition, end in known.items():
+            if self._directory_of.get(partition) in (directory, None) and cut.get(partition) == end:
+                cut.pop(partition, None)
+
+    def _mine(self, directory: str, offsets: Offsets) -> Owned:
+        where = dict(self._directory_of)
+        return {p: at for p, at in dict(offsets).items() if where.get(p) == directory}
+
+    def _stands(self, directory: str, name: str) -> Owned:
+        return self._mine(directory, self._said[name])
+
+    def _says_more(self, name: str, bounds: Mapping[TopicPartition, Bounds]) -> bool:
+        said = self._said[name]
+        return any(said.get(partition, 0) > bound.of(name) for partition, bound in bounds.items())
+
+    def _by_directory(self, partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+        """Those in directories that can be used."""
+        found: dict[str, list[TopicPartition]] = {}
+        for partition in partitions:
+            directory = self._directory_of.get(partition)
+            if directory is not None and directory not in self._places.offline:
+                found.setdefault(directory, []).append(partition)
+        return found

@@ -1,0 +1,394 @@
+"""Opening all logs of a broker: look into every directory first, then recover, several at a time.
+
+Nothing is changed before it is known that no partition lies in two places. Names that are not ours are left
+alone. How far a long recovery has come is told once a second.
+Left to others: one log (recovery/recover_log.py), what a log is once it is open (log/log.py).
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
+from dataclasses import field
+from functools import partial
+from threading import Lock
+from typing import TypeVar
+
+import structlog
+
+from ...base.types import Clock, TopicPartition
+from ...base.values import dataclass
+from ..cleaning.checkpoint import CLEANER_OFFSETS
+from ..config import StorageConfig
+from ..decision_log import FLIGHT_RECORDER
+from ..disk import Disk, DiskFailed, disk_error
+from ..log import checkpoints
+from ..log.checkpoints import Unreadable
+from ..log.log import Log
+from ..log.pending_deletion import DELETED
+from ..quarantine import NAME_MAX, Aside
+from ..recovery.failure_scope import DISK_FAILS, Obstructed, Spoilt, Waits, contained
+from ..recovery.recover_log import BeforeLoss, Known, Recovered, Recovery, Surroundings
+from ..segment.open_files import OpenSegments
+from .offset_checkpoints import ALL as PROMISES
+from .offset_checkpoints import Bounds
+from .progress import Progress, tell
+from .workers import Crew, one_by_one
+
+logger = structlog.get_logger(__name__)
+
+MANY_LOGS, SMALL_LOG_BYTES, SMALL_LOGS_AT_ONCE = 64, 1 << 20, 16  # to scan, on average
+NAMES_SHOWN_MAX = 10
+# <topic>-<number>.<32 hexadecimal digits>-<what happens to it>
+MARKED = re.compile(r"([A-Za-z0-9._-]+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)")
+PARTITION_MAX = (1 << 31) - 1
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # as Kafka's Topic.validate
+T = TypeVar("T")
+MEND = "mend it or move it out of the log directory, then start again; until then its replica is offline"
+
+
+class AmbiguousDirectory(Exception):
+    """Two log directories hold the same partition: nobody can say which is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How the previous process ended, as far as its log directories tell."""
+
+    clean: bool
+    same_boot: bool = True  # what it wrote is still there, on the medium or in memory
+    doubts: Collection[str] = ()  # partitions in which it had found damage
+
+
+@dataclass(slots=True)
+class Directory:
+    """One log directory, while it is being opened and after."""
+
+    path: str
+    recoveries: list[tuple[Recovery, Known]] = field(default_factory=list)
+    condemned: list[str] = field(default_factory=list)
+    opened: list[tuple[Log, Recovered, Known]] = field(default_factory=list)
+    closed: dict[TopicPartition, Known] = field(default_factory=dict)  # no room to mend them
+    spoilt: dict[TopicPartition, tuple[Known, str]] = field(default_factory=dict)  # what is wrong with them
+    cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)  # up to where logs are compacted
+    promised: set[TopicPartition] = field(default_factory=set)  # whose logs were here, as checkpoints say
+    removed: list[str] = field(default_factory=list)  # names of logs that were taken away
+    failure: OSError | DiskFailed | None = None  # it cannot be used
+
+    def holds(self) -> set[TopicPartition]:
+        """Whose logs are there, before they are opened."""
+        return (
+            {recovery.partition for recovery, _ in self.recoveries} | self.closed.keys() | self.spoilt.keys()
+        )
+
+    def keep(self, wanted: Collection[TopicPartition]) -> None:
+        """Let go of all other logs, open as they may be by now."""
+        for each, _, _ in self.opened:
+            if each.partition not in wanted:
+                each.abandon()
+        self.opened = [each for each in self.opened if each[0].partition in wanted]
+        self.closed = {p: known for p, known in self.closed.items() if p in wanted}
+        self.spoilt = {p: each for p, each in self.spoilt.items() if p in wanted}
+        self.cleaned = {p: end for p, end in self.cleaned.items() if p in wanted}
+
+
+class Opening:
+    """The opening of several log directories at once. Blocking."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StorageConfig,
+        clock: Clock,
+        open_segments: OpenSegments,
+        stop: Stop,
+        before_loss: BeforeLoss,
+        crew: Crew = one_by_one,
+    ) -> None:
+        self.disk = disk
+        self.config = config
+        self.clock = clock
+        self.stop = stop
+        self._open_segments = open_segments
+        self._before_loss = before_loss
+        self._crew = crew
+        self._noting = Lock()
+
+    def open(self, dirs: Iterable[str]) -> list[Directory]:
+        """All of `dirs`, in their order, with the logs of each in the order of their names."""
+        directories = [Directory(path) for path in dirs]
+        for directory in directories:
+            self._guarded(directory, self._look)
+        self._insist_on_one_place(directories)
+        for directory in directories:
+            self._guarded(directory, self._insist_on_format)
+        self._miss(directories)
+        self._crew([partial(self._guarded, each, self._recover) for each in directories], len(directories))
+        for directory in directories:
+            self._guarded(directory, self._promise_no_more)
+        return directories
+
+    def open_again(
+        self, path: str, partitions: Collection[TopicPartition], promise_no_more: Callable[[list[Log]], None]
+    ) -> Directory:
+        """Logs of one directory for which there was no room before.
+
+        Others are in use meanwhile: which of their files are open is not for this thread to say, and what
+        checkpoints promise of them stands there, too.
+        """
+        apart = copy(self)
+        apart._open_segments = OpenSegments(self.config.sealed_open_max)
+        directory = apart._open_again(path, partitions)
+        promise_no_more([opened for opened, _, _ in directory.opened])
+        return directory
+
+    def _open_again(self, path: str, partitions: Collection[TopicPartition]) -> Directory:
+        directory = Directory(path)
+        self._guarded(directory, self._look)
+        directory.recoveries = [each for each in directory.recoveries if each[0].partition in partitions]
+        directory.cleaned = {p: end for p, end in directory.cleaned.items() if p in partitions}
+        directory.spoilt = {p: each for p, each in directory.spoilt.items() if p in partitions}
+        directory.condemned.clear()
+        self._guarded(directory, self._recover)
+        return directory
+
+    def _guarded(self, directory: Directory, work: Callable[[Directory], None]) -> None:
+        if directory.failure is None:
+            try:
+                work(directory)
+            except IsADirectoryError as error:
+                raise Obstructed(f"{error.filename} is a directory where a file should be") from error
+            except (OSError, DiskFailed) as error:
+                directory.failure = error
+                directory.keep(directory.holds())  # none that is open already is used
+
+    # Look.
+
+    def _look(self, directory: Directory) -> None:
+        self.disk.mkdir(directory.path)
+        directory.cleaned = self._offsets(directory.path, CLEANER_OFFSETS) or {}
+        known = self._known(directory)
+        around = Surroundings(
+            disk=self.disk,
+            storage=self.config,
+            open_segments=self._open_segments,
+            before_loss=self._note,
+            aside=Aside(self.disk, directory.path),
+            now_ms=self.clock.wall_ms(),
+        )
+        foreign = []
+        for name in self.disk.listdir(directory.path):
+            path = f"{directory.path}/{name}"
+            partition, marked = parse_directory(name), MARKED.fullmatch(name)
+            if not (partition or marked) or not self._is_directory(path):
+                foreign.append(name)
+            elif partition is not None:
+                each = known(partition)
+                begin = partial(self._begin, around, path, partition, each)
+                recovery = self._contained(directory, partition, each, begin)
+                if recovery is not None:
+                    directory.recoveries.append((recovery, each))
+            else:
+                directory.removed.append(name)
+                if name.endswith(DELETED):
+                    directory.condemned.append(path)
+                else:
+                    logger.info("log_left_alone", path=path)
+        unknown = [name for name in foreign if name not in OUR_FILES and not name.startswith(".")]
+        if unknown:
+            logger.info("foreign_names", directory=directory.path, names=unknown[:NAMES_SHOWN_MAX])
+
+    def _known(self, directory: Directory) -> Callable[[TopicPartition], Known]:
+        points, starts, watermarks = (
+            self._offsets(directory.path, name)
+            for name in (checkpoints.RECOVERY_POINTS, checkpoints.START_OFFSETS, checkpoints.HIGH_WATERMARKS)
+        )
+        directory.promised = {*(points or {}), *(watermarks or {})}
+        stop, cleaned = self.stop, directory.cleaned
+
+        def known(partition: TopicPartition) -> Known:
+            flushed = (points or {}).get(partition, 0)
+            return Known(
+                stop.clean,
+                flushed,
+                None if starts is None else starts.get(partition, 0),
+                (watermarks or {}).get(partition, 0),
+                same_boot=stop.same_boot or stop.clean,
+                doubted=str(partition) in stop.doubts,
+                compacted=partition in cleaned,
+                gaps_below=flushed if points is not None else cleaned.get(partition, 0),
+            )
+
+        return known
+
+    def _offsets(self, directory: str, name: str) -> Mapping[TopicPartition, int] | None:
+        """A checkpoint that cannot be read (None) costs a longer recovery, nothing else."""
+        try:
+            return checkpoints.read_offsets(self.disk, f"{directory}/{name}")
+        except Unreadable as error:
+            logger.warning("checkpoint_unreadable", path=f"{directory}/{name}", reason=str(error))
+            return None
+
+    def _begin(self, around: Surroundings, path: str, partition: TopicPartition, known: Known) -> Recovery:
+        if self.disk.is_link(path):
+            raise Obstructed(f"{path} is a symbolic link; a log lies in the directory itself")
+        return Recovery(around, path, partition, known)
+
+    def _is_directory(self, path: str) -> bool:
+        try:
+            self.disk.listdir(path)
+        except NotADirectoryError:
+            return False
+        except OSError as error:
+            if error.errno in DISK_FAILS:
+                raise
+            # whoever opens the log is told
+        return True
+
+    def _insist_on_one_place(self, directories: Iterable[Directory]) -> None:
+        places: dict[TopicPartition, str] = {}
+        for directory in directories:
+            for partition in directory.holds():
+                other = places.setdefault(partition, directory.path)
+                if other != directory.path:
+                    raise AmbiguousDirectory(
+                        f"{directory.path}/{partition} and {other}/{partition} both hold {partition}; "
+                        "keep one of them and move the other away"
+                    )
+
+    def _insist_on_format(self, directory: Directory) -> None:
+        """Raises OldFormat while nothing has been changed yet."""
+        for recovery, known in directory.recoveries:
+            found = self._contained(directory, recovery.partition, known, recovery.old_format)
+            if found is not None:
+                raise found
+        shut = directory.spoilt.keys() | directory.closed.keys()
+        directory.recoveries = [each for each in directory.recoveries if each[0].partition not in shut]
+
+    def _miss(self, directories: Iterable[Directory]) -> None:
+        """A log that checkpoints name and that nobody here has taken away is lost: its replica begins empty.
+
+        The files are written again when logs are removed, so they name a removed one only after a crash in
+        between, which its new name tells.
+        """
+        there = {partition for each in directories for partition in each.holds()}
+        removed = [name for each in directories for name in each.removed]
+        for directory in directories:
+            if directory.failure is not None:
+                continue
+            for partition in sorted(directory.promised - there):
+                if not any(was_called(name, partition) for name in removed):
+                    logger.error("log_missing", partition=str(partition), directory=directory.path)
+                    self._note(partition, "its directory is gone")
+
+    # Recover.
+
+    def _recover(self, directory: Directory) -> None:
+        recoveries = [
+            (recovery, known)
+            for recovery, known in directory.recoveries
+            if self._contained(directory, recovery.partition, known, recovery.survey) is not None
+        ]
+        progress = Progress(directory.path, self.clock, [recovery.surveyed for recovery, _ in recoveries])
+
+        def work(recovery: Recovery, known: Known) -> tuple[Log, Recovered, Known] | None:
+            run = partial(recovery.run, progress.advance)
+            result = self._contained(directory, recovery.partition, known, run)
+            if result is None:
+                return None
+            opened, cost = result
+            progress.opened(len(recovery.surveyed.to_scan))
+            tell(opened, cost)
+            return opened, cost, known
+
+        works = [partial(work, *each) for each in recoveries]
+        found = self._crew(works, self._threads(progress))
+        directory.opened = [each for each in found if each is not None]
+        ends = {opened.partition: opened.end_offset for opened, _, _ in directory.opened}
+        directory.cleaned = {p: min(at, ends.get(p, at)) for p, at in directory.cleaned.items()}
+        directory.recoveries = []
+        progress.end()
+
+    def _promise_no_more(self, directory: Directory) -> None:
+        """Checkpoints say no more than there is, on the medium, before anything is appended or made.
+
+        Else the start after this one would take an old watermark for that of records which came later, or
+        take those for flushed; and what was said of a log that is gone would hold for the next of its name.
+        Where there is no room, nothing is appended either.
+        """
+        there = [each for each, _, _ in directory.opened]
+        bounds = {each.partition: Bounds(each.end_offset, each.start_offset) for each in there}
+        shut = directory.holds()  # what they hold is not known
+        for name in (*PROMISES, CLEANER_OFFSETS):
+            said = self._offsets(directory.path, name) or {}
+            now = {p: min(at, bounds[p].of(name)) for p, at in said.items() if p in bounds}
+            now |= {p: at for p, at in said.items() if p in shut}
+            if now != said:
+                path = f"{directory.path}/{name}"
+                try:
+                    checkpoints.write_offsets(self.disk, path, now)
+                except OSError as error:
+                    if isinstance(trouble := disk_error(path, error), DiskFailed):
+                        raise trouble from error
+                    logger.warning("checkpoint_not_lowered", path=path, reason=str(trouble))
+
+    def _contained(
+        self, directory: Directory, partition: TopicPartition, known: Known, work: Callable[[], T]
+    ) -> T | None:
+        """Do the work of one log; None if it cannot be opened: the others are served all the same.
+
+        Nobody knows what a spoilt one holds, so its replica must not vouch for it. OSError: the disk fails.
+        """
+        path = f"{directory.path}/{partition}"
+        try:
+            return contained(work)
+        except Waits as error:
+            directory.closed[partition] = known
+            logger.error("log_not_opened", path=path, reason=str(error), remedy="it waits for room")
+        except Spoilt as error:
+            self._note(partition, str(error))
+            directory.spoilt[partition] = known, str(error)
+            logger.error("log_not_opened", path=path, reason=str(error), remedy=MEND, exc_info=error)
+        return None
+
+    def _threads(self, progress: Progress) -> int:
+        """Each log is synced by itself. Where that is all the work, many wait for the disk at once."""
+        logs = progress.logs_total
+        is_small = logs >= MANY_LOGS and progress.bytes_total < logs * SMALL_LOG_BYTES
+        return max(self.config.recovery_threads, SMALL_LOGS_AT_ONCE if is_small else 0)
+
+    def _note(self, partition: TopicPartition, reason: str) -> None:
+        with self._noting:  # logs are recovered in several threads
+            self._before_loss(partition, reason)
+
+
+def was_called(name: str, partition: TopicPartition) -> bool:
+    """Whether the log that is set aside as `name` was that of the partition; a long name was cut to fit."""
+    found = MARKED.fullmatch(name)
+    return (
+        found is not None
+        and int(found[2]) == partition.partition
+        and (found[1] == partition.topic or (len(name) == NAME_MAX and partition.topic.startswith(found[1])))
+    )
+
+
+def parse_directory(name: str) -> TopicPartition | None:
+    """The partition whose directory is called `name`; None for a name that is not ours."""
+    topic, dash, number = name.rpartition("-")
+    plain = number.isascii() and number.isdigit() and (number == "0" or number[0] != "0")
+    if not (TOPIC.fullmatch(topic) and dash and plain) or int(number) > PARTITION_MAX:
+        return None
+    return TopicPartition(topic, int(number))
+
+
+OUR_FILES = frozenset(
+    {
+        checkpoints.HIGH_WATERMARKS,
+        checkpoints.RECOVERY_POINTS,
+        checkpoints.START_OFFSETS,
+        checkpoints.META_PROPERTIES,
+        CLEANER_OFFSETS,
+        "incarnation.json",
+        "zookeeper.session",
+        FLIGHT_RECORDER,
+    }
+)

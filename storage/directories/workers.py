@@ -1,0 +1,29 @@
+"""Crew: several blocking things done at once, or one after the other where the world has no threads.
+
+Left to others: what is done (open_logs.py, close_logs.py).
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Crew(Protocol):
+    """Does several things, and returns what they gave, in their order."""
+
+    def __call__(self, works: Sequence[Callable[[], T]], threads: int) -> list[T]: ...
+
+
+def one_by_one(works: Sequence[Callable[[], T]], threads: int) -> list[T]:
+    """In the thread that asks."""
+    return [work() for work in works]
+
+
+def in_threads(works: Sequence[Callable[[], T]], threads: int) -> list[T]:
+    """So many at a time; the first failure, in the order of `works`, is raised when all have ended."""
+    if min(threads, len(works)) <= 1:
+        return one_by_one(works, 1)
+    with ThreadPoolExecutor(threads, "logs") as pool:
+        return [future.result() for future in [pool.submit(work) for work in works]]

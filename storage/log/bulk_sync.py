@@ -1,0 +1,86 @@
+"""What many logs need on the medium at once: the files of new logs, the epochs of new leaders.
+
+A file and the directory that names it cost two syncs, some milliseconds each. A failover makes thousands of
+replicas leaders in one breath; for so many the file system is asked once to write down all that it holds.
+Everything here blocks and belongs into a thread.
+"""
+
+import posixpath
+from collections.abc import Callable, Iterable, Sequence
+
+from ..disk import Disk, DiskError, disk_error
+from . import checkpoints
+from .log import Log
+
+MANY = 16  # from here on one sync of the file system is cheaper than a sync for each file
+
+Failures = list[tuple[Log, DiskError]]
+
+
+def save_epochs(disk: Disk, logs: Sequence[Log]) -> Failures:
+    """The epoch files of these logs, written and on the medium; what has failed."""
+    one_by_one = len(logs) < MANY
+    failures = _each(logs, lambda each: each.save_epochs(sync=one_by_one))
+    return failures if one_by_one else failures + _sync_all(disk, _others(logs, failures))
+
+
+def settle_new(disk: Disk, logs: Sequence[Log]) -> Failures:
+    """Bring new, empty logs to the medium: their files, their directories, their names; what has failed."""
+    if len(logs) >= MANY:
+        return _sync_all(disk, logs)
+    failures = _each(logs, lambda each: _sync_files(disk, each))
+    return failures + _by_directory(disk.sync_dir, _others(logs, failures))
+
+
+def _others(logs: Iterable[Log], failures: Failures) -> list[Log]:
+    failed = {id(each) for each, _ in failures}
+    return [each for each in logs if id(each) not in failed]
+
+
+def settle_restarted(disk: Disk, logs: Sequence[Log]) -> Failures:
+    """Bring to the medium that logs have begun anew; what has failed."""
+    if len(logs) >= MANY:
+        return _sync_all(disk, logs)
+    return _each(logs, lambda each: disk.sync_dir(each.directory))
+
+
+def _sync_files(disk: Disk, new: Log) -> None:
+    for name in (checkpoints.PARTITION_METADATA, checkpoints.TOPIC_CONFIG):
+        path = f"{new.directory}/{name}"
+        if disk.exists(path):
+            file = disk.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+    disk.sync_dir(new.directory)
+
+
+def _sync_all(disk: Disk, logs: Iterable[Log]) -> Failures:
+    return _by_directory(disk.sync_all, logs)
+
+
+def _by_directory(sync: Callable[[str], None], logs: Iterable[Log]) -> Failures:
+    """One call for each log directory; if it fails, it has failed for all logs in there."""
+    among: dict[str, list[Log]] = {}
+    for each in logs:
+        among.setdefault(posixpath.dirname(each.directory), []).append(each)
+    failures: Failures = []
+    for directory, held in among.items():
+        try:
+            sync(directory)
+        except OSError as error:
+            failures += [(each, disk_error(each.directory, error)) for each in held]
+    return failures
+
+
+def _each(logs: Iterable[Log], act: Callable[[Log], None]) -> Failures:
+    failures: Failures = []
+    for each in logs:
+        try:
+            act(each)
+        except DiskError as error:
+            failures.append((each, error))
+        except OSError as error:
+            failures.append((each, disk_error(each.directory, error)))
+    return failures

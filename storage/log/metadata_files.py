@@ -1,0 +1,43 @@
+"""The small files beside a log's segments: its epochs, its topic's id and settings.
+
+Left to others: what stands in them (checkpoints.py).
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from ..config import TopicConfig
+from . import checkpoints
+from .segments import Segments
+
+
+def save_config(chain: Segments, config: TopicConfig, gaps_allowed: bool, sync: bool) -> None:
+    """Write the settings: recovery comes before the controller can tell them."""
+    path = f"{chain.directory}/{checkpoints.TOPIC_CONFIG}"
+    with chain.guarded():
+        checkpoints.write_topic_config(chain.disk, path, config, gaps_allowed, sync)
+
+
+def save_topic_id(chain: Segments, topic_id: UUID) -> None:
+    """Write the id of the topic that the log belongs to."""
+    path = f"{chain.directory}/{checkpoints.PARTITION_METADATA}"
+    with chain.guarded():
+        checkpoints.write_partition_metadata(chain.disk, path, topic_id)
+
+
+def save_epochs(chain: Segments, entries: Sequence[tuple[int, int]], sync: bool) -> None:
+    """Write the epoch file. May run in a thread; then nobody else may call it meanwhile."""
+    path = f"{chain.directory}/{checkpoints.EPOCHS}"
+    with chain.guarded():
+        checkpoints.write_epochs(chain.disk, path, list(entries), sync)
+
+
+def sync(chain: Segments, name: str) -> None:
+    """Bring one of these files to the medium, if there is one."""
+    path = f"{chain.directory}/{name}"
+    if chain.disk.exists(path):
+        file = chain.disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()

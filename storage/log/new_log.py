@@ -1,0 +1,73 @@
+"""A log that is not there yet: its files are made first, which may take long, and then it is a log.
+
+A file costs microseconds, or milliseconds while the file system writes its journal. A new topic may need ten
+thousand of them, so `make` may run in a thread; it touches nothing but the new directory.
+Left to others: in which directory (directories/log_dirs.py), the log itself and what has to last
+(directories/log_manager.py, bulk_sync.py).
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from uuid import UUID
+
+from ...base.types import TopicPartition
+from ...base.values import dataclass
+from ..config import TopicConfig
+from ..disk import Disk, DiskError, DiskFailed, LogDamaged, disk_error
+from ..segment.segment import Segment
+from . import checkpoints
+
+
+class ReplicaMissing(LogDamaged):
+    """The log that a replica should have is not there under its name; `path` is where it may be."""
+
+    def __init__(self, partition: TopicPartition, path: str, error: OSError) -> None:
+        super().__init__(path, error)
+        self.partition = partition
+
+
+@dataclass(slots=True)
+class Fresh:
+    """A log to be made; `error` or `segment` is there once `make` has returned."""
+
+    partition: TopicPartition
+    topic_id: UUID | None
+    config: TopicConfig
+    directory: str
+    segment: Segment | None = None
+    error: DiskError | None = None
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory}/{self.partition}"
+
+    def make(self, disk: Disk, now_ms: int, sync: bool) -> None:
+        """Its directory and files, empty; on the medium if `sync`. Blocking."""
+        was_there = disk.exists(self.path)
+        try:
+            self._make(disk, now_ms, sync)
+        except (OSError, DiskError) as error:
+            if not was_there:  # else the next attempt, in another directory, would leave the log in two
+                with suppress(OSError):
+                    disk.rmtree(self.path)
+            self.segment = None
+            self.error = error if isinstance(error, DiskError) else disk_error(self.path, error)
+
+    def _make(self, disk: Disk, now_ms: int, sync: bool) -> None:
+        disk.mkdir(self.path)
+        if self.topic_id is not None:
+            name = f"{self.path}/{checkpoints.PARTITION_METADATA}"
+            checkpoints.write_partition_metadata(disk, name, self.topic_id, sync)
+        # recovery must know that a gap is one
+        kept = f"{self.path}/{checkpoints.TOPIC_CONFIG}"
+        checkpoints.write_topic_config(disk, kept, self.config, self.config.compacted, sync)
+        self.segment = Segment(disk, self.path, 0, now_ms, create=True)
+        if sync:
+            disk.sync_dir(self.directory)
+
+    def check(self, offline: Mapping[str, str]) -> None:
+        """Its directory may have been given up meanwhile."""
+        if self.segment is not None and self.directory in offline:
+            self.segment.close_file()
+            self.segment = None
+            self.error = DiskFailed(self.path, OSError(offline[self.directory]))

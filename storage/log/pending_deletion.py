@@ -1,0 +1,74 @@
+"""What is out of use and waits to be deleted: when it may go, and how it goes, a little at a time.
+
+A file stays for a while after it was renamed, for a thread or a foreign tool may still read it. Then it goes
+in steps, each a few files or one large one: a gigabyte takes a quarter of a second, and a partition may
+have tens of thousands of files.
+Left to others: the renaming, after which nobody takes it for part of a log (segments.py,
+directories/log_manager.py); the thread, and the rest between two steps (broker/upkeep/passes.py).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+
+from ..disk import Disk
+
+GONE = ".deleted"  # files that were part of a log
+DELETED = "-delete"  # directories of logs
+STEP_FILES_MAX = 64
+STEP_SECONDS_MAX = 0.01  # a step ends with the file that takes it past this
+
+
+class PendingDeletion:
+    """Paths by the time from which they may be deleted. Belongs to the loop."""
+
+    def __init__(self) -> None:
+        self._fresh: list[tuple[int, str]] = []
+        self._dated: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._dated)
+
+    def add(self, paths: Iterable[str], delay_ms: int = 0) -> None:
+        """They may go `delay_ms` after the next look."""
+        self._fresh += ((delay_ms, path) for path in paths)
+
+    def due(self, now: float) -> list[str]:
+        """Take out what may go now. The delay of what was added since the last look begins."""
+        fresh, self._fresh = self._fresh, []
+        for delay_ms, path in fresh:
+            heappush(self._dated, (now + delay_ms / 1000, path))
+        due = []
+        while self._dated and self._dated[0][0] <= now:
+            due.append(heappop(self._dated)[1])
+        return due
+
+
+class Deletion:
+    """Deletes some paths one after the other. Belongs to one thread at a time."""
+
+    def __init__(self, disk: Disk, paths: Iterable[str]) -> None:
+        self._disk = disk
+        self._left = deque(paths)
+        self._opened: str | None = None  # the directory whose files are being deleted
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def step(self, now: Callable[[], float]) -> None:
+        """Delete some. Blocking. What raises an OSError is not tried again: the next start finds it."""
+        until = now() + STEP_SECONDS_MAX
+        for _ in range(STEP_FILES_MAX):
+            if not self._left or now() >= until:
+                return
+            self._delete(self._left.popleft())
+
+    def _delete(self, path: str) -> None:
+        if not path.endswith(DELETED):
+            self._disk.unlink(path)
+        elif path == self._opened:
+            self._disk.rmtree(path)
+        elif self._disk.exists(path):
+            self._opened = path
+            self._left.appendleft(path)
+            self._left.extendleft(f"{path}/{name}" for name in self._disk.listdir(path))

@@ -1,0 +1,86 @@
+"""Producer snapshots in a log's directory: taken at each roll and clean close, used when a log is opened.
+
+Left to others: what is in them (producer_state.py).
+"""
+
+from collections.abc import Sequence
+
+from ..disk import Disk
+from ..segment.file_names import is_segment_file
+from ..segment.segment import Segment, file_name
+from .producer_state import InvalidSnapshot, ProducerStates
+
+SUFFIX = ".snapshot"
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """The offsets before which snapshots were taken, rising."""
+    return sorted(int(name[:20]) for name in disk.listdir(directory) if is_segment_file(name, SUFFIX))
+
+
+def take(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> None:
+    """Write down the state as of `end_offset`. Not synced: what is lost is rebuilt from headers."""
+    path = f"{directory}/{file_name(end_offset, SUFFIX)}"
+    disk.replace(path, producers.snapshot(), sync=False)
+
+
+def drop(disk: Disk, directory: str, low: int | None = None, high: int | None = None) -> None:
+    """Remove snapshots taken before `low` or after `high`."""
+    for offset in snapshot_offsets(disk, directory):
+        if (low is not None and offset < low) or (high is not None and offset > high):
+            disk.unlink(f"{directory}/{file_name(offset, SUFFIX)}")
+
+
+def rebuild(
+    disk: Disk,
+    directory: str,
+    producers: ProducerStates,
+    segments: Sequence[Segment],
+    end_offset: int,
+    *,
+    apart: bool = False,
+) -> None:
+    """Bring `producers` to the state as of `end_offset`: newest usable snapshot, then batch headers.
+
+    With `apart` it may run in any thread: it uses files of its own. Blocking: up to a segment is read.
+    """
+    start = restore_newest(disk, directory, producers, end_offset)
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if following is not None and following.base_offset <= start:
+            continue
+        if not segment.size or segment.base_offset >= end_offset:
+            continue
+        read = segment.apart() if apart else segment
+        try:
+            _take_in(producers, read, start, end_offset)
+        finally:
+            if apart:
+                read.close()
+
+
+def _take_in(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> None:
+    """What the batches of a segment in [start, end_offset) say."""
+    found = segment.locate(max(start, segment.base_offset))
+    if found is None:
+        return
+    for _, header in segment.headers(found[0]):
+        if header.base_offset >= end_offset:
+            return
+        if header.base_offset >= start:
+            producers.update(header, header.base_offset)
+
+
+def restore_newest(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> int:
+    """Restore the newest good snapshot up to `end_offset`; returns its offset, 0 without one."""
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        path = f"{directory}/{file_name(offset, SUFFIX)}"
+        if offset > end_offset:
+            continue
+        try:
+            producers.restore(disk.read(path))
+        except InvalidSnapshot:
+            disk.unlink(path)
+        else:
+            return offset
+    producers.clear()
+    return 0

@@ -1,0 +1,39 @@
+"""A log that is to begin anew at another offset: its only segment, made before anything is taken away.
+
+So a disk without room, or a process without descriptors, says no while the log is still whole. The files lie
+under names that are none of a log's until the old ones have gone.
+Left to others: what goes (segments.py), what else changes with it (log.py).
+"""
+
+from contextlib import suppress
+
+from ..disk import Disk
+from ..segment.file_names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, UNFINISHED, file_name
+from ..segment.segment import Segment, make_files
+
+MARK = f".begin{UNFINISHED}"
+LOG_LAST = (INDEX, TIME_INDEX, LOG)  # with its log a segment counts
+
+
+class NewBeginning:
+    """An empty segment that is not in its place yet."""
+
+    def __init__(self, disk: Disk, directory: str, offset: int, now_ms: int) -> None:
+        """Raises OSError; then there is nothing of it."""
+        self._disk = disk
+        self._stem = f"{directory}/{file_name(offset, '')}"
+        file = make_files(disk, directory, offset, MARK)
+        self.segment = Segment(disk, directory, offset, now_ms, create=True, file=file)
+
+    def put_in_place(self) -> None:
+        """Give the files their names. Nothing else may have them. Raises OSError."""
+        self._disk.unlink(self._stem + TRANSACTION_INDEX)
+        for suffix in LOG_LAST:
+            self._disk.rename(f"{self._stem}{suffix}{MARK}", f"{self._stem}{suffix}")
+
+    def give_up(self) -> None:
+        """Take the files away again: the log stays as it is."""
+        self.segment.close_file()
+        for suffix in LOG_LAST:
+            with suppress(OSError):  # the next start does it
+                self._disk.unlink(f"{self._stem}{suffix}{MARK}")

@@ -1,0 +1,327 @@
+"""Segments: the segments of a log in order; the last one grows, the others are closed.
+
+Knows files and offsets, not what records mean. Every disk error is sorted here: a full disk leaves the
+chain usable, any other one closes it for appends for good.
+Left to others: epochs, producers, the end offset (log.py).
+"""
+
+import errno
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
+
+from ...protocol.primitives import Buffer
+from ..disk import FULL, NO_DESCRIPTOR, Disk, DiskError, DiskFailed, File, LogDamaged, disk_error
+from ..segment.batch_walk import Rules
+from ..segment.open_files import OpenSegments
+from ..segment.roll import RollLimits
+from ..segment.segment import LOG, SUFFIXES, CorruptBatch, Segment
+from ..segment.segment_swap import CLEANED, file_name, swap
+from . import producer_snapshots
+from .pending_deletion import GONE
+from .restart import NewBeginning
+
+PASSING = FULL | NO_DESCRIPTOR
+RETIRED = (
+    *SUFFIXES,
+    producer_snapshots.SUFFIX,
+)  # the snapshot that was taken before the segment goes with it
+
+_base_offset = attrgetter("base_offset")
+
+
+class Segments:
+    """Segments with rising base offsets, at least one."""
+
+    __slots__ = (
+        "_opened", "active", "closed", "damaged", "directory", "disk", "failed", "generation", "limits",
+        "segments",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        segments: Sequence[Segment],
+        opened: OpenSegments,
+        limits: RollLimits,
+    ) -> None:
+        assert segments, "a log has at least the segment it appends to"
+        self.disk = disk
+        self.directory = directory
+        self.segments = list(segments)
+        self.active = self.segments[-1]
+        self.limits = limits
+        self.generation = 0  # rises whenever records are taken away
+        self.failed = False  # after a disk error other than "full": nothing may be appended any more
+        self.damaged = False  # it failed by what it holds, not by what the disk did
+        self.closed = False
+        self.belongs_to(opened)
+
+    def belongs_to(self, opened: OpenSegments) -> None:
+        """From now on `opened` says which files stay open."""
+        self._opened = opened
+        for segment in self.segments:
+            segment.belongs_to(opened)
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turn an OSError, or bytes that are no batches, into a DiskError; remember what does not heal."""
+        try:
+            yield
+        except OSError as error:
+            trouble = disk_error(self.directory, error)
+            if isinstance(trouble, DiskFailed):
+                self.failed, self.damaged = True, False
+            raise trouble from error
+        except CorruptBatch as error:
+            self.damaged = self.damaged or not self.failed
+            self.failed = True
+            raise LogDamaged(self.directory, OSError(errno.EIO, str(error))) from error
+
+    @contextmanager
+    def all_or_closed(self) -> Iterator[None]:
+        """Half of what happens in here is worse than nothing: any failure closes the log for appends.
+
+        Also one that passes elsewhere, as a full disk: it says nothing about the disk (LogDamaged), but this
+        log is no longer what others think it is, until the next start has looked at it.
+        """
+        try:
+            with self.guarded():
+                yield
+        except DiskError as error:
+            if self.failed:
+                raise
+            self.failed = self.damaged = True
+            raise LogDamaged(self.directory, error.error) from error
+
+    def to_append(self) -> Segment:
+        """The active segment, its first batch's time known: whether it is full depends on that."""
+        segment = self.active
+        if segment.first_time is None and segment.size:
+            with self.guarded():
+                segment.first_ms()
+        return segment
+
+    def fail(self, error: OSError) -> DiskFailed:
+        """A sync failed. Whatever it said, it must never be tried again: the pages count as clean now."""
+        self.failed, self.damaged = True, False
+        return DiskFailed(self.directory, error)
+
+    def insist_on_open(self) -> None:
+        """DiskFailed if nothing may be appended any more, nor be written beside it."""
+        if self.failed or self.closed:
+            raise DiskFailed(self.directory, OSError("an earlier disk error closed this log for appends"))
+
+    def write(self, segment: Segment, data: Buffer) -> None:
+        """Append to the active file, or cut it back to what it was and raise."""
+        self.insist_on_open()
+        file = self._file_of(segment)
+        whole = False
+        try:
+            file.append((data,))
+            whole = True
+        except OSError as error:
+            self._cut_back(segment)
+            trouble = disk_error(segment.path(LOG), error)
+            self.failed = self.failed or isinstance(trouble, DiskFailed)
+            raise DiskFailed(trouble.path, error) if self.failed else trouble from error
+        finally:
+            if not whole:  # also when something that is no disk error broke in
+                self._cut_back(segment)
+
+    def _file_of(self, segment: Segment) -> File:
+        """Its open file. If there is no descriptor for it, nothing has been written that had to be cut."""
+        try:
+            return segment.file
+        except OSError as error:
+            trouble = disk_error(segment.path(LOG), error)
+            self.failed = isinstance(trouble, DiskFailed)
+            raise trouble from error
+
+    def _cut_back(self, segment: Segment) -> None:
+        try:
+            segment.file.truncate(segment.size)
+        except OSError:
+            self.failed = True
+
+    def roll(self, base_offset: int, now_ms: int) -> Segment:
+        """Close the active segment and open one that begins at `base_offset`."""
+        with self.guarded():
+            self.active.write_indexes()
+            fresh = Segment(self.disk, self.directory, base_offset, now_ms, create=True)
+        assert fresh.size == 0, f"{fresh.path(LOG)} is already there"
+        self.active.seal()  # now, for it would have gone on if there were no other
+        fresh.belongs_to(self._opened)
+        self._opened.used(self.active)
+        self.segments.append(fresh)
+        self.active = fresh
+        return fresh
+
+    def place_of(self, offset: int) -> int:
+        """The place in `segments` of the last one that begins at or before `offset`."""
+        return max(bisect_right(self.segments, offset, key=_base_offset) - 1, 0)
+
+    def read(
+        self,
+        offset: int,
+        bytes_max: int,
+        end: int,
+        end_offset: int,
+        at_least_one: bool,
+        rules: Rules,
+        wait: bool,
+    ) -> Buffer:
+        """Whole batches of one segment, from the one that reaches `offset`, none that begins at `end`."""
+        for place in range(self.place_of(offset), len(self.segments)):
+            segment, last = self.segments[place], place + 1 == len(self.segments)
+            if segment.base_offset >= end:
+                break
+            after = end_offset if last else self.segments[place + 1].base_offset
+            data = segment.read(offset, bytes_max, end, after, at_least_one, rules, wait)
+            if not last:
+                self._opened.used(segment)
+            if data or not (at_least_one or segment.locate(offset) is None):
+                return data  # of a compacted segment nothing may be left from `offset` on
+        return b""
+
+    def tells_end(self, end: int) -> bool:
+        """Whether a scan would find the log's `end`: compaction may have taken the last batch before it."""
+        if self.active.base_offset == end:
+            return True
+        with self.guarded():
+            found = self.active.locate(end - 1)
+        return found is not None and found[1].next_offset == end
+
+    def boundary_before(self, offset: int) -> int:
+        """`offset`, or the base offset of the batch in whose middle it lies."""
+        found = self.segments[self.place_of(offset)].locate(offset)
+        return min(offset, found[1].base_offset) if found else offset
+
+    def leaving(self, end: int) -> list[tuple[str, int]]:
+        """What `cut(end)` would take away: files, and from which position on."""
+        place = self.place_of(end)
+        found = self.segments[place].locate(end)
+        behind = [(segment.path(LOG), 0) for segment in self.segments[place + 1 :] if segment.size]
+        return [(self.segments[place].path(LOG), found[0]), *behind] if found else behind
+
+    @contextmanager
+    def ready_to_cut(self, end: int) -> Iterator[Callable[[], list[str]]]:
+        """What cuts at `end`, a batch boundary, and returns whole files, renamed for deletion.
+
+        It takes no descriptor: all that it needs is open before it is given.
+        """
+        segment = self.segments[self.place_of(end)]
+        with self.guarded():
+            found = segment.locate(end)
+            position = segment.size if found is None else found[0]
+            index_files = segment.indexes.open_files()
+        try:
+            with self.guarded():
+                segment.file.size()
+            yield partial(self._cut, end, position, index_files)
+        finally:
+            for file in index_files.values():
+                file.close()
+
+    def _cut(self, end: int, position: int, index_files: Mapping[str, File]) -> list[str]:
+        renamed: list[str] = []
+        while self.segments[-1].base_offset > end:
+            renamed += self._take_out(self.segments.pop(), SUFFIXES)
+        self.active = self.segments[-1]
+        self._opened.grows(self.active)
+        self.active.take_up(reckoned=True)  # by the cut
+        self.active.cut(position, end, index_files)
+        return renamed
+
+    def restart(self, start: int, fresh: NewBeginning) -> list[str]:
+        """Take everything away and begin anew with `fresh`; the files are renamed for deletion.
+
+        What lies before the log's `start` goes first, then the last one: at any time what is left is a log
+        that begins where it did. For `all_or_closed`.
+        """
+        old, self.segments, self.active = self.segments, [fresh.segment], fresh.segment
+        renamed: list[str] = []
+        while len(old) > 1 and old[1].base_offset <= start:
+            renamed += self._take_out(old.pop(0), SUFFIXES)
+        while old:
+            renamed += self._take_out(old.pop(), SUFFIXES)
+        fresh.put_in_place()
+        self.active.belongs_to(self._opened)
+        return renamed
+
+    def retire(self, count: int) -> list[str]:
+        """Take the oldest `count` segments out; returns their files, renamed for deletion."""
+        assert count < len(self.segments), "the active segment stays"
+        going, self.segments = self.segments[:count], self.segments[count:]
+        renamed: list[str] = []
+        with self.guarded():
+            for segment in going:
+                renamed += self._take_out(segment, RETIRED)
+        return renamed
+
+    def replace(self, bases: Sequence[int]) -> list[str]:
+        """Put the cleaned segment that stands ready in place of those at `bases`; their renamed files.
+
+        One that is empty is left out, unless the log begins with it. Its file is opened before anything is
+        renamed: without a descriptor for it all stays as it is, and the next cleaning comes.
+        """
+        place = self.place_of(bases[0])
+        old = self.segments[place : place + len(bases)]
+        assert [segment.base_offset for segment in old] == list(bases), "nobody has changed them meanwhile"
+        assert old[-1] is not self.active, "the active segment stays as it is"
+        with self.guarded():
+            file = self.disk.open(f"{self.directory}/{file_name(bases[0], LOG)}{CLEANED}")
+        for segment in old:
+            segment.close()
+        with self.all_or_closed():  # halfway, the next start finishes it
+            try:
+                gone = swap(self.disk, self.directory, bases)
+            except OSError:
+                file.close()
+                raise
+            fresh = Segment(self.disk, self.directory, bases[0], old[0].created_ms, create=False, file=file)
+            paths = [segment.path(producer_snapshots.SUFFIX) for segment in old[1:]]
+            if not fresh.size and place:
+                fresh.close_file()
+                paths += map(fresh.path, RETIRED)
+            gone += filter(None, map(self._condemn, paths))
+        kept = [fresh] if fresh.size or not place else []
+        for segment in kept:
+            segment.belongs_to(self._opened)
+            self._opened.used(segment)
+        self.segments = [*self.segments[:place], *kept, *self.segments[place + len(old) :]]
+        return gone
+
+    def _take_out(self, segment: Segment, suffixes: Sequence[str]) -> list[str]:
+        """Rename a segment's files: to delete a large one takes long, and is for a thread."""
+        segment.close()
+        return list(filter(None, (self._condemn(segment.path(suffix)) for suffix in suffixes)))
+
+    def _condemn(self, path: str) -> str | None:
+        """Give a file a name under which it is no part of the log; None if there is no such file."""
+        gone = f"{path}{GONE}"
+        try:
+            self.disk.rename(path, gone)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in FULL:  # a longer name may need room, too
+                raise
+            self.disk.unlink(path)
+            return None
+        return gone
+
+    def count_opened(self) -> None:
+        """Hand closed segments that were opened in passing to the one who limits them."""
+        for segment in self.segments[:-1]:
+            if segment.held:
+                self._opened.used(segment)
+
+    def close(self) -> None:
+        """Close the files; nothing is written."""
+        self.closed = True
+        for segment in self.segments:
+            segment.close()

@@ -1,0 +1,147 @@
+"""What is looked at of a segment that need not be scanned: that its files can belong together.
+
+The end of the log file is walked from its last index entry on, so that a file that was cut short or grew is
+found; the last entries of both indexes are held against the batches they tell of. That is a few small reads
+for a segment of a gigabyte; nothing is taken into memory.
+Left to others: scanning the segments that do not pass (scan_segment.py).
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from struct import Struct
+from typing import NamedTuple
+
+from ...protocol.batches import HEADER_SIZE, MAGIC, BatchHeader, crc_ok, read_header
+from ..disk import File
+from ..segment.index import OFFSET_ENTRY, TIME_ENTRY
+from ..segment.segment import INDEX, LOG, TIME_INDEX, Segment
+
+WALK_BYTES_MAX = 64 << 20  # a last index entry further from the end than this is none
+BLOCK_BYTES = 16384
+END_OF_ENTRY = Struct(">ii")  # last offset of a batch, relative; where it begins
+
+
+class End(NamedTuple):
+    """Where a segment ends, and the epoch of its last batch; -1 if it is empty."""
+
+    offset: int
+    epoch: int
+
+
+def sealed_end(segment: Segment, following: int | None, gaps: bool) -> End | None:
+    """Where a segment ends whose data was on the medium; None if it must be scanned.
+
+    `following` is the first offset of the next segment, None for the last one: of that one, the batches at
+    the end are checked in full, for nothing else tells where the log ends.
+    """
+    disk = segment.disk
+    if not all(disk.exists(segment.path(suffix)) for suffix in (INDEX, TIME_INDEX)):
+        return None if segment.size else End(segment.base_offset, -1)
+    with closing(disk.open(segment.path(LOG))) as file:
+        entry = _last_entry(segment)
+        if entry is None or not _times_fit(segment, file):
+            return None
+        found = _walk_to_end(segment, file, entry, gaps, check=following is None)
+    if found is None:
+        return None
+    if following is None or found.offset == following or (gaps and found.offset < following):
+        return End(found.offset if following is None else following, found.epoch)
+    return None
+
+
+def _last_entry(segment: Segment) -> tuple[int, int] | None:
+    """The last entry of the offset index, (0, 0) without one; None if it cannot be this segment's index."""
+    with closing(segment.disk.open(segment.path(INDEX))) as file:
+        size = file.size()
+        if size == 0:
+            return 0, 0
+        if size % OFFSET_ENTRY:
+            return None
+        first, _ = END_OF_ENTRY.unpack(file.pread(0, OFFSET_ENTRY))
+        last, position = END_OF_ENTRY.unpack(file.pread(size - OFFSET_ENTRY, OFFSET_ENTRY))
+    return (last, position) if 0 <= first <= last and 0 < position < segment.size else None
+
+
+def _times_fit(segment: Segment, log: File) -> bool:
+    """Whether the last entry of the time index is borne out: a batch with that time ends at that offset."""
+    with closing(segment.disk.open(segment.path(TIME_INDEX))) as file:
+        size = file.size()
+        if size == 0:
+            return all(header.max_timestamp < 0 for _, header in headers_of(log, 0, segment.size))
+        if size % TIME_ENTRY.size or size // TIME_ENTRY.size > segment.size:
+            return False
+        first_time, first = TIME_ENTRY.unpack(file.pread(0, TIME_ENTRY.size))
+        last_time, last = TIME_ENTRY.unpack(file.pread(size - TIME_ENTRY.size, TIME_ENTRY.size))
+    if first_time > last_time or not 0 <= first <= last:
+        return False
+    offset = segment.base_offset + last
+    for _, header in headers_of(log, floor_position(segment, last), segment.size):
+        if header.last_offset >= offset:  # Kafka tells of the record itself, anywhere in its batch
+            return bool(header.max_timestamp == last_time) and header.base_offset <= offset
+    return False
+
+
+def _walk_to_end(segment: Segment, log: File, entry: tuple[int, int], gaps: bool, check: bool) -> End | None:
+    """From header to header up to the end of the file; None unless the last batch ends right there."""
+    last, position = entry
+    if segment.size - position > WALK_BYTES_MAX:
+        return None
+    end, indexed = End(segment.base_offset, -1), position > 0
+    for at, header in headers_of(log, position, segment.size):
+        leap = header.base_offset - end.offset
+        if indexed:
+            leap, indexed = header.last_offset - segment.base_offset - last, False
+        if leap < 0 or (leap and not gaps):
+            return None
+        if check and not crc_ok(log.pread(at, header.size), 0, header):
+            return None
+        end, position = End(header.next_offset, header.leader_epoch), at + header.size
+    return end if position == segment.size else None
+
+
+def headers_of(file: File, position: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches from `position` on; ends before `size` where none can be."""
+    block, at = b"", position
+    while 0 <= position <= size - HEADER_SIZE:
+        if len(block) - (position - at) < HEADER_SIZE:
+            block, at = file.pread(position, BLOCK_BYTES), position
+        if len(block) - (position - at) < HEADER_SIZE:
+            return
+        header = read_header(block, position - at)
+        if header.magic != MAGIC or header.size < HEADER_SIZE or header.last_offset_delta < 0:
+            return
+        yield position, header
+        position += header.size
+
+
+def headers_from(segment: Segment, offset: int) -> Iterator[BatchHeader]:
+    """The batches from one at or before `offset` on."""
+    with closing(segment.disk.open(segment.path(LOG))) as file:
+        for _, header in headers_of(
+            file, floor_position(segment, offset - segment.base_offset), segment.size
+        ):
+            yield header
+
+
+def floor_position(segment: Segment, relative: int) -> int:
+    """A batch's start at or before `relative`, by the index file, of which only a few entries are read.
+
+    0 if the entry does not tell of the batch that stands there.
+    """
+    if relative <= 0 or not segment.disk.exists(segment.path(INDEX)):
+        return 0
+    with closing(segment.disk.open(segment.path(INDEX))) as file:
+        low, high, found = 0, file.size() // OFFSET_ENTRY, (0, 0)
+        while low < high:
+            middle = (low + high) // 2
+            entry = END_OF_ENTRY.unpack(file.pread(middle * OFFSET_ENTRY, OFFSET_ENTRY))
+            if entry[0] <= relative:
+                low, found = middle + 1, entry
+            else:
+                high = middle
+    last, position = found
+    if not 0 < position <= segment.size - HEADER_SIZE:
+        return 0
+    with closing(segment.disk.open(segment.path(LOG))) as file:
+        header = read_header(file.pread(position, HEADER_SIZE))
+    return position if header.last_offset == segment.base_offset + last and header.magic == MAGIC else 0

@@ -1,0 +1,1 @@
+"""One segment: its file and indexes, what of it is in memory, and reading it batch by batch."""

@@ -1,0 +1,181 @@
+"""Going from batch to batch by their headers, and checking what the checksum of a batch does not cover.
+
+Base offset, length, epoch and magic lie outside of it. They are held against what must be there: a batch
+begins where the one before it ends, in bytes and in offsets (a compacted log may leave offsets out), its
+epoch is not below. Nothing that has been read from a disk leaves here unless it has passed.
+Left to others: the files (segment.py), checksums (recovery/scan_segment.py, and whoever reads the records).
+"""
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from ...protocol.batches import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
+from .index import OffsetIndex
+
+BLOCK_BYTES = 8192  # read at once when walking from header to header
+LENGTH_MIN = HEADER_SIZE - LENGTH_END
+ANY_EPOCH = (1 << 31) - 1
+_read_step = Struct(">qiib6xi").unpack_from  # base offset, length, epoch, magic, last offset delta
+
+Pread = Callable[[int, int], bytes | bytearray]
+
+
+class CorruptBatch(Exception):
+    """Bytes in a log, or sent for one, are not the batches they should be."""
+
+
+class WrongIndex(Exception):
+    """An index entry does not tell of the batch that stands where it points."""
+
+
+class Rules(NamedTuple):
+    """What holds for the log that is walked."""
+
+    gaps: bool = True  # offsets may be missing between batches
+    epoch_min: int = -1
+    epoch_max: int = ANY_EPOCH
+
+
+class Step(NamedTuple):
+    """A batch in passing: where it begins, its offsets, its bytes, and where its header can be read."""
+
+    position: int
+    base_offset: int
+    next_offset: int
+    size: int
+    block: bytes | bytearray
+    skip: int
+
+    @property
+    def header(self) -> BatchHeader:
+        return read_header(self.block, self.skip)
+
+
+class Start(NamedTuple):
+    """Where to begin: a batch whose base offset is known, or that an index entry tells of.
+
+    An entry of ours names the last offset of its batch. One of Kafka's may name that of a later batch, the
+    last one of the same write: where offsets have no gaps, the walk there is a check in itself.
+    """
+
+    position: int
+    base_offset: int = -1
+    last_offset: int = -1
+
+
+def headers(pread: Pread, where: str, position: int, stop: int) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches from `position`, which must be a batch's start, up to `stop`. Reads headers only."""
+    block: bytes | bytearray = b""
+    at = position
+    while position < stop:
+        skip = position - at
+        if len(block) - skip < HEADER_SIZE:
+            block, at, skip = _block(pread, where, position), position, 0
+        header = read_header(block, skip)
+        if header.magic != MAGIC or header.size < HEADER_SIZE or header.last_offset_delta < 0:
+            raise CorruptBatch(f"{where}: no batch at {position}")
+        yield position, header
+        position += header.size
+
+
+def _block(pread: Pread, where: str, position: int) -> bytes | bytearray:
+    block = pread(position, BLOCK_BYTES)
+    if len(block) < HEADER_SIZE:
+        raise CorruptBatch(f"{where}: no batch fits at {position}")
+    return block
+
+
+def reach(pread: Pread, where: str, start: Start, stop: int, offset: int, gaps: bool) -> Step | None:
+    """The first batch from `start` on that reaches `offset`: it holds it, or stands behind a gap that does.
+
+    Most batches are only passed by, so nothing is made of them.
+    """
+    position, expected = start.position, start.base_offset
+    if expected < 0 and not 0 <= position <= stop - HEADER_SIZE:
+        raise WrongIndex(f"{where}: no batch can begin at {position}")
+    block: bytes | bytearray = b""
+    at, last = position, -1
+    while position < stop:
+        skip = position - at
+        if skip > last:
+            block, at, skip = _block(pread, where, position), position, 0
+            last = len(block) - HEADER_SIZE
+        base_offset, length, _, magic, delta = _read_step(block, skip)
+        if expected < 0:
+            last_offset = base_offset + delta
+            lies = last_offset > start.last_offset or (gaps and last_offset < start.last_offset)
+            if lies or magic != MAGIC or delta < 0 or length < LENGTH_MIN:
+                raise WrongIndex(f"{where}: {start.last_offset} does not end the batch at {position}")
+        elif (
+            magic != MAGIC
+            or length < LENGTH_MIN
+            or delta < 0
+            or (base_offset != expected and (not gaps or base_offset < expected))
+        ):
+            raise CorruptBatch(f"{where}: no batch that continues {expected} at {position}")
+        expected = base_offset + delta + 1
+        if expected > offset:
+            return Step(position, base_offset, expected, length + LENGTH_END, block, skip)
+        position += length + LENGTH_END
+    if position != stop:
+        raise CorruptBatch(f"{where}: the last batch reaches over {stop}")
+    return None
+
+
+def whole_batches(
+    data: bytes | bytearray, where: str, start: int, room: int, rest: int, expected: int, end: int,
+    rules: Rules,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Check the batches at the front of `data`, which stands at `start` of `where`.
+
+    Returns the bytes of those that fit `room`, the offset behind them, and the size of the first. `data`
+    begins with the batch at `expected`, or behind a gap that holds it; it reaches one header further than
+    `room`, unless the segment, of which `rest` bytes are left, ends before. Batches that begin at `end` or
+    later are left out.
+    """
+    gaps, epoch, epoch_max = rules
+    at = first = 0
+    seen = len(data) - HEADER_SIZE
+    while at <= seen:
+        base_offset, length, batch_epoch, magic, delta = _read_step(data, at)
+        size = length + LENGTH_END
+        if (
+            base_offset != expected
+            or batch_epoch != epoch
+            or magic != MAGIC
+            or size < HEADER_SIZE
+            or delta < 0
+            or at + size > rest
+        ):
+            follows = base_offset == expected or (gaps and base_offset > expected)
+            shaped = magic == MAGIC and HEADER_SIZE <= size <= rest - at and delta >= 0
+            if not (follows and shaped and epoch <= batch_epoch <= epoch_max):
+                raise CorruptBatch(f"{where}: no batch that continues {expected} at {start + at}")
+            epoch = batch_epoch
+        if base_offset >= end:
+            break
+        first = first or size
+        if at + size > room:
+            break
+        at += size
+        expected = base_offset + delta + 1
+    else:
+        if at < rest:
+            raise CorruptBatch(f"{where}: no batch fits at {start + at}")
+    return at, expected, first
+
+
+def index_of(pread: Pread, where: str, base_offset: int, stop: int, interval: int = 4096) -> OffsetIndex:
+    """The offset index that a segment should have, from its headers."""
+    index = OffsetIndex()
+    expected, unindexed = base_offset, 0
+    for position, header in headers(pread, where, 0, stop):
+        if header.base_offset < expected:
+            raise CorruptBatch(f"{where}: no batch that continues {expected} at {position}")
+        if unindexed > interval:
+            index.append(header.last_offset - base_offset, position)
+            unindexed = 0
+        unindexed += header.size
+        expected = header.next_offset
+    return index

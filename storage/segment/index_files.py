@@ -1,0 +1,276 @@
+"""Indexes: the two indexes of a segment, in memory and in their files.
+
+Lookups use the arrays in memory. Of a segment that grows, new entries go to the files in groups, each by
+opening, writing and closing the file: so no descriptor is held, and an append to the log pays for a
+hundredth of it. A file may end before its log does, by a crash or because it could not be written: the
+log's append counts all the same (KAFKA-7866), the next group begins where the file is known to be good.
+Left to others: when an entry is due (segment.py), what a crash has left (recovery/recover_log.py).
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import takewhile
+from struct import Struct
+
+import structlog
+
+from ..disk import Disk, File
+from .batch_walk import index_of
+from .file_names import INDEX, TIME_INDEX, TRANSACTION_INDEX
+from .index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from .roll import RollLimits
+
+GROUP_ENTRIES = 128  # so many go to the files at once,
+GROUP_BYTES = 2 << 20  # or fewer, when so much of the log lies behind what the files tell of
+OVERHEAD = 250  # bytes of an index without entries
+ABORTED_ENTRY = Struct(">hqqqq")  # version, producer id, first, last and last stable offset
+UNKNOWN = -1  # what stands in the file is not to be continued: it is written as a whole
+
+logger = structlog.get_logger(__name__)
+
+
+class Indexes:
+    """Both indexes of one segment. `version` changes when an offset index loaded before would not do."""
+
+    __slots__ = (
+        "_distrusted", "_offsets", "_saved", "_saved_times", "_saved_up_to", "_times", "base_offset",
+        "disk", "paired", "stem", "torn", "version",
+    )  # fmt: skip
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
+        self.disk = disk
+        self.base_offset = base_offset
+        self.stem = f"{directory}/{base_offset:020d}"
+        self.version = 0
+        self._distrusted = False  # the offset index was wrong
+        self.torn = False  # a file ended within an entry
+        self.paired = True  # an entry of the offset index was made together with one of the time index
+        self._offsets: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._saved = self._saved_times = UNKNOWN  # so many entries stand in the file
+        self._saved_up_to = 0  # the position in the log that the files reach to
+
+    def begin(self) -> None:
+        """The files have just been made and are empty."""
+        self._offsets, self._times = OffsetIndex(), TimeIndex()
+        self._saved = self._saved_times = 0
+
+    @property
+    def offsets(self) -> OffsetIndex:
+        if self._offsets is None:
+            self._offsets = OffsetIndex.load(self._read(INDEX, OFFSET_ENTRY))
+            self._saved = len(self._offsets)
+            self.version += 1
+        return self._offsets
+
+    @property
+    def times(self) -> TimeIndex:
+        if self._times is None:
+            self._times = TimeIndex.load(self._read(TIME_INDEX, TIME_ENTRY.size))
+            self._saved_times = len(self._times)
+        return self._times
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the offset index is in memory."""
+        return self._offsets is not None
+
+    @property
+    def held(self) -> bool:
+        """Whether any of it is in memory."""
+        return self._offsets is not None or self._times is not None
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        offsets = 0 if self._offsets is None else OFFSET_ENTRY * len(self._offsets) + OVERHEAD
+        times = 0 if self._times is None else TIME_ENTRY.size * len(self._times) + OVERHEAD
+        return offsets + times
+
+    def _read(self, suffix: str, entry_bytes: int) -> bytes:
+        try:
+            data = self.disk.read(self.stem + suffix)
+        except FileNotFoundError:
+            return b""
+        self.torn = self.torn or len(data) % entry_bytes != 0
+        return data
+
+    def present(self) -> bool:
+        """Whether both files are there."""
+        return all(self.disk.exists(self.stem + suffix) for suffix in (INDEX, TIME_INDEX))
+
+    def plausible(self, segment_size: int) -> bool:
+        """Whether what the files hold can belong to a segment of that size."""
+        fits = self.offsets.plausible(segment_size) and self.times.plausible(segment_size)
+        return fits and not self.torn
+
+    def last_time(self) -> tuple[int, int]:
+        """The last entry of the time index, without taking all of it into memory; (-1, 0) without one."""
+        if self._times is None:
+            try:
+                file = self.disk.open(self.stem + TIME_INDEX)
+            except FileNotFoundError:
+                return -1, 0
+            try:
+                place = file.size() // TIME_ENTRY.size - 1
+                if place < 0:
+                    return -1, 0
+                time, relative = TIME_ENTRY.unpack(file.pread(place * TIME_ENTRY.size, TIME_ENTRY.size))
+                return time, relative
+            finally:
+                file.close()
+        return self._times.last()
+
+    def take(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """Replace both by ones made from the log; the files are written whole at the next occasion."""
+        self._offsets, self._times = offsets, times
+        self._saved = self._saved_times = UNKNOWN
+        self._distrusted = self.torn = False
+        self.paired = True
+        self.version += 1
+
+    # -- an index that is loaded in a thread, or that was found to be wrong
+
+    def distrust(self) -> None:
+        """An entry of the offset index is wrong: what stands in the file is not to be used."""
+        self._distrusted = True
+        self.version += 1
+
+    def loader(self) -> Callable[[], OffsetIndex] | None:
+        """What a thread may call for the offset index, and `lend` gets; None if it is in memory and good."""
+        if self._offsets is not None and not self._distrusted:
+            return None
+        return self._made_again if self._distrusted else self._loaded
+
+    def _loaded(self) -> OffsetIndex:
+        try:
+            return OffsetIndex.load(self.disk.read(self.stem + INDEX))
+        except FileNotFoundError:
+            return self._made_again()
+
+    def _made_again(self) -> OffsetIndex:
+        """From the log, through a handle of its own."""
+        path = f"{self.stem}.log"
+        file = self.disk.open(path)
+        try:
+            return index_of(file.pread, path, self.base_offset, file.size())
+        finally:
+            file.close()
+
+    def lend(self, offsets: OffsetIndex) -> None:
+        """Use what `loader` has brought. One that was wrong is put right in its file, too."""
+        self._offsets = offsets
+        self._saved = UNKNOWN if self._distrusted else len(offsets)
+        if self._distrusted:
+            self._distrusted = self.paired = False
+            self._try_to_save()
+
+    def restore(self) -> None:
+        """Make the offset index again from the log, at once. Blocking."""
+        self.lend(self._made_again())
+
+    # -- a segment that grows
+
+    def full(self, limits: RollLimits) -> bool:
+        """Whether one of the files may not become larger."""
+        offsets, times = self._offsets, self._times
+        if offsets is None or times is None:
+            offsets, times = self.offsets, self.times
+        return (
+            len(offsets.offsets) >= limits.offset_entries_max or len(times.times) >= limits.time_entries_max
+        )
+
+    def append(self, relative: int, position: int, time: int, time_relative: int) -> None:
+        """Take an entry each; write down what has gathered, if it is enough."""
+        offsets, times = self._offsets, self._times
+        if offsets is None or times is None:
+            offsets, times = self.offsets, self.times
+        offsets.append(relative, position)
+        times.append(time, time_relative)
+        if len(offsets) - self._saved >= GROUP_ENTRIES or position - self._saved_up_to >= GROUP_BYTES:
+            self._saved_up_to = position  # also if it fails: try again a group later, not at every entry
+            self._try_to_save()
+
+    def _try_to_save(self) -> None:
+        try:
+            self.save()
+        except OSError as error:
+            logger.warning("index_not_written", path=self.stem, reason=str(error))
+
+    def save(self) -> None:
+        """Bring the files up to what is in memory."""
+        if self._offsets is not None:
+            self._saved = self._put(INDEX, self._saved, OFFSET_ENTRY, self._offsets)
+        if self._times is not None:
+            self._saved_times = self._put(TIME_INDEX, self._saved_times, TIME_ENTRY.size, self._times)
+
+    def _put(self, suffix: str, saved: int, entry_bytes: int, entries: OffsetIndex | TimeIndex) -> int:
+        """Write the entries from `saved` on to where they belong; returns how many there are now."""
+        count = len(entries)
+        if saved == UNKNOWN:
+            self.disk.replace(self.stem + suffix, entries.dump(), sync=False)
+        elif count > saved:
+            file = self.disk.open(self.stem + suffix, create=True)
+            try:
+                file.pwrite(saved * entry_bytes, entries.dump(saved))
+            finally:
+                file.close()
+        return count
+
+    def open_files(self) -> dict[str, File]:
+        """All index files, open, of those that are there, and both indexes in memory: for `cut`."""
+        files: dict[str, File] = {}
+        assert self.offsets is not None and self.times is not None, "they are in memory now"
+        try:
+            for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+                with suppress(FileNotFoundError):
+                    files[suffix] = self.disk.open(self.stem + suffix)
+        except OSError:
+            for file in files.values():
+                file.close()
+            raise
+        return files
+
+    def cut(self, position: int, relative: int, files: Mapping[str, File] | None = None) -> None:
+        """Forget batches that begin at or behind `position`, offsets from `relative` on. Files first: they
+        must never tell of more than the log holds. `files`: what `open_files` has given.
+        """
+        if files is None:
+            opened = self.open_files()
+            try:
+                return self.cut(position, relative, opened)
+            finally:
+                for file in opened.values():
+                    file.close()
+        offsets, times = self.offsets, self.times
+        self.version += 1
+        offsets.truncate(position)
+        times.truncate(relative)
+        self._saved = _shorten(files.get(INDEX), self._saved, OFFSET_ENTRY, len(offsets))
+        self._saved_times = _shorten(files.get(TIME_INDEX), self._saved_times, TIME_ENTRY.size, len(times))
+        self._saved_up_to = offsets.positions[-1] if len(offsets) else 0
+        _forget_aborted(files.get(TRANSACTION_INDEX), self.base_offset + relative)
+        return None
+
+    def release(self) -> None:
+        """Let the memory go; the files hold everything."""
+        self._offsets = self._times = None
+
+
+def _forget_aborted(file: File | None, offset: int) -> None:
+    """Cut Kafka's index of aborted transactions before those that ended at `offset` or later: else a Kafka
+    that takes the log over would hide records that have come in their place.
+    """
+    if file is not None:
+        entries = ABORTED_ENTRY.iter_unpack(file.pread(0, file.size() - file.size() % ABORTED_ENTRY.size))
+        kept = sum(1 for _ in takewhile(lambda entry: entry[3] < offset, entries))
+        file.truncate(kept * ABORTED_ENTRY.size)
+
+
+def _shorten(file: File | None, saved: int, entry_bytes: int, count: int) -> int:
+    """Let a file end with at most `count` entries; how many of them it holds now."""
+    if file is None:
+        return UNKNOWN
+    kept = 0 if saved == UNKNOWN else min(saved, count)
+    file.truncate(kept * entry_bytes)
+    return UNKNOWN if saved == UNKNOWN else kept

@@ -1,0 +1,54 @@
+"""What a follower asks of a run of batches before it writes them. Pure.
+
+Offsets rise; that they leave no gap is not asked (as in Kafka): compaction has left some in the leader's log,
+now or before its topic's policy was changed, and where it leaves off is for the leader's checks to say.
+Left to others: fetching them (broker/follower/fetcher.py), writing them (log/log.py).
+"""
+
+from typing import NamedTuple
+
+from ...protocol.batches import BatchHeader, crc_ok, headers
+from ...protocol.primitives import Buffer, Malformed
+from .segment import CorruptBatch
+
+Placed = tuple[int, BatchHeader]  # where in the run, and what
+
+
+class NotNext(Exception):
+    """Replicated batches begin before the end of this log."""
+
+
+class Run(NamedTuple):
+    """Batches to be appended, and whether offsets are missing before or between them."""
+
+    batches: list[Placed]
+    has_gaps: bool
+
+
+def checked_run(records: Buffer, expected: int, epoch: int, epoch_max: int | None) -> Run:
+    """The complete batches of `records`, if they continue a log that ends at `expected` under `epoch`.
+
+    A batch cut short at the end is ignored: fetches cut there. What stands before a bad batch is good, and
+    the next fetch begins with the bad one: then CorruptBatch or NotNext says what is wrong with it.
+    """
+    run: list[Placed] = []
+    has_gaps = False
+    try:
+        for position, header in headers(records):
+            base = header.base_offset
+            if not crc_ok(records, position, header):
+                raise CorruptBatch(f"the checksum of the batch at {base} does not match")
+            if header.leader_epoch < epoch or (epoch_max is not None and header.leader_epoch > epoch_max):
+                raise CorruptBatch(f"the batch at {base} has epoch {header.leader_epoch} after {epoch}")
+            if base < expected:
+                raise NotNext(f"a batch at {base} came, the log ends at {expected}")
+            has_gaps = has_gaps or base > expected
+            expected, epoch = header.next_offset, header.leader_epoch
+            run.append((position, header))
+    except (CorruptBatch, NotNext):
+        if not run:
+            raise
+    except Malformed as error:
+        if not run:
+            raise CorruptBatch(str(error)) from error
+    return Run(run, has_gaps)

@@ -1,0 +1,61 @@
+"""When a segment is full, and how much of a run of replicated batches goes to the one that is open.
+
+Left to others: opening the next segment (log/segments.py).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY
+
+if TYPE_CHECKING:
+    from ..config import TopicConfig
+    from .replicated_run import Placed
+    from .segment import Segment
+
+
+class RollLimits:
+    """When a segment is full: bytes, age of its first batch, bytes of an index.
+
+    `jitter_ms`: by up to so much a segment is closed earlier, each by another part of it, so that segments
+    that began together do not all end together.
+    """
+
+    __slots__ = ("jitter_ms", "offset_entries_max", "segment_bytes", "segment_ms", "time_entries_max")
+
+    def __init__(self, segment_bytes: int, segment_ms: int, index_bytes_max: int, jitter_ms: int = 0) -> None:
+        self.segment_bytes = segment_bytes
+        self.segment_ms = segment_ms
+        self.jitter_ms = min(jitter_ms, segment_ms)
+        self.offset_entries_max = index_bytes_max // OFFSET_ENTRY
+        self.time_entries_max = index_bytes_max // TIME_ENTRY.size - 1  # one is kept for the closing entry
+
+
+def limits_of(config: "TopicConfig") -> RollLimits:
+    """When a segment of such a topic is full."""
+    segment_ms = config.segment_ms
+    if config.compacted:  # only a closed segment can be cleaned
+        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+    return RollLimits(config.segment_bytes, segment_ms, config.index_bytes_max, config.segment_jitter_ms)
+
+
+def stretch_end(run: "Sequence[Placed]", first: int, segment: "Segment", limits: RollLimits) -> int:
+    """The batches of `run` from `first`, which fits, up to here may go into `segment` in one write.
+
+    `Segment.must_roll` decides about the next stretch.
+    """
+    header = run[first][1]
+    room = limits.segment_bytes - segment.size - header.size
+    started = header.max_timestamp if segment.first_time is None else segment.first_time
+    last = first + 1
+    while last < len(run):
+        header = run[last][1]
+        if (
+            header.size > room
+            or header.last_offset - segment.base_offset > RELATIVE_MAX
+            or header.max_timestamp - started > limits.segment_ms
+        ):
+            break
+        room -= header.size
+        last += 1
+    return last

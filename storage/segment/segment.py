@@ -1,0 +1,377 @@
+"""One segment of a log: a run of batches in a .log file, with its .index and .timeindex.
+
+Its file is opened when it is needed and may be closed at any time by `OpenSegments`. What is read from it
+has been held against its neighbours' headers (batch_walk.py) before it goes anywhere.
+Left to others: which segment holds what (log/segments.py), damage after a crash (recovery/recover_log.py).
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from zlib import crc32
+
+import structlog
+
+from ...protocol.batches import HEADER_SIZE, BatchHeader, read_header
+from ...protocol.primitives import Buffer
+from ..disk import Disk, File, NotResident
+from .batch_walk import CorruptBatch, Pread, Rules, Start, Step, WrongIndex, headers, reach, whole_batches
+from .file_names import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, file_name
+from .index import RELATIVE_MAX, OffsetIndex, TimeIndex
+from .index_files import Indexes
+from .not_resident import Cold
+from .open_files import OpenSegments
+from .roll import RollLimits
+
+BOUNDARIES_MAX = 32  # batch starts remembered for readers that go on where they stopped
+NO_TIME = -1
+
+logger = structlog.get_logger(__name__)
+
+__all__ = ["INDEX", "LOG", "SUFFIXES", "TIME_INDEX", "CorruptBatch", "Segment", "file_name", "make_files"]
+
+
+def make_files(disk: Disk, directory: str, base_offset: int, mark: str = "") -> File:
+    """Make the empty files of a segment; returns that of the log, open. `mark` stands behind their names.
+
+    The log comes last: with it the segment counts, for us and for Kafka, which would read past what the
+    segment before it still takes. After an OSError nothing of them is there.
+    """
+    paths = [f"{directory}/{file_name(base_offset, suffix)}{mark}" for suffix in (INDEX, TIME_INDEX, LOG)]
+    there = disk.exists(paths[-1])
+    try:
+        if not mark:
+            disk.unlink(f"{directory}/{file_name(base_offset, TRANSACTION_INDEX)}")
+        for path in paths[:-1]:
+            disk.open(path, create=True).close()
+        return disk.open(paths[-1], create=True)
+    except OSError:
+        for path in [] if there else reversed(paths):
+            with suppress(OSError):  # an index without its log is removed by the next start
+                disk.unlink(path)
+        raise
+
+
+class Segment:
+    """Batches from `base_offset` on. `size` is what has been appended, and the file's length."""
+
+    __slots__ = (
+        "_boundaries", "_file", "_max_time", "_max_time_offset", "base_offset", "created_ms", "directory",
+        "disk", "first_time", "grows", "indexes", "modified_ms", "opened", "size", "touched", "unindexed",
+        "was_read",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        created_ms: int,
+        create: bool,
+        file: File | None = None,
+    ) -> None:
+        """`create`: its files are made now, unless `make_files` has made them and returned `file`."""
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.opened: OpenSegments | None = None  # who bounds the open files, once there is a log
+        self.grows = create
+        self.touched = False  # the file was used since somebody looked
+        self.was_read = False  # as a closed one, since somebody looked at its indexes
+        self.indexes = Indexes(disk, directory, base_offset)
+        if file is None:
+            file = make_files(disk, directory, base_offset) if create else disk.open(self.path(LOG))
+        if create:
+            self.indexes.begin()
+        self._file: File | None = file
+        self._boundaries: dict[int, int] = {}
+        self.size = file.size()
+        self.unindexed = 0  # bytes since the last index entry
+        self.first_time: int | None = None  # of the first batch; decides when to roll
+        self._max_time: int | None = NO_TIME if create else None
+        self._max_time_offset = base_offset
+        self.modified_ms = NO_TIME  # once it was asked for; of a closed segment
+
+    def path(self, suffix: str) -> str:
+        return f"{self.directory}/{file_name(self.base_offset, suffix)}"
+
+    # -- the file
+
+    def belongs_to(self, opened: OpenSegments) -> None:
+        """From now on `opened` says how long the file stays open."""
+        self.opened = opened
+        if self._file is not None:
+            opened.opened(self)
+
+    @property
+    def file(self) -> File:
+        """The open file. For the loop only: a thread that reads opens the file for itself."""
+        file = self._file
+        if file is not None:
+            self.touched = True
+            return file
+        file = self._file = self.disk.open(self.path(LOG))
+        self.touched = False
+        if self.opened is not None:
+            self.opened.opened(self)
+        return file
+
+    def apart(self) -> "Segment":
+        """The same batches through a file and indexes of its own, for a thread, which closes it."""
+        size = self.size
+        twin = Segment(self.disk, self.directory, self.base_offset, self.created_ms, create=False)
+        twin.size = min(twin.size, size)
+        return twin
+
+    @property
+    def held(self) -> bool:
+        """Whether the segment keeps a descriptor or indexes in memory."""
+        return self._file is not None or self.indexes.held
+
+    def close_file(self) -> None:
+        """Give the descriptor back; the next use opens the file again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def release(self) -> None:
+        """Close the file and let the indexes go; the next use brings them back."""
+        self.close()
+        self.indexes.release()
+        self._boundaries.clear()
+
+    def let_go(self) -> None:
+        """Others need the memory of the indexes more."""
+        self.release()
+
+    @property
+    def index_bytes(self) -> int:
+        """What the indexes take in memory."""
+        return self.indexes.nbytes
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.forget(self)
+        self.close_file()
+
+    def sync(self) -> None:
+        """Bring data and written indexes to the medium. Opens the files anew, so a thread may call it."""
+        for suffix in SUFFIXES:
+            path = self.path(suffix)
+            if suffix == LOG or self.disk.exists(path):
+                file = self.disk.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+
+    # -- indexes and times
+
+    @property
+    def index(self) -> OffsetIndex:
+        return self.indexes.offsets
+
+    @property
+    def times(self) -> TimeIndex:
+        return self.indexes.times
+
+    def indexes_plausible(self) -> bool:
+        """Whether both index files are there and can belong to this segment's data."""
+        return self.indexes.plausible(self.size) if self.indexes.present() else self.size == 0
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """The largest timestamp and the last offset of its batch; (-1, base offset) when empty."""
+        if self._max_time is None:
+            time, relative = self.indexes.last_time()
+            self._max_time_offset = self.base_offset + relative
+            self._max_time = time  # last: a thread may ask, too
+        return self._max_time, self._max_time_offset
+
+    @property
+    def age_from_ms(self) -> int:
+        """The newest timestamp; when its file was written to last if its records carry none, as in Kafka
+        (LogSegment.largestTimestamp).
+        """
+        newest = self.newest[0]
+        return newest if newest >= 0 else self.written_ms()
+
+    def written_ms(self) -> int:
+        """When the file was written to last, in wall time. Raises OSError."""
+        if self.grows or self.modified_ms < 0:
+            self.modified_ms = self.disk.modified_ms(self.path(LOG))
+        return self.modified_ms
+
+    def adopt_indexes(
+        self, index: OffsetIndex, times: TimeIndex, newest: tuple[int, int], unindexed: int
+    ) -> None:
+        """Replace the indexes by ones built from all of the data, with its newest timestamp and the bytes
+        behind the last entry.
+        """
+        self.indexes.take(index, times)
+        self._boundaries.clear()
+        self._max_time, self._max_time_offset = newest
+        self.unindexed = unindexed
+
+    def write_indexes(self) -> None:
+        """Complete both files, ending the time index with the segment's newest timestamp as Kafka does."""
+        newest, offset = self.newest
+        if newest > NO_TIME:
+            self.times.append(newest, offset - self.base_offset)
+        self.indexes.save()
+
+    # -- growing
+
+    def placed(self, last_offset: int, size: int, max_time: int, interval: int) -> None:
+        """Account for a batch that has been appended: its bytes, its time, an index entry if one is due."""
+        if self._max_time is None or max_time > self._max_time:
+            self._see_time(max_time, last_offset)
+        if self.unindexed > interval:
+            base = self.base_offset
+            newest, offset = self.newest
+            self.indexes.append(last_offset - base, self.size, newest, offset - base)
+            self.unindexed = 0
+        self.unindexed += size
+        self.size += size
+
+    def _see_time(self, max_time: int, last_offset: int) -> None:
+        if max_time > self.newest[0]:
+            self._max_time, self._max_time_offset = max_time, last_offset
+        if self.first_time is None and self.size == 0:
+            self.first_time = max_time
+
+    def first_ms(self) -> int:
+        """The timestamp of the first batch; -1 if it has none."""
+        if self.first_time is None and self.size:
+            self.first_time = read_header(self.file.pread(0, HEADER_SIZE)).max_timestamp
+        return NO_TIME if self.first_time is None else self.first_time
+
+    def must_roll(self, size: int, last_offset: int, max_time: int, now_ms: int, limits: RollLimits) -> bool:
+        """Whether a batch must open a new segment instead of going here."""
+        if last_offset - self.base_offset > RELATIVE_MAX:
+            return True
+        if not self.size:
+            return False
+        if self.size + size > limits.segment_bytes:
+            return True
+        first = self.first_time
+        if first is None:
+            first = self.first_ms()
+        waited = max_time - first if first >= 0 else now_ms - self.created_ms
+        if limits.jitter_ms:
+            waited += crc32(self.path(LOG).encode()) % limits.jitter_ms
+        return waited > limits.segment_ms or self.indexes.full(limits)
+
+    def cut(self, position: int, next_offset: int, index_files: Mapping[str, File] | None = None) -> None:
+        """Make the file end at `position`, a batch's start, and the indexes before `next_offset`.
+
+        `index_files`: as the indexes have opened them, so that this takes no descriptor.
+        """
+        newest, offset = self.newest
+        self.indexes.cut(position, next_offset - self.base_offset, index_files)
+        self.file.truncate(position)
+        self.size = position
+        self._boundaries.clear()
+        if position and offset < next_offset:  # the newest batch is still there
+            self._max_time, self._max_time_offset = newest, offset
+            self.unindexed = position - (self.index.positions[-1] if len(self.index) else 0)
+        else:
+            self._reckon(position)
+
+    def seal(self) -> None:
+        """Nothing more is appended; its indexes have been written."""
+        self.grows = False
+        self.modified_ms = NO_TIME
+
+    def take_up(self, reckoned: bool = False) -> None:
+        """Make a closed segment the one that grows; `reckoned` when its indexes have just been adopted."""
+        self.grows = True
+        if not reckoned:
+            self._reckon(self.size)
+
+    def _reckon(self, good_bytes: int) -> None:
+        """Find the newest timestamp and the index debt again, from the last entry known on.
+
+        At each entry of the offset index the time index has taken the newest time so far: what comes before
+        the last one is not newer than its last entry says. Unless that index was made without the other.
+        """
+        index, times = self.index, self.times
+        start = begin = index.positions[-1] if len(index) else 0
+        newest, relative = times.last()
+        offset = self.base_offset + relative
+        if not self.indexes.paired:
+            begin = min(start, index.floor(relative) if len(times) else 0)
+        for _, header in self.headers(begin, good_bytes):
+            if header.max_timestamp > newest:
+                newest, offset = header.max_timestamp, header.last_offset
+        self._max_time, self._max_time_offset = newest, offset
+        self.unindexed = good_bytes - start
+        if self.size == 0:
+            self.first_time = None
+
+    # -- finding and reading
+
+    def headers(self, position: int = 0, limit: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches from `position`, which must be a batch's start, up to `limit`. Reads headers only."""
+        return headers(self._pread, self.path(LOG), position, self.size if limit is None else limit)
+
+    def _pread(self, position: int, size: int) -> bytes:
+        return self.file.pread(position, size)
+
+    def locate(self, offset: int, gaps: bool = True) -> tuple[int, BatchHeader] | None:
+        """The first batch that reaches `offset`, and where it begins."""
+        found = self._reach(offset, gaps, self._pread, wait=True)
+        return None if found is None else (found.position, found.header)
+
+    def _reach(self, offset: int, gaps: bool, pread: Pread, wait: bool) -> Step | None:
+        """The first batch that reaches `offset`: it holds it, or stands behind a gap that does."""
+        where, begin = self.path(LOG), Start(0, self.base_offset)
+        last, position = self.index.floor_entry(offset - self.base_offset)
+        start = Start(position, last_offset=self.base_offset + last) if position else begin
+        try:
+            return reach(pread, where, start, self.size, offset, gaps)
+        except WrongIndex as wrong:
+            logger.warning("index_wrong", path=where, reason=str(wrong))
+            self.indexes.distrust()
+            if not (wait or self.grows):
+                raise Cold(self, 0, offset=offset) from None
+            self.indexes.restore()
+            return reach(pread, where, begin, self.size, offset, gaps)
+
+    def read(
+        self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool, rules: Rules, wait: bool
+    ) -> Buffer:
+        """Whole batches from the one that reaches `offset`, none that begins at `end` or later.
+
+        `after` is the offset that follows the segment's last. Without `wait`, Cold if it would have to.
+        """
+        if not (wait or self.grows or self.indexes.loaded):
+            raise Cold(self, bytes_max, offset=offset)
+        pread: Pread = self.file.pread if wait else self.file.pread_now
+        try:
+            return self._read(offset, bytes_max, end, after, at_least_one, rules, pread, wait)
+        except NotResident as missing:
+            raise Cold(self, missing.size, position=missing.position, is_blind=missing.is_blind) from None
+
+    def _read(
+        self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool, rules: Rules,
+        pread: Pread, wait: bool,
+    ) -> Buffer:  # fmt: skip
+        start, expected = self._boundaries.get(offset, -1), offset
+        if start < 0:
+            found = self._reach(offset, rules.gaps, pread, wait)
+            if found is None:
+                return b""
+            start, expected = found.position, found.base_offset
+        where, rest = self.path(LOG), self.size - start
+        data = pread(start, min(rest, bytes_max + HEADER_SIZE))
+        size, following, first = whole_batches(data, where, start, bytes_max, rest, expected, end, rules)
+        if first > bytes_max and at_least_one:
+            data = pread(start, min(rest, first + HEADER_SIZE))
+            size, following, _ = whole_batches(data, where, start, first, rest, expected, end, rules)
+        if size == rest and (following > after or (following < after and not rules.gaps)):
+            raise CorruptBatch(f"{where}: ends at {following}, {after} follows")
+        if len(self._boundaries) >= BOUNDARIES_MAX:
+            self._boundaries.clear()
+        self._boundaries[following] = start + size
+        return data if wait and size == len(data) else memoryview(data)[:size].toreadonly()

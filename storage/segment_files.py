@@ -1,0 +1,206 @@
+"""A partition's directory seen from outside: segments and indexes that somebody writes, or once wrote.
+
+Strandline's or Kafka's. Nothing is locked, created or changed, and no right to write is needed, so a running
+broker's directory is as good as a stopped one's. What cannot be a batch is `Damaged`, with file and position.
+Left to others: the records as a user wants them (reader.py), printing (cli/dump/command.py).
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from ..protocol.batches import HEADER_SIZE, BatchHeader, check_shape, crc_ok, headers, read_header
+from ..protocol.primitives import Malformed
+from .disk import ReadOnlyFile
+
+LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
+SWAP, CLEANED = ".swap", ".cleaned"
+NAME_DIGITS = 20
+WINDOW_BYTES = 4 << 20
+OFFSET_ENTRY = Struct(">ii")  # relative offset, position
+TIME_ENTRY = Struct(">qi")  # timestamp, relative offset
+
+
+class Damaged(ValueError):
+    """Bytes that cannot be what a broker wrote: `path`, `position`, and what is wrong there."""
+
+    def __init__(self, path: str | Path, position: int, problem: str) -> None:
+        super().__init__(f"{path}, position {position}: {problem}")
+        self.path = str(path)
+        self.position = position
+        self.problem = problem
+
+
+class Batch(NamedTuple):
+    """A whole batch and where it begins."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+
+    @property
+    def valid(self) -> bool:
+        """Whether its checksum matches."""
+        return crc_ok(self.data, 0, self.header)
+
+
+class SegmentFile:
+    """A .log file, opened for reading. `size` is what it held when it was opened, at most `bytes_max`."""
+
+    window_bytes = WINDOW_BYTES
+
+    def __init__(self, path: str | Path, bytes_max: int | None = None) -> None:
+        self.path = Path(path)
+        self._file = ReadOnlyFile(str(path))
+        size = self._file.size()
+        self.size = size if bytes_max is None else min(size, bytes_max)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def runs(self, position: int = 0, window_bytes: int = 0) -> Iterator[tuple[int, memoryview]]:
+        """Whole batches from `position`, the start of one, in pieces of a window or of one larger batch.
+
+        A batch that runs past the end of the file is left out: so a torn write looks, and an append in
+        progress.
+        """
+        window_bytes = window_bytes or self.window_bytes
+        while (left := self.size - position) >= HEADER_SIZE:
+            data = memoryview(self._file.pread(position, min(left, window_bytes)))
+            end = self._whole(data, position)
+            if end == 0 and len(data) >= HEADER_SIZE:
+                size = read_header(data).size
+                if size > left:
+                    return
+                data = memoryview(self._file.pread(position, size))
+                end = self._whole(data, position)
+            if end == 0:
+                return  # the file has become shorter
+            yield position, data[:end]
+            position += end
+
+    def _whole(self, data: memoryview, position: int) -> int:
+        """How many bytes of `data` are whole batches."""
+        end = 0
+        try:
+            for at, header in headers(data):
+                end = at + header.size
+        except Malformed as error:
+            if end == 0:
+                raise Damaged(self.path, position, f"expected a batch: {error}") from error
+        return end
+
+    def batches(self, position: int = 0, window_bytes: int = 0) -> Iterator[Batch]:
+        """The whole batches from `position` on, one at a time."""
+        for start, data in self.runs(position, window_bytes):
+            for at, header in headers(data):
+                yield Batch(start + at, header, data[at : at + header.size])
+
+    def batch_at(self, position: int) -> Batch | None:
+        """The batch that begins at `position`; None if none can."""
+        if not 0 <= position <= self.size - HEADER_SIZE:
+            return None
+        header = read_header(self._file.pread(position, HEADER_SIZE))
+        try:
+            check_shape(header)
+        except Malformed:
+            return None
+        if header.size > self.size - position:
+            return None
+        return Batch(position, header, memoryview(self._file.pread(position, header.size)))
+
+
+def segment_name(base_offset: int, suffix: str = LOG) -> str:
+    """Kafka's name for a segment's file."""
+    return f"{base_offset:0{NAME_DIGITS}d}{suffix}"
+
+
+def segment_paths(directory: str | Path) -> dict[int, Path]:
+    """The directory's segments by their first offsets, rising.
+
+    A cleaned segment that is about to take the place of old ones counts already, as for whoever opens the log
+    after a crash (segment/segment_swap.py): of the old ones some may be gone.
+    """
+    names = _names(directory)
+    found = {int(name[:NAME_DIGITS]): name for name in names if name[NAME_DIGITS:] == LOG}
+    unfinished = {name[:NAME_DIGITS] for name in names if name.endswith(CLEANED)}
+    for name in names:
+        if name[NAME_DIGITS:] == LOG + SWAP and name[:NAME_DIGITS] not in unfinished:
+            found[int(name[:NAME_DIGITS])] = name
+    return {base: Path(directory, found[base]) for base in sorted(found)}
+
+
+def _names(directory: str | Path) -> set[str]:
+    """Names that begin as a segment's. Listed twice: a file that is renamed meanwhile may be passed over."""
+    before, now = None, set[str]()
+    while before != now:
+        before, now = now, {path.name for path in Path(directory).iterdir()}
+    return {name for name in now if is_number(name[:NAME_DIGITS]) and len(name) > NAME_DIGITS}
+
+
+def base_offsets(directory: str | Path) -> list[int]:
+    """The first offsets of the directory's segments, rising."""
+    return list(segment_paths(directory))
+
+
+def place_of(bases: list[int], offset: int) -> int:
+    """The place of the last segment that begins at or before `offset`; the first one if none does."""
+    return max(bisect_right(bases, offset) - 1, 0)
+
+
+def is_number(text: str) -> bool:
+    """Decimal digits and nothing else."""
+    return text.isascii() and text.isdigit()
+
+
+def offset_entries(data: bytes) -> list[tuple[int, int]]:
+    """(relative offset, position) of an .index; empty space behind the entries is left out."""
+    return list(OFFSET_ENTRY.iter_unpack(filled(data, OFFSET_ENTRY.size)))
+
+
+def time_entries(data: bytes) -> list[tuple[int, int]]:
+    """(timestamp, relative offset) of a .timeindex; empty space behind the entries is left out."""
+    return list(TIME_ENTRY.iter_unpack(filled(data, TIME_ENTRY.size)))
+
+
+def filled(data: bytes, entry_bytes: int) -> bytes:
+    """The whole entries of an index file. Kafka allocates an active one in full: zeros behind the last."""
+    used = -(-len(data.rstrip(b"\0")) // entry_bytes) * entry_bytes
+    return data[: min(used, len(data) - len(data) % entry_bytes)]
+
+
+class Floor(NamedTuple):
+    """Where an index lets a search begin: at `entry` (offset, position), or at the segment's start."""
+
+    position: int
+    entries: int
+    entry: tuple[int, int] | None
+    note: str = ""
+
+
+def floor_of(segment: SegmentFile, base_offset: int, offset: int) -> Floor:
+    """A batch's start at or before the one that holds `offset`: the index's word, if the log bears it out."""
+    try:
+        entries = offset_entries(segment.path.with_suffix(INDEX).read_bytes())
+    except OSError:
+        return Floor(0, 0, None, "no index")  # it is an aid and no more
+    place = bisect_right(entries, offset - base_offset, key=_first) - 1
+    if place < 0:
+        return Floor(0, len(entries), None)
+    entry = base_offset + entries[place][0], entries[place][1]
+    found = segment.batch_at(entry[1])
+    if found is None or not found.valid or found.header.last_offset != entry[0]:
+        return Floor(0, len(entries), entry, "the segment has no such batch there: not believed")
+    return Floor(entry[1], len(entries), entry)
+
+
+def _first(entry: tuple[int, int]) -> int:
+    return entry[0]

@@ -1,0 +1,397 @@
+"""kazoo behind `Registry`: its threads stay on the far side of the event loop.
+
+What kazoo leaves open is settled here. A request whose answer is lost is `Unknown`, never failed. The
+session has a deadline of its own, because kazoo learns of an expiry only when it reconnects. A dead
+kazoo thread is fatal, and said so. The session of a killed predecessor is taken up and closed, so its
+ephemeral nodes go at once. Watches that a connection took with it are not re-armed: `CONNECTED` tells
+their owners to re-read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from kazoo import exceptions as kz
+from kazoo.client import KazooClient
+from kazoo.protocol.paths import _prefix_root
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+
+from ..base.tasks import Tasks
+from .client import (
+    TOGETHER_MAX,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Listener,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    NotReached,
+    Op,
+    OpResult,
+    RegistryUnreachable,
+    SessionEvent,
+    SessionExpired,
+    SessionState,
+    SetData,
+    Stat,
+    Unknown,
+    Watch,
+    ZkError,
+)
+from .multi_read import ReadMany
+
+logger = structlog.get_logger(__name__)
+
+IN_FLIGHT_MAX = 128  # more would fill the pipe by which kazoo is woken
+HEARTBEATS_PER_SESSION = 6
+RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 1.0}
+
+LIVING = (SessionState.CONNECTED, SessionState.SUSPENDED)
+
+ERRORS: dict[type[BaseException], type[ZkError]] = {
+    kz.NoNodeError: NoNode,
+    kz.NodeExistsError: NodeExists,
+    kz.BadVersionError: BadVersion,
+    kz.NotEmptyError: NotEmpty,
+    kz.RolledBackError: NotReached,
+    kz.RuntimeInconsistency: NotReached,
+    kz.SessionExpiredError: SessionExpired,
+    kz.ConnectionLoss: Unknown,
+    kz.ConnectionClosedError: Unknown,
+    kz.OperationTimeoutError: Unknown,
+}
+
+Credentials = tuple[int, bytes]  # id and password of a session
+
+
+class KazooRegistry:
+    """A session with a real ZooKeeper. `hosts` may end in a chroot: "host:port,host:port/path"."""
+
+    def __init__(
+        self,
+        hosts: str,
+        session_timeout_ms: int,
+        *,
+        connect_timeout_s: float = 30.0,
+        request_timeout_s: float | None = None,
+        previous_session: Credentials | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._hosts = hosts
+        self._session_timeout_s = session_timeout_ms / 1000
+        self._connect_timeout_s = connect_timeout_s
+        self._request_timeout_s = request_timeout_s or self._session_timeout_s
+        self._previous_session = previous_session
+        self._on_fatal = on_fatal
+        self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop
+        self._tasks: Tasks
+        self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._listeners: list[Listener] = []
+        self._first_connection = asyncio.Event()
+        self._session_id = 0
+        self._generation = 0
+        self._state = SessionState.SUSPENDED
+        self._alive_at = 0.0  # when the latest answered request was sent
+        self._closing = False
+
+    @property
+    def session_id(self) -> int:
+        """The owner of our ephemeral nodes."""
+        return self._session_id
+
+    @property
+    def generation(self) -> int:
+        """Counts our sessions."""
+        return self._generation
+
+    @property
+    def connected(self) -> bool:
+        """Whether a request would be sent now."""
+        return self._state is SessionState.CONNECTED
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What a successor needs to take this session up and close it; keep it secret."""
+        return None if self._client is None else self._client.client_id
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Be told of session events; the answer ends it."""
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            with suppress(ValueError):
+                self._listeners.remove(listener)
+
+        return stop
+
+    async def start(self) -> None:
+        """Close the predecessor's session, then open ours. Raises `RegistryUnreachable`."""
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks("zookeeper", self._on_fatal)
+        if self._previous_session is not None:
+            await self._close_session(self._previous_session)
+        self._client = self._new_client(None)
+        self._client.add_listener(self._from_kazoo)
+        self._client.start_async()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._first_connection.wait()
+        except TimeoutError as error:
+            await self.close()
+            raise self._unreachable() from error
+        self._tasks.spawn(self._heartbeat(), "heartbeat")
+
+    async def close(self) -> None:
+        """End the session at once, and with it its ephemeral nodes."""
+        self._closing = True
+        self._state = SessionState.EXPIRED
+        try:
+            await self._tasks.stop()
+        finally:
+            await asyncio.to_thread(_stop, self._client)
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        """The data of a node."""
+        data, stat = await self._ask(lambda: self._client.get_async(path, watch=self._armed(path, watch)))
+        return data, _stat(stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        """The data of several nodes, in one request."""
+        assert len(paths) <= TOGETHER_MAX, "one answer stays small"
+
+        def send() -> Any:
+            result = self._client.handler.async_result()
+            self._client._call(ReadMany([_prefix_root(self._client.chroot, path) for path in paths]), result)
+            return result
+
+        found = await self._ask(send)
+        return [None if one is None else (one[0], Stat(*one[1:])) for one in found]
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """The stat of a node, or None."""
+        stat = await self._ask(lambda: self._client.exists_async(path, watch=self._armed(path, watch)))
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """The names of the children, sorted."""
+        names = await self._ask(lambda: self._client.get_children_async(path, watch=self._armed(path, watch)))
+        return sorted(names)
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        """All or nothing."""
+
+        def commit() -> Any:
+            transaction = self._client.transaction()
+            for op in ops:
+                _add(transaction, op)
+            return transaction.commit_async()
+
+        results = await self._ask(commit)
+        if any(isinstance(result, BaseException) for result in results):
+            raise MultiFailed([_error(result) for result in results])
+        return [_result(op, result) for op, result in zip(ops, results, strict=True)]
+
+    # --- requests ----------------------------------------------------------------------------------
+
+    async def _ask(self, send: Callable[[], Any]) -> Any:
+        """Send now, in the order of the calls, and wait for the answer or the deadline."""
+        self.look()
+        if not self.connected:
+            raise Unknown("not connected; nothing was sent")
+        try:
+            async with asyncio.timeout(self._request_timeout_s), self._slots:
+                return await self._answer(send)
+        except TimeoutError as error:
+            raise Unknown(f"no answer within {self._request_timeout_s:g} s") from error
+
+    async def _answer(self, send: Callable[[], Any]) -> Any:
+        sent_at, generation = self._loop.time(), self._generation
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if generation == self._generation and (error is None or type(error) in (kz.NoNodeError,)):
+                self._answered(sent_at)
+            if future.done():
+                return
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(_error(error))
+
+        def from_kazoo(result: Any) -> None:
+            self._on_loop(settle, result.value, result.exception)
+
+        send().rawlink(from_kazoo)
+        return await future
+
+    def _armed(self, path: str, watch: Watch | None) -> Callable[[WatchedEvent], None] | None:
+        if watch is None:
+            return None
+        generation = self._generation
+
+        def fire() -> None:
+            if generation == self._generation and not self._closing:
+                watch(path)
+
+        def from_kazoo(event: WatchedEvent) -> None:
+            if event.type != EventType.NONE:
+                self._on_loop(fire)
+
+        return from_kazoo
+
+    def _on_loop(self, callback: Callable[..., None], *args: Any) -> None:
+        with suppress(RuntimeError):  # the loop has closed; nobody waits any more
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    # --- the session -------------------------------------------------------------------------------
+
+    def _from_kazoo(self, state: str) -> None:
+        """In kazoo's thread: hand over, and do not block."""
+        credentials = self._client.client_id
+        self._on_loop(self._session_changed, state, credentials[0] if credentials else 0)
+
+    def _session_changed(self, state: str, session_id: int) -> None:
+        if self._closing:
+            return
+        if state == KazooState.SUSPENDED:
+            if self._state is not SessionState.ASSUME_EXPIRED:
+                self._tell(SessionState.SUSPENDED)
+        elif state == KazooState.LOST:
+            self._session_id = 0
+            self._tell(SessionState.EXPIRED)
+        else:
+            if session_id != self._session_id:
+                self._session_id = session_id
+                self._generation += 1
+            self._alive_at = self._loop.time()
+            self._first_connection.set()
+            self._tell(SessionState.CONNECTED)
+
+    def _tell(self, state: SessionState) -> None:
+        logger.info("session_changed", state=state.value, generation=self._generation)
+        self._state = state
+        for listener in list(self._listeners):
+            listener(SessionEvent(state, self._generation))
+
+    def look(self) -> None:
+        """Tell ASSUME_EXPIRED at once if nothing has been heard for as long as a session lasts."""
+        if self._state in LIVING and self._is_overdue() and not self._closing:
+            self._tell(SessionState.ASSUME_EXPIRED)
+
+    def _answered(self, sent_at: float) -> None:
+        """The session lived when this was sent. If it was taken as ended, it was this process that slept."""
+        self._alive_at = max(self._alive_at, sent_at)
+        if self._state is SessionState.ASSUME_EXPIRED and self._client.connected and not self._is_overdue():
+            self._tell(SessionState.CONNECTED)
+
+    async def _heartbeat(self) -> None:
+        interval_s = self._session_timeout_s / HEARTBEATS_PER_SESSION
+        while True:
+            await asyncio.sleep(interval_s)
+            self._supervise()
+            self.look()
+            if self._state is SessionState.CONNECTED or (
+                self._state is SessionState.ASSUME_EXPIRED and self._client.connected
+            ):
+                self._tasks.spawn(self._ping(), "ping")
+
+    async def _ping(self) -> None:
+        """Ask something that costs nothing; the answer proves that the session lives."""
+        try:
+            async with asyncio.timeout(self._session_timeout_s):
+                await self._answer(lambda: self._client.exists_async("/"))
+        except (ZkError, TimeoutError):
+            self.look()
+
+    def _is_overdue(self) -> bool:
+        return self._loop.time() >= self._alive_at + self._session_timeout_s
+
+    def _supervise(self) -> None:
+        """An unexpected error ends kazoo's thread for good, without a word to its users."""
+        thread = self._client._connection._connection_routine
+        if thread is not None and thread.is_alive():
+            return
+        failure = RuntimeError("kazoo's connection thread has died")
+        logger.error("registry_thread_died")
+        self._tell(SessionState.ASSUME_EXPIRED)
+        raise failure  # ends the heartbeat, of which `on_fatal` hears
+
+    # --- clients of kazoo --------------------------------------------------------------------------
+
+    def _new_client(self, credentials: Credentials | None) -> Any:
+        return KazooClient(
+            hosts=self._hosts,
+            timeout=self._session_timeout_s,
+            client_id=credentials,
+            connection_retry=dict(RECONNECT),
+            logger=_quiet_logger(),
+        )
+
+    async def _close_session(self, credentials: Credentials) -> None:
+        """Take up the session of a predecessor that was killed, and end it. An expired one does no harm."""
+        client = self._new_client(credentials)
+        connected = client.start_async()
+        reached = await asyncio.to_thread(connected.wait, self._connect_timeout_s)
+        taken = reached and client.client_id[0] == credentials[0]
+        await asyncio.to_thread(_stop, client)
+        if not reached:
+            raise self._unreachable()
+        logger.info("previous_session_closed", taken=taken)
+
+    def _unreachable(self) -> RegistryUnreachable:
+        return RegistryUnreachable(
+            f"no ZooKeeper session at {self._hosts} within {self._connect_timeout_s:g} s"
+        )
+
+
+def _quiet_logger() -> logging.Logger:
+    logger = logging.getLogger("strandline.kazoo")
+    logger.setLevel(logging.CRITICAL)  # its facts are ours to tell, as session events
+    return logger
+
+
+def _stop(client: Any) -> None:
+    client.stop()
+    client.close()
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(stat.version, stat.czxid, stat.ephemeralOwner)
+
+
+def _error(result: Any) -> ZkError:
+    if isinstance(result, BaseException):
+        kind = ERRORS.get(type(result))
+        return kind(str(result)) if kind else ZkError(f"{type(result).__name__}: {result}")
+    return NotReached()
+
+
+def _add(transaction: Any, op: Op) -> None:
+    match op:
+        case Create(path, data, ephemeral, sequential):
+            transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+        case SetData(path, data, version):
+            transaction.set_data(path, data, version=version)
+        case Delete(path, version):
+            transaction.delete(path, version=version)
+        case Check(path, version):
+            transaction.check(path, version)
+
+
+def _result(op: Op, result: Any) -> OpResult:
+    match op:
+        case Create():
+            return str(result)
+        case SetData():
+            return _stat(result)
+        case _:
+            return None

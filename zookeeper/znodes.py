@@ -1,0 +1,396 @@
+"""What brokers and controller do with ZooKeeper, each deed as one function on a `ZkClient`.
+
+Every result of a `multi` is looked at, and `Unknown` is never taken for a failure: a deed whose
+answer was lost is re-read, and only then judged. The documents are in `documents.py`.
+Left to others: when to do what (`controller/controller.py`, `broker/registration.py`, the leader's shell).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from ..base.types import TopicPartition
+from . import documents
+from .client import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    Op,
+    OpResult,
+    SetData,
+    Stat,
+    Unknown,
+    Watch,
+    ZkClient,
+)
+
+REGISTRATION_POLL_S = 1.0
+NEVER = (1 << 31) - 1  # the last version that a node can have: a check against it fails
+
+
+class ControllerMoved(Exception):
+    """Another controller has been elected: whoever sees this resigns at once."""
+
+
+class StateMoved(Exception):
+    """The partition's state has another version than expected (or is gone): re-read it."""
+
+
+class CheckFailed(Exception):
+    """The write itself was good, so no earlier attempt has landed; a condition beside it failed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class DuplicateBroker(Exception):
+    """Another session holds this broker id and did not go away."""
+
+
+class ControllerTerm(NamedTuple):
+    """An elected controller: its epoch, and the version of `/controller_epoch` that fences its writes."""
+
+    epoch: int
+    fence: int
+
+
+class StateWrite(NamedTuple):
+    """What a leader wishes to write, and over which version."""
+
+    partition: TopicPartition
+    document: documents.StateDocument
+    version: int
+
+
+class ControllerNode(NamedTuple):
+    """Who sits in `/controller`."""
+
+    broker: int
+    version: int
+    czxid: int
+    owner: int
+
+
+async def ensure_paths(registry: ZkClient) -> None:
+    """Create the persistent parents that Kafka expects."""
+    for path in documents.PERSISTENT_PATHS:
+        await create_if_absent(registry, path, b"")
+
+
+async def create_if_absent(registry: ZkClient, path: str, data: bytes) -> bool:
+    """Create a node; False if it was there. Safe to repeat after `Unknown`."""
+    try:
+        await registry.multi([Create(path, data)])
+    except MultiFailed as failed:
+        if not isinstance(failed.results[0], NodeExists):
+            raise failed.results[0] from failed
+        return False
+    return True
+
+
+# --- the controller's seat -------------------------------------------------------------------------
+
+
+async def read_seat(registry: ZkClient, watch: Watch | None = None) -> ControllerNode | None:
+    """Who is controller. The watch fires when that changes, also if there is none now."""
+    if await registry.exists(documents.CONTROLLER, watch) is None:
+        return None
+    try:
+        data, stat = await registry.get(documents.CONTROLLER)
+    except NoNode:
+        return None
+    return ControllerNode(
+        documents.parse(documents.ControllerDocument, data).brokerid, stat.version, stat.czxid, stat.owner
+    )
+
+
+async def elect(registry: ZkClient, broker: int, now_ms: int) -> ControllerTerm | None:
+    """Try to become controller of an empty seat; None if somebody else has it."""
+    return await _sit_down(registry, broker, now_ms, [])
+
+
+async def take_over(
+    registry: ZkClient, broker: int, now_ms: int, dead: ControllerNode
+) -> ControllerTerm | None:
+    """Take the seat of a controller whose broker is dead, without waiting for the end of its session."""
+    return await _sit_down(registry, broker, now_ms, [Delete(documents.CONTROLLER, dead.version)], dead)
+
+
+async def _sit_down(
+    registry: ZkClient, broker: int, now_ms: int, first: list[Op], dead: ControllerNode | None = None
+) -> ControllerTerm | None:
+    await create_if_absent(registry, documents.CONTROLLER_EPOCH, b"0")
+    data, stat = await registry.get(documents.CONTROLLER_EPOCH)
+    epoch = int(data) + 1
+    if dead is not None and await read_seat(registry) != dead:
+        return None  # read after the epoch: a newer controller would have raised it since
+    me = documents.ControllerDocument(brokerid=broker, timestamp=str(now_ms))
+    ops: list[Op] = [
+        *first,
+        Create(documents.CONTROLLER, me.data(), ephemeral=True),
+        SetData(documents.CONTROLLER_EPOCH, str(epoch).encode(), stat.version),
+    ]
+    try:
+        written = (await registry.multi(ops))[-1]
+    except MultiFailed:
+        return None
+    except Unknown:
+        return await _did_i_sit_down(registry, epoch)
+    assert isinstance(written, Stat)
+    return ControllerTerm(epoch, written.version)
+
+
+async def _did_i_sit_down(registry: ZkClient, epoch: int) -> ControllerTerm | None:
+    seat = await read_seat(registry)
+    data, stat = await registry.get(documents.CONTROLLER_EPOCH)
+    if seat is not None and seat.owner == registry.session_id and int(data) == epoch:
+        return ControllerTerm(epoch, stat.version)
+    return None
+
+
+async def fenced(registry: ZkClient, reign: ControllerTerm, ops: Sequence[Op]) -> list[OpResult]:
+    """A controller's write. Raises `ControllerMoved`, or `MultiFailed` with the results of `ops` alone."""
+    try:
+        return (await registry.multi([Check(documents.CONTROLLER_EPOCH, reign.fence), *ops]))[1:]
+    except MultiFailed as failed:
+        if failed.culprit == 0:
+            raise ControllerMoved(f"epoch {reign.epoch} is over") from failed
+        raise MultiFailed(failed.results[1:]) from failed
+
+
+async def resign(registry: ZkClient, reign: ControllerTerm) -> None:
+    """Leave the seat, if it is still ours."""
+    seat = await read_seat(registry)
+    if seat is None or seat.owner != registry.session_id:
+        return
+    try:
+        await fenced(registry, reign, [Delete(documents.CONTROLLER, seat.version)])
+    except (MultiFailed, ControllerMoved):
+        return
+
+
+async def vacate(registry: ZkClient) -> None:
+    """Leave a seat of our session that no reign belongs to."""
+    _, stat = await registry.get(documents.CONTROLLER_EPOCH)
+    await resign(registry, ControllerTerm(0, stat.version))
+
+
+# --- brokers ---------------------------------------------------------------------------------------
+
+
+async def read_incarnation(
+    registry: ZkClient, broker: int
+) -> tuple[documents.IncarnationDocument, frozenset[str]]:
+    """How often this broker id has started (created at 0), and its failed log directories."""
+    path = documents.incarnation_path(broker)
+    await create_if_absent(registry, path, documents.IncarnationDocument().data())
+    data, stat = await registry.get(path)
+    document = documents.parse(documents.IncarnationDocument, data)
+    assert document.incarnation == stat.version, "the incarnation is the version of its node"
+    return document, await failed_dirs(registry, broker)
+
+
+async def failed_dirs(registry: ZkClient, broker: int) -> frozenset[str]:
+    """The log directories (uuid) that this broker has reported as failed."""
+    try:
+        return frozenset(await registry.children(documents.failed_dirs_path(broker)))
+    except NoNode:
+        return frozenset()
+
+
+async def register_broker(
+    registry: ZkClient,
+    broker: int,
+    registration: documents.Registration,
+    dirs: Sequence[str],
+    checks: Sequence[Check] = (),
+    begin: Callable[[int], Awaitable[None]] | None = None,
+) -> None:
+    """Announce incarnation k, which the caller has already made durable on its disks, if `checks` hold.
+
+    `begin` is told k as soon as no other session is registered under this id. Creates the ephemeral, or
+    replaces it if this session holds it. Raises `NodeExists` if another session does
+    (`await_registration_end` waits for its end), `BadVersion` if another process of this broker id has
+    started meanwhile, `CheckFailed` if a condition does not hold.
+    """
+    path, k = documents.broker_path(broker), registration.incarnation
+    counter = documents.IncarnationDocument(incarnation=k, dirs=dict.fromkeys(dirs, k))
+    count = SetData(documents.incarnation_path(broker), counter.data(), k - 1)
+    stat = await registry.exists(path)
+    if stat is not None and stat.owner != registry.session_id:
+        raise NodeExists(path)
+    if begin is not None:
+        await begin(k)
+    mine: Op = Create(path, registration.data(), ephemeral=True)
+    if stat is not None:
+        mine = SetData(path, registration.data(), stat.version)
+    try:
+        await registry.multi([mine, count, *checks])
+    except MultiFailed as failed:
+        if await _is_registered(registry, broker, registration):
+            return
+        if failed.culprit > 1:
+            raise CheckFailed(checks[failed.culprit - 2].path) from failed
+        raise failed.results[failed.culprit] from failed
+    except Unknown:
+        if not await _is_registered(registry, broker, registration):
+            raise
+
+
+async def announce_leaving(registry: ZkClient, broker: int) -> None:
+    """Say in our own registration that this broker is shutting down: any later controller reads it there."""
+    data, stat = await registry.get(documents.broker_path(broker))
+    if stat.owner == registry.session_id:
+        leaving = documents.parse(documents.Registration, data).model_copy(update={"leaving": True})
+        await registry.multi([SetData(documents.broker_path(broker), leaving.data(), stat.version)])
+
+
+async def joinable_version(registry: ZkClient, broker: int) -> int:
+    """The version that the registration of a broker must keep while it joins an ISR.
+
+    Of one that is shutting down, or is not registered, it is a version that no node has. The write is tried
+    all the same, and fails for that: only so is it known that no earlier attempt has landed.
+    """
+    try:
+        data, stat = await registry.get(documents.broker_path(broker))
+    except NoNode:
+        return NEVER
+    return NEVER if documents.parse(documents.Registration, data).leaving else stat.version
+
+
+async def await_registration_end(registry: ZkClient, broker: int, timeout_s: float) -> None:
+    """Wait until another session's registration goes. Raises `DuplicateBroker` if it does not."""
+    gone = asyncio.Event()
+    try:
+        async with asyncio.timeout(timeout_s):
+            while await registry.exists(documents.broker_path(broker), lambda _: gone.set()) is not None:
+                with suppress(TimeoutError):  # a watch is lost with its connection: look again now and then
+                    async with asyncio.timeout(REGISTRATION_POLL_S):
+                        await gone.wait()
+                gone.clear()
+    except TimeoutError as error:
+        raise DuplicateBroker(f"broker id {broker} is held by another session") from error
+
+
+async def _is_registered(registry: ZkClient, broker: int, registration: documents.Registration) -> bool:
+    try:
+        data, stat = await registry.get(documents.broker_path(broker))
+    except NoNode:
+        return False
+    return stat.owner == registry.session_id and data == registration.data()
+
+
+async def report_failed_dir(registry: ZkClient, broker: int, directory: str) -> None:
+    """Remember, beyond restarts, that a log directory of this broker has failed."""
+    await create_if_absent(registry, documents.failed_dirs_path(broker), b"")
+    await create_if_absent(registry, f"{documents.failed_dirs_path(broker)}/{directory}", b"")
+
+
+async def forget_failed_dirs(registry: ZkClient, broker: int) -> None:
+    """After a registration that counts as not intact: the failed directories need no mention any more."""
+    for name in sorted(await failed_dirs(registry, broker)):
+        await delete_if_present(registry, f"{documents.failed_dirs_path(broker)}/{name}")
+
+
+async def delete_if_present(registry: ZkClient, path: str) -> None:
+    """Delete a node without children, whatever version it has now."""
+    stat = await registry.exists(path)
+    if stat is None:
+        return
+    try:
+        await registry.multi([Delete(path, stat.version)])
+    except MultiFailed as failed:
+        if not isinstance(failed.results[0], NoNode):
+            raise failed.results[0] from failed
+
+
+# --- partition states ------------------------------------------------------------------------------
+
+
+async def read_state(
+    registry: ZkClient, partition: TopicPartition, watch: Watch | None = None
+) -> tuple[documents.StateDocument, int]:
+    """A partition's state and the version to expect in the next write. Raises NoNode, BadDocument."""
+    data, stat = await registry.get(documents.state_path(partition), watch)
+    return documents.parse(documents.StateDocument, data), stat.version
+
+
+async def write_state(
+    registry: ZkClient,
+    partition: TopicPartition,
+    document: documents.StateDocument,
+    version: int,
+    checks: Sequence[Check] = (),
+) -> int:
+    """The leader's write: the state first, then the checks. Answers the new version.
+
+    Raises `StateMoved` (re-read), `CheckFailed` (the proposal is dead, and can never land later), or
+    `Unknown`: then the same call may be repeated, for exactly one attempt can win.
+    """
+    assert document.isr, "an ISR is never empty"
+    try:
+        results = await registry.multi(
+            [SetData(documents.state_path(partition), document.data(), version), *checks]
+        )
+    except MultiFailed as failed:
+        if isinstance(failed.results[0], BadVersion | NoNode):
+            raise StateMoved(str(partition)) from failed
+        raise CheckFailed(checks[failed.culprit - 1].path) from failed
+    stat = results[0]
+    assert isinstance(stat, Stat)
+    return stat.version
+
+
+async def write_states(
+    registry: ZkClient, writes: Sequence[StateWrite], checks: Sequence[Check] = ()
+) -> list[int]:
+    """The same for several partitions under the same checks: all or none. Answers the new versions.
+
+    Raises `StateMoved` for one, which tells nothing of the others; `CheckFailed` for all; or `Unknown`.
+    """
+    assert all(document.isr for _, document, _ in writes), "an ISR is never empty"
+    states = [SetData(documents.state_path(q), document.data(), version) for q, document, version in writes]
+    try:
+        results = await registry.multi([*states, *checks])
+    except MultiFailed as failed:
+        if failed.culprit < len(writes):
+            raise StateMoved(str(writes[failed.culprit][0])) from failed
+        raise CheckFailed(checks[failed.culprit - len(writes)].path) from failed
+    return [stat.version for stat in results[: len(writes)] if isinstance(stat, Stat)]
+
+
+def member_checks(
+    joining: int, joining_incarnation: int, me: int, my_incarnation: int, registration: int = -1
+) -> list[Check]:
+    """The conditions under which a leader may let a follower join its ISR."""
+    return [
+        Check(documents.broker_path(joining), registration),
+        Check(documents.incarnation_path(joining), joining_incarnation),
+        *leader_checks(me, my_incarnation),
+    ]
+
+
+def leader_checks(me: int, my_incarnation: int) -> list[Check]:
+    """The condition under which a leader may write at all: it is still the latest start of its broker id."""
+    return [Check(documents.incarnation_path(me), my_incarnation)]
+
+
+async def notify_isr_change(registry: ZkClient, partitions: Sequence[TopicPartition]) -> None:
+    """Tell the controller that these partitions have a new ISR. A repeated notification does no harm."""
+    changed = [documents.ChangedPartition(topic=p.topic, partition=p.partition) for p in partitions]
+    document = documents.IsrChangeDocument(partitions=changed)
+    await registry.multi([Create(documents.ISR_CHANGE_PREFIX, document.data(), sequential=True)])
+
+
+async def notify_log_dir_event(registry: ZkClient, broker: int) -> None:
+    """Ask the controller to ask this broker about its replicas. A repeated notification does no harm."""
+    document = documents.LogDirEventDocument(broker=broker)
+    await registry.multi([Create(documents.LOG_DIR_EVENT_PREFIX, document.data(), sequential=True)])
