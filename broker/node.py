@@ -32,7 +32,7 @@ from ..zookeeper.client import ZkClient, ZkError
 from .config.broker import BrokerConfig
 from .config.controller import controller_config
 from .config.live import LiveConfig
-from .config.watch import ConfigWatch
+from .config_watch import ConfigWatch
 from .context import BrokerContext
 from .errors import BrokenInvariant, StartFailed, StorageLost
 from .forward import Forwarder

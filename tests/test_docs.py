@@ -26,6 +26,23 @@ def test_links_lead_to_files(path: Path) -> None:
             assert (path.parent / target.split("#")[0]).exists(), f"{target} does not exist"
 
 
+NAMED = re.compile(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`")
+FOLDERS = (
+    ROOT,
+    ROOT / "tests",
+    ROOT / "simulation",
+    ROOT / "tests" / "simulation",
+    ROOT / "tests" / "conformance",
+)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_that_are_named_exist(path: Path) -> None:
+    """From the root, or from the folder that a page is about."""
+    for name in NAMED.findall(path.read_text()):
+        assert any((folder / name).exists() for folder in FOLDERS), f"{name} does not exist"
+
+
 BUGS = (ROOT / "docs" / "known-bugs.md").read_text()
 SHOWN_BY = re.compile(r"`(scenarios/[\w/]+\.txt|[\w/]+\.py::\w+)`")
 

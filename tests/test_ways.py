@@ -1,4 +1,4 @@
-"""The ways through the house that docs/architecture.md lists: every stop exists, and follows from those before it.
+"""The ways through the house in docs/architecture.md: every stop exists, and follows from those before it.
 
 A stop is a file and a function in it. It follows if a stop before it names it, itself or through functions of
 its own file; or if what is said to lead to it, `(by ...)`, is named so: a message, a queue, a hook.

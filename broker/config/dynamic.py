@@ -2,7 +2,7 @@
 
 What needs a restart is refused, with a sentence that says so. A client's value is refused unless it is good;
 one that stands in ZooKeeper already, put there by some tool, is left out instead, so that the broker runs.
-Left to others: where the settings come from (watch.py), who holds the result (live.py).
+Left to others: where the settings come from (broker/config_watch.py), who holds the result (live.py).
 """
 
 from collections.abc import Collection, Mapping

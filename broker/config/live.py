@@ -2,7 +2,7 @@
 
 `current` is immutable and replaced whole; nobody else keeps a copy of what may change. Per option, what holds
 for this broker goes before what holds for all brokers, and that before the file it was started with.
-Left to others: reading ZooKeeper (watch.py), which values are good (dynamic.py).
+Left to others: reading ZooKeeper (broker/config_watch.py), which values are good (dynamic.py).
 """
 
 from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ from ...protocol.connection import RequestHead, parse_head
 from ...protocol.errors import ApiError
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.schema import decode
-from ..handlers.api_versions import unknown_version
+from .api_ranges import unknown_version
 from .exchange import HELD_S_MAX, NEVER, Exchange, Held, Listener
 from .receive_buffer import START_BYTES, Arena
 from .routes import Route

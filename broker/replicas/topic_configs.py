@@ -3,7 +3,8 @@
 Readings of a topic's znode come on two ways, pushed by the controller together with roles and read by this
 broker after a notification; the newer one holds, whichever comes last. When the broker's own defaults change,
 all that topics inherit is worked out anew.
-Left to others: reading ZooKeeper (config/watch.py), what a replica does with its settings (partition.py).
+Left to others: reading ZooKeeper (broker/config_watch.py), what a replica does with its settings
+(partition.py).
 """
 
 import asyncio

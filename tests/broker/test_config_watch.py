@@ -12,9 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from stage import config
 
-from strandline.broker.config import watch as config_watch
+from strandline.broker import config_watch
 from strandline.broker.config.live import LiveConfig
-from strandline.broker.config.watch import ConfigWatch
+from strandline.broker.config_watch import ConfigWatch
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create, Delete, Op, SessionEvent, SessionState, SetData, Unknown

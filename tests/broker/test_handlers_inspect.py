@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgpack
 
-from strandline.broker.handlers.api_versions import OFFERED
+from strandline.broker.network.api_ranges import OFFERED
 from strandline.broker.network.routes import route_key, routes
 from strandline.broker.upkeep.compaction import Counts
 from strandline.controller.planning.decisions import DecisionNotes

@@ -4,7 +4,8 @@ So it does not matter who writes: the controller for a client, or a tool that sp
 notification is read once, and removed by whoever has known it for a quarter of an hour: any broker that was
 away for longer has lost its session, and is told of everything again (topics by the controller, its own
 settings by the reading below).
-Left to others: what the settings mean (live.py, replicas/topic_configs.py), what the controller does then.
+Left to others: what the settings mean (config/live.py, replicas/topic_configs.py), what the
+controller does then.
 """
 
 import asyncio
@@ -13,10 +14,10 @@ from contextlib import suppress
 
 import structlog
 
-from ...base.tasks import FailureHook, Tasks
-from ...controller.watches import Watches
-from ...zookeeper import documents
-from ...zookeeper.client import (
+from ..base.tasks import FailureHook, Tasks
+from ..controller.watches import Watches
+from ..zookeeper import documents
+from ..zookeeper.client import (
     Check,
     Delete,
     MultiFailed,
@@ -26,9 +27,9 @@ from ...zookeeper.client import (
     ZkClient,
     ZkError,
 )
-from ...zookeeper.config_nodes import Overrides, read_overrides
-from ..replicas.topic_configs import TopicSettings
-from .live import LiveConfig
+from ..zookeeper.config_nodes import Overrides, read_overrides
+from .config.live import LiveConfig
+from .replicas.topic_configs import TopicSettings
 
 logger = structlog.get_logger(__name__)
 
