@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 
-class Log:
+class Logger:
     """Logs facts with fields; decides at each call where they go."""
 
     def __init__(self, name: str) -> None:
@@ -42,6 +42,6 @@ class Log:
             self._plain.log(level, "%s", text, exc_info=failure)
 
 
-def get_logger(name: str) -> Log:
+def get_logger(name: str) -> Logger:
     """The logger of a module."""
-    return Log(name)
+    return Logger(name)

@@ -73,7 +73,7 @@ def options(model: type[BaseModel]) -> Iterator[Option]:
         )
 
 
-class InvalidConfig(ValueError):
+class InvalidOption(ValueError):
     """A configuration value that cannot stand: `name` as Kafka knows it, the value, the reason."""
 
     def __init__(self, name: str, value: object, reason: str) -> None:
@@ -88,7 +88,7 @@ def parse_value(option: Option, text: str) -> Any:
     if option.type is bool:
         truth = TRUTH.get(text.strip().lower())
         if truth is None:
-            raise InvalidConfig(option.kafka or option.field, text, "must be true or false")
+            raise InvalidOption(option.kafka or option.field, text, "must be true or false")
         return truth
     return text.strip()
 
@@ -107,4 +107,4 @@ def build(model: type[M], values: Mapping[str, Any], names: Mapping[str, str]) -
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0]) if first["loc"] else ""
-        raise InvalidConfig(names.get(field, field), first["input"], first["msg"]) from None
+        raise InvalidOption(names.get(field, field), first["input"], first["msg"]) from None

@@ -13,7 +13,7 @@ class StorageLost(Exception):
     """No log directory works any more: exit status 1."""
 
 
-class ConfigError(Exception):
+class BrokerConfigError(Exception):
     """What the broker was told cannot be: exit status 2. One sentence for each mistake found."""
 
     def __init__(self, *sentences: str) -> None:

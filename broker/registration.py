@@ -18,7 +18,7 @@ import structlog
 
 from ..base.types import Clock, Incarnation, TopicPartition
 from ..storage.directories.incarnation import Incarnations, WrongDirectory
-from ..storage.directories.intact import Verdict
+from ..storage.directories.intact import Intactness
 from ..storage.directories.log_manager import AmbiguousDirectory, Logs, Obstructed, OldFormat
 from ..storage.directories.workers import Crew, one_by_one
 from ..storage.disk import DirectoryLocked, Disk, DiskError
@@ -34,7 +34,7 @@ from ..zookeeper.client import (
     ZkError,
 )
 from ..zookeeper.cluster_profile import Agreement, ProfileDiffers, agree, read_agreement
-from .config.broker import BrokerConfig, Endpoint
+from .config.broker import BrokerConfig, ListenerAddress
 from .errors import StartFailed
 
 logger = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ RETRY_S = 0.1
 LEAVE_S_MAX = 1.0
 DISK_RETRY_S = 1.0
 AGREE_AGAIN_S = 1.0
-Judge = Callable[[documents.IncarnationDocument, frozenset[str]], Verdict]
+Judge = Callable[[documents.IncarnationDocument, frozenset[str]], Intactness]
 SESSIONS_WAITED = 2  # how long another session may hold our id, in session timeouts
 
 
@@ -153,8 +153,8 @@ class Registration:
         self._random = random
         self._begin = begin
         self._agreement: Agreement
-        self._verdict: Verdict
-        self._endpoints: Sequence[Endpoint] = ()
+        self._verdict: Intactness
+        self._endpoints: Sequence[ListenerAddress] = ()
         self._turn = asyncio.Lock()
         self.on_disk_failed: Callable[[DiskError], None] = cannot_begin  # another one while the broker runs
         self._leaving = False
@@ -219,7 +219,7 @@ class Registration:
             logger.error("log_dir_offline", directory=directory, reason=reason)
         return logs
 
-    async def register(self, endpoints: Sequence[Endpoint]) -> None:
+    async def register(self, endpoints: Sequence[ListenerAddress]) -> None:
         """Count this incarnation on the disks, then announce it. Raises StartFailed if the id is taken."""
         self._endpoints = endpoints
         zookeeper = self._config.zookeeper
@@ -267,7 +267,7 @@ class Registration:
         except (ZkError, TimeoutError) as error:
             logger.info("leaving_not_announced", reason=repr(error))
 
-    def _judge(self, document: documents.IncarnationDocument, failed: frozenset[str]) -> Verdict:
+    def _judge(self, document: documents.IncarnationDocument, failed: frozenset[str]) -> Intactness:
         return self._incarnations.verdict(document.incarnation, document.dirs, failed_dirs=failed)
 
     async def _settle(self, judge: Judge, keep_notes: bool = False) -> None:
@@ -298,11 +298,11 @@ class Registration:
                 self._registered_in = generation
                 return
 
-    async def _announce(self, verdict: Verdict, keep_notes: bool) -> None:
+    async def _announce(self, verdict: Intactness, keep_notes: bool) -> None:
         """On the disks first, in a thread: whoever registers again serves meanwhile, and a disk may hang."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._remember, verdict, keep_notes)
-        registration = documents.Registration.of(
+        registration = documents.RegistrationDocument.of(
             [documents.Endpoint(e.listener, e.host, e.port) for e in self._endpoints],
             self._clock.wall_ms(),
             verdict.k,
@@ -317,7 +317,7 @@ class Registration:
         me = self._config.broker_id
         await znodes.register_broker(self._registry, me, registration, dirs, checks, self._begin)
 
-    def _remember(self, verdict: Verdict, keep_notes: bool) -> None:
+    def _remember(self, verdict: Intactness, keep_notes: bool) -> None:
         self._save_session()
         self._incarnations.write(verdict, self._config.storage.flush_before_ack, keep_notes)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import uvloop
 
-from ..broker.config.files import Loaded, load
-from ..broker.errors import ConfigError, StartFailed, StorageLost
+from ..broker.config.files import LoadedConfig, load
+from ..broker.errors import BrokerConfigError, StartFailed, StorageLost
 from ..broker.network.early_listeners import Doors, open_doors
 from .log_format import to_stderr
 from .watchdog import Watchdog
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(list(arguments))
     try:
         loaded = _load(options.config, options.override)
-    except ConfigError as error:
+    except BrokerConfigError as error:
         for sentence in error.sentences:
             _say(sentence)
         return 2
@@ -56,17 +56,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _load(path: Path | None, overrides: list[str]) -> Loaded:
+def _load(path: Path | None, overrides: list[str]) -> LoadedConfig:
     text = ""
     if path is not None:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--config {path} cannot be read: {error}") from None
+            raise BrokerConfigError(f"--config {path} cannot be read: {error}") from None
     return load(text, os.environ, overrides, path=str(path))
 
 
-async def _run(loaded: Loaded, doors: Doors) -> None:
+async def _run(loaded: LoadedConfig, doors: Doors) -> None:
     from ..broker.node import serve
     from ..broker.replicas.per_directory import threads_for
 

@@ -17,7 +17,7 @@ from ..client.sync import Admin
 from ..local.embedded_zookeeper import EnvironmentProblem
 from ..protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from ..zookeeper.client import NoNode, RegistryUnreachable
-from ..zookeeper.documents import Registration, parse
+from ..zookeeper.documents import RegistrationDocument, parse
 from ..zookeeper.kazoo_client import KazooRegistry
 from .configs import changes_from
 from .console import (
@@ -251,5 +251,5 @@ async def _registered(address: str) -> str:
         await registry.close()
     if not found:
         raise Failure(f"no broker is registered in the ZooKeeper at {address}")
-    listed = [parse(Registration, data) for data, _ in found]
+    listed = [parse(RegistrationDocument, data) for data, _ in found]
     return ",".join(f"{one.host}:{one.port}" for one in listed)

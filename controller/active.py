@@ -22,14 +22,14 @@ from ..zookeeper.znodes import ControllerMoved, ControllerTerm
 from .assignment_nodes import restore_partitions
 from .broker_channels import Announcer, Reports
 from .challenges import Challenger
-from .control_requests import Sender
+from .control_requests import RequestBuilder
 from .failure_detector import Patience
 from .planning import plans
 from .planning.decisions import DecisionNotes
 from .planning.planner import plan
 from .planning.state import ClusterState, Start
 from .requests.elections import ElectionPolicy, ElectionRequests, Reach, tell_loss
-from .requests.reassignments import Mover, MoveWatch
+from .requests.reassignments import MoveWatch, ReassignmentWriter
 from .requests.topic_removal import remove_topic
 from .requests.znode_reassignments import ReassignmentRequests
 from .state_writes import StateWrites, WriteContext
@@ -51,7 +51,7 @@ class ActiveController:
         self,
         registry: ZkClient,
         reign: ControllerTerm,
-        sender: Sender,
+        sender: RequestBuilder,
         patience: Patience,
         over: Callable[[str], None],
         unclean: bool = False,
@@ -74,7 +74,7 @@ class ActiveController:
         self.topics = TopicWatch(registry, reign)
         self._isrs = IsrWatch(registry, reign)
         self._log_dirs = LogDirWatch(registry, reign)
-        self.mover = Mover(registry, reign, lambda: self.state, self.until, self.announcer.heard)
+        self.mover = ReassignmentWriter(registry, reign, lambda: self.state, self.until, self.announcer.heard)
         self._moves = MoveWatch(registry)
         self._requests = ReassignmentRequests(registry, reign, self.mover, lambda: self.state)
         reach = Reach(lambda: self.state, self.post, self.until, self.announcer.heard)

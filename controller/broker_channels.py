@@ -27,7 +27,7 @@ from ..protocol.errors import ErrorCode
 from ..protocol.messages.control import LeaderAndIsrResponse, StopReplicaResponse
 from ..protocol.messages.elections import GetReplicaLogInfoResponse
 from .challenges import Challenger
-from .control_requests import ControlRequest, Sender
+from .control_requests import ControlRequest, RequestBuilder
 from .failure_detector import FailureDetector, Patience, Standing
 from .planning import plans
 from .planning.state import Broker, ClusterState, LogEnd
@@ -57,7 +57,7 @@ class Announcer:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: RequestBuilder,
         patience: Patience,
         reports: Reports,
         challenger: Challenger,

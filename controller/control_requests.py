@@ -14,7 +14,6 @@ from ..base.types import TopicPartition
 from ..base.values import dataclass
 from ..protocol.apis import Api
 from ..protocol.messages.control import (
-    ConfigEntry,
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -22,6 +21,7 @@ from ..protocol.messages.control import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
+    TopicConfigEntry,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
@@ -54,7 +54,7 @@ class ControlRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class RequestBuilder:
     """Who gives the orders: the controller's broker and epoch, and the listener that brokers meet at."""
 
     broker: int
@@ -211,9 +211,11 @@ def _by_topic(roles: Iterable[PartitionRole]) -> list[tuple[str, list[PartitionR
     return [(topic, list(group)) for topic, group in groupby(ordered, key=lambda role: role.partition.topic)]
 
 
-def _configs(state: ClusterState, topic: str) -> list[ConfigEntry]:
+def _configs(state: ClusterState, topic: str) -> list[TopicConfigEntry]:
     known = state.topics.get(topic)
-    return [] if known is None else [ConfigEntry(name=k, value=v) for k, v in sorted(known.configs.items())]
+    return (
+        [] if known is None else [TopicConfigEntry(name=k, value=v) for k, v in sorted(known.configs.items())]
+    )
 
 
 def _edition(state: ClusterState, topic: str) -> tuple[int, int]:

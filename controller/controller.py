@@ -26,7 +26,7 @@ from ..zookeeper import documents, znodes
 from ..zookeeper.client import SessionEvent, SessionState, ZkClient, ZkError
 from ..zookeeper.znodes import ControllerMoved, ControllerNode, ControllerTerm
 from .active import ActiveController
-from .control_requests import Sender
+from .control_requests import RequestBuilder
 from .controller_watch import Vigil
 from .failure_detector import Patience
 from .planning import plans
@@ -35,8 +35,8 @@ from .planning.state import ClusterState, Start
 from .requests.config_changes import AnySettings, Catalogue
 from .requests.configs import Settings
 from .requests.elections import ElectionPolicy
-from .requests.reassignments import Mover
-from .requests.topics import Admin, ConfigCheck, Defaults
+from .requests.reassignments import ReassignmentWriter
+from .requests.topics import ConfigCheck, Defaults, TopicRequests
 from .self_doubt import Abstention
 from .takeover_backoff import TakeoverBackoff
 
@@ -50,7 +50,7 @@ def any_configs(configs: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerConfig:
+class ControllerOptions:
     """What a controller is told. `listener` is the name of the listener at which brokers meet."""
 
     broker_id: int
@@ -69,7 +69,7 @@ class Controller:
 
     def __init__(
         self,
-        config: ControllerConfig,
+        config: ControllerOptions,
         registry: ZkClient,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
@@ -85,12 +85,12 @@ class Controller:
         self._due = asyncio.Event()
         self._seat: ControllerNode | None = None
         self._office: ActiveController | None = None
-        self._admin: Admin | None = None
+        self._admin: TopicRequests | None = None
         self._settings: Settings | None = None
         self._configured: set[str] | None = None  # topics with news while a reign begins
         self._dismissed: list[ActiveController] = []
         self._burial = asyncio.Lock()
-        me = Sender(config.broker_id, 0, config.listener)
+        me = RequestBuilder(config.broker_id, 0, config.listener)
         self._vigil = Vigil(registry, me, config.patience, self._tasks, self._due.set)
         self._unseated = TakeoverBackoff(config.session_timeout_s)
         self._abstention = Abstention(config.session_timeout_s)
@@ -217,12 +217,12 @@ class Controller:
         """Relieve a broker of what others can lead."""
         return await self._ruling().controlled_shutdown(broker_id, epoch)
 
-    def _ruling(self) -> Admin:
+    def _ruling(self) -> TopicRequests:
         if self._admin is None:
             raise NotController()
         return self._admin
 
-    def _moving(self) -> Mover:
+    def _moving(self) -> ReassignmentWriter:
         if self._office is None or self._office.ended:
             raise NotController()
         return self._office.mover
@@ -335,7 +335,7 @@ class Controller:
         now = asyncio.get_running_loop().time()
         is_reluctant = self._abstention.is_reluctant(now)
         trusts_until_s = now + (self._config.session_timeout_s if is_reluctant else 0.0)
-        sender = Sender(self._config.broker_id, reign.epoch, self._config.listener)
+        sender = RequestBuilder(self._config.broker_id, reign.epoch, self._config.listener)
         min_isr = self._config.defaults().min_isr
         office = ActiveController(
             self._registry, reign, sender, self._config.patience, self._wake, self._policy().unclean,
@@ -358,7 +358,9 @@ class Controller:
 
     def _enter(self, office: ActiveController, configured: set[str]) -> None:
         self._office = office
-        self._admin = Admin(office, self._config.defaults, self._config.check_configs, self._random_bytes)
+        self._admin = TopicRequests(
+            office, self._config.defaults, self._config.check_configs, self._random_bytes
+        )
         self._settings = Settings(office, self._config.catalogue)
         office.topics.configured(configured)
         self.defaults_changed()  # they may have, meanwhile

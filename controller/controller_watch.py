@@ -17,7 +17,7 @@ from ..zookeeper import documents
 from ..zookeeper.client import NoNode, ZkClient
 from ..zookeeper.znodes import ControllerNode
 from .challenges import Challenger
-from .control_requests import Sender
+from .control_requests import RequestBuilder
 from .failure_detector import FailureDetector, Patience
 from .planning.state import Broker, Start
 from .watches import broker_of
@@ -29,7 +29,12 @@ class Vigil:
     """Over one controller at a time. `news` is called when there is reason to look at things again."""
 
     def __init__(
-        self, registry: ZkClient, me: Sender, patience: Patience, tasks: Tasks, news: Callable[[], None]
+        self,
+        registry: ZkClient,
+        me: RequestBuilder,
+        patience: Patience,
+        tasks: Tasks,
+        news: Callable[[], None],
     ) -> None:
         self._registry = registry
         self._me = me
@@ -80,7 +85,7 @@ class Vigil:
             if await self._registry.exists(path, lambda _: self._changed(seat)) is None:
                 return None
             data, _ = await self._registry.get(path)
-            return broker_of(seat.broker, documents.parse(documents.Registration, data))
+            return broker_of(seat.broker, documents.parse(documents.RegistrationDocument, data))
         except (NoNode, documents.BadDocument) as error:
             logger.warning("controller_not_watched", broker=seat.broker, reason=str(error))
             return None

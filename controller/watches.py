@@ -93,7 +93,7 @@ class BrokerWatch:
         path = documents.broker_path(broker)
         try:
             data, _ = await self._watches.arm(path, self._registry.get)
-            known = broker_of(broker, documents.parse(documents.Registration, data))
+            known = broker_of(broker, documents.parse(documents.RegistrationDocument, data))
             return replace(known, has_failed_dirs=bool(await failed_dirs(self._registry, broker)))
         except NoNode:
             return None
@@ -102,7 +102,7 @@ class BrokerWatch:
         return None
 
 
-def broker_of(broker: int, registration: documents.Registration) -> Broker:
+def broker_of(broker: int, registration: documents.RegistrationDocument) -> Broker:
     """A registration as the planner sees it. Raises `BadDocument`."""
     return Broker(
         id=broker,

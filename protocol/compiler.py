@@ -46,7 +46,7 @@ HELPERS: dict[str, Any] = {
 }
 
 
-class Source:
+class SourceLines:
     """Lines of a function, and the names that it may use."""
 
     def __init__(self, header: str) -> None:

@@ -9,14 +9,14 @@ Left to others: making `Malformed` of those (schema.decode), encoding (encoder.p
 import struct
 from typing import Any
 
-from .compiler import SHORT_ARRAY, Source, default_of
+from .compiler import SHORT_ARRAY, SourceLines, default_of
 from .fields import Decoder, Field, FieldsOf, Fixed, Variable, is_compact, least_item_bytes
 
 
 def compile_decoder(cls: type[Any], fields_of: FieldsOf, version: int, flexible: bool) -> Decoder:
     """A function (buffer, position, list for unknown tags or None) -> (message, position behind it)."""
     name = f"decode_{cls.__name__}_v{version}"
-    source = Source(f"def {name}(buf, pos, unknown=None):")
+    source = SourceLines(f"def {name}(buf, pos, unknown=None):")
     source.add("view = buf if type(buf) is memoryview else memoryview(buf)")
     source.add("end = len(view)")
     value = _Reading(source, fields_of, version, flexible).struct(cls)
@@ -27,7 +27,7 @@ def compile_decoder(cls: type[Any], fields_of: FieldsOf, version: int, flexible:
 class _Reading:
     """Emits the reading of one message; every method returns the expression of what was read."""
 
-    def __init__(self, source: Source, fields_of: FieldsOf, version: int, flexible: bool) -> None:
+    def __init__(self, source: SourceLines, fields_of: FieldsOf, version: int, flexible: bool) -> None:
         self.source = source
         self.fields_of = fields_of
         self.version = version

@@ -7,14 +7,14 @@ Left to others: joining small parts and the size before them (connection.py), de
 
 from typing import Any
 
-from .compiler import SHORT_ARRAY, Source, default_of
+from .compiler import SHORT_ARRAY, SourceLines, default_of
 from .fields import Encoder, Field, FieldsOf, Fixed, Variable, is_compact
 
 
 def compile_encoder(cls: type[Any], fields_of: FieldsOf, version: int, flexible: bool) -> Encoder:
     """A function (message, list that the parts are appended to)."""
     name = f"encode_{cls.__name__}_v{version}"
-    source = Source(f"def {name}(message, out):")
+    source = SourceLines(f"def {name}(message, out):")
     source.add("put = out.append")
     writing = _Writing(source, fields_of, version, flexible)
     writing.struct("message", cls)
@@ -25,7 +25,7 @@ def compile_encoder(cls: type[Any], fields_of: FieldsOf, version: int, flexible:
 class _Writing:
     """Emits the writing of one message."""
 
-    def __init__(self, source: Source, fields_of: FieldsOf, version: int, flexible: bool) -> None:
+    def __init__(self, source: SourceLines, fields_of: FieldsOf, version: int, flexible: bool) -> None:
         self.source = source
         self.fields_of = fields_of
         self.version = version

@@ -34,7 +34,7 @@ REFUSED_SECONDS = 1.0  # after a failed broker check, the same follower is not p
 
 
 @dataclass(slots=True)
-class Membership:
+class LiveBrokers:
     """Which brokers are registered, as far as this broker has been told; shared by all its leaders."""
 
     live: frozenset[BrokerId]
@@ -99,7 +99,7 @@ class Leader:
         end_offset: Offset,
         high_watermark: Offset,
         now: Seconds,
-        membership: Membership,
+        membership: LiveBrokers,
         options: LeaderOptions,
         min_insync_replicas: int = 1,
     ) -> None:

@@ -212,7 +212,7 @@ def _flush_believed(patches: Patches) -> None:
 
 
 def _note_after_cut(patches: Patches) -> None:
-    run = recover_log.Recovery.run
+    run = recover_log.LogRecovery.run
     around = dataclasses.replace
 
     def cut_first(recovered: Any, *more: Any) -> Any:
@@ -224,7 +224,7 @@ def _note_after_cut(patches: Patches) -> None:
             whole.before_loss(*doubt)
         return result
 
-    patches.put(recover_log.Recovery, "run", cut_first)
+    patches.put(recover_log.LogRecovery, "run", cut_first)
 
 
 def _flush_cfg_now(patches: Patches) -> None:

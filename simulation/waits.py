@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .world import World
 
 
-class Waits:
+class WaitWatch:
     """Looks at what the loop waits for."""
 
     def __init__(self, world: World) -> None:

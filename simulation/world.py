@@ -29,11 +29,11 @@ from .checks.committed import Violation
 from .checks.invariants import Checks
 from .checks.judging import Judging
 from .checks.liveness import Liveness
-from .checks.standing import Standing
+from .checks.standing import StandingChecks
 from .clients.errands import Errands
 from .clients.moving import Mover
 from .clients.readers import Readers
-from .clients.workload import Workload
+from .clients.workload import SimWorkload
 from .deeds import Deeds
 from .environment.disk import SimDisk
 from .environment.loop import Host, SimLoop
@@ -43,7 +43,7 @@ from .families import FAMILIES, FLUSHED, KINDS, Family
 from .faults.faults import Faults
 from .faults.kinds import BROKERS, SESSION_S
 from .talk import Talk
-from .waits import Waits
+from .waits import WaitWatch
 
 START_WALL_MS = 1_700_000_000_000
 RESTART_S = 1.0
@@ -143,15 +143,15 @@ class World:
         self.trace: list[str] = []
         self.violations: list[str] = []
         self.faults = Faults(self, family)
-        self.workload = Workload(self)
+        self.workload = SimWorkload(self)
         self.mover = Mover(self)
         self.errands = Errands(self)
         self.checks = Checks(self)
         self.judging = Judging(self)
         self.liveness = Liveness(self)
         self.readers = Readers(self) if seed % 10 < 10 * family.groups else None
-        self.standing = Standing(self.checks)
-        self.waits = Waits(self)
+        self.standing = StandingChecks(self.checks)
+        self.waits = WaitWatch(self)
         self.deeds = Deeds()
         self.talk = Talk(self.note) if talks else None
         self.loop.network.hear = self.talk.hear if self.talk else None

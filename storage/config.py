@@ -10,11 +10,11 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator
 
-from ..base.options import InvalidConfig, Option, build, option, options, parse_value, text_of
+from ..base.options import InvalidOption, Option, build, option, options, parse_value, text_of
 from .compaction_config import CompactionConfig
 from .compression_config import CompressionConfig, CompressionType, check_gzip_level
 
-__all__ = ["InvalidConfig", "Option", "StorageConfig", "TopicConfig", "option", "options", "text_of"]
+__all__ = ["InvalidOption", "Option", "StorageConfig", "TopicConfig", "option", "options", "text_of"]
 
 DAY_MS = 24 * 3600 * 1000
 INT32_MAX = (1 << 31) - 1
@@ -367,14 +367,14 @@ class TopicConfig(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def from_names(cls, names: Mapping[str, str], defaults: StorageConfig) -> Self:
-        """From Kafka's names and texts; InvalidConfig tells the first name that cannot stand."""
+        """From Kafka's names and texts; InvalidOption tells the first name that cannot stand."""
         values: dict[str, Any] = {f: getattr(defaults, d) for f, d in DEFAULT_FROM.items()}
         for name, text in names.items():
             declared = TOPIC_OPTIONS.get(name)
             if name in THROTTLED_REPLICAS:
                 continue
             if declared is None:
-                raise InvalidConfig(name, text, "unknown topic configuration")
+                raise InvalidOption(name, text, "unknown topic configuration")
             values[declared.field] = parse_value(declared, text)
         return build(cls, values, {o.field: name for name, o in TOPIC_OPTIONS.items()})
 

@@ -34,7 +34,7 @@ class Damaged(ValueError):
         self.problem = problem
 
 
-class Batch(NamedTuple):
+class BatchInFile(NamedTuple):
     """A whole batch and where it begins."""
 
     position: int
@@ -98,13 +98,13 @@ class SegmentFile:
                 raise Damaged(self.path, position, f"expected a batch: {error}") from error
         return end
 
-    def batches(self, position: int = 0, window_bytes: int = 0) -> Iterator[Batch]:
+    def batches(self, position: int = 0, window_bytes: int = 0) -> Iterator[BatchInFile]:
         """The whole batches from `position` on, one at a time."""
         for start, data in self.runs(position, window_bytes):
             for at, header in headers(data):
-                yield Batch(start + at, header, data[at : at + header.size])
+                yield BatchInFile(start + at, header, data[at : at + header.size])
 
-    def batch_at(self, position: int) -> Batch | None:
+    def batch_at(self, position: int) -> BatchInFile | None:
         """The batch that begins at `position`; None if none can."""
         if not 0 <= position <= self.size - HEADER_SIZE:
             return None
@@ -115,7 +115,7 @@ class SegmentFile:
             return None
         if header.size > self.size - position:
             return None
-        return Batch(position, header, memoryview(self._file.pread(position, header.size)))
+        return BatchInFile(position, header, memoryview(self._file.pread(position, header.size)))
 
 
 def segment_name(base_offset: int, suffix: str = LOG) -> str:

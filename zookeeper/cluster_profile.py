@@ -81,7 +81,7 @@ async def _look_at_others(registry: ZkClient, broker: int, profile: str) -> None
             continue
         try:
             data, _ = await registry.get(documents.broker_path(int(name)))
-            theirs = documents.parse(documents.Registration, data).profile
+            theirs = documents.parse(documents.RegistrationDocument, data).profile
         except (NoNode, documents.BadDocument):
             continue
         if theirs not in (None, profile):

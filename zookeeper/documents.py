@@ -87,7 +87,7 @@ class Endpoint(NamedTuple):
         return SECURITY_PROTOCOLS.get(self.security_protocol, 0)
 
 
-class Registration(Document):
+class RegistrationDocument(Document):
     """`/brokers/ids/N`: version 5 as Kafka writes it, with the incarnation and the proof of intactness."""
 
     version: int = 5
@@ -116,7 +116,7 @@ class Registration(Document):
         rack: str | None = None,
         leaving: bool = False,
         profile: str | None = None,
-    ) -> Registration:
+    ) -> RegistrationDocument:
         """Describe a broker; `host` and `port` repeat the first plaintext listener for old tools."""
         plain = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
         return cls(

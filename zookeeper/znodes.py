@@ -209,7 +209,7 @@ async def failed_dirs(registry: ZkClient, broker: int) -> frozenset[str]:
 async def register_broker(
     registry: ZkClient,
     broker: int,
-    registration: documents.Registration,
+    registration: documents.RegistrationDocument,
     dirs: Sequence[str],
     checks: Sequence[Check] = (),
     begin: Callable[[int], Awaitable[None]] | None = None,
@@ -249,7 +249,7 @@ async def announce_leaving(registry: ZkClient, broker: int) -> None:
     """Say in our own registration that this broker is shutting down: any later controller reads it there."""
     data, stat = await registry.get(documents.broker_path(broker))
     if stat.owner == registry.session_id:
-        leaving = documents.parse(documents.Registration, data).model_copy(update={"leaving": True})
+        leaving = documents.parse(documents.RegistrationDocument, data).model_copy(update={"leaving": True})
         await registry.multi([SetData(documents.broker_path(broker), leaving.data(), stat.version)])
 
 
@@ -263,7 +263,7 @@ async def joinable_version(registry: ZkClient, broker: int) -> int:
         data, stat = await registry.get(documents.broker_path(broker))
     except NoNode:
         return NEVER
-    return NEVER if documents.parse(documents.Registration, data).leaving else stat.version
+    return NEVER if documents.parse(documents.RegistrationDocument, data).leaving else stat.version
 
 
 async def await_registration_end(registry: ZkClient, broker: int, timeout_s: float) -> None:
@@ -280,7 +280,9 @@ async def await_registration_end(registry: ZkClient, broker: int, timeout_s: flo
         raise DuplicateBroker(f"broker id {broker} is held by another session") from error
 
 
-async def _is_registered(registry: ZkClient, broker: int, registration: documents.Registration) -> bool:
+async def _is_registered(
+    registry: ZkClient, broker: int, registration: documents.RegistrationDocument
+) -> bool:
     try:
         data, stat = await registry.get(documents.broker_path(broker))
     except NoNode:

@@ -16,7 +16,7 @@ from ...base.types import BrokerId
 from ...base.values import dataclass
 from ...replication.profiles import DEFAULT, PROFILES, Semantics
 from ...storage.config import StorageConfig
-from ..errors import ConfigError
+from ..errors import BrokerConfigError
 from .host_names import why_no_host
 from .profiles import with_defaults, wrong_profile
 from .sections import ControllerConfig, GroupsConfig, ReplicationConfig, ZookeeperConfig
@@ -27,7 +27,7 @@ DEFAULT_LOG_DIRS = "/tmp/kafka-logs"  # Kafka's; /tmp may be emptied at every st
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ListenerAddress:
     """Where a listener listens, or under which address it is known."""
 
     listener: str
@@ -169,10 +169,10 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
         return tuple(part.strip() for part in self.log_dirs.split(",") if part.strip())
 
     @cached_property
-    def endpoints(self) -> tuple[Endpoint, ...]:
+    def endpoints(self) -> tuple[ListenerAddress, ...]:
         """Where to listen."""
         return tuple(
-            Endpoint(e.listener, e.host or "127.0.0.1", e.port)
+            ListenerAddress(e.listener, e.host or "127.0.0.1", e.port)
             for e in parse_endpoints("listeners", self.listeners)
         )
 
@@ -184,11 +184,11 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
         names = [e.listener for e in self.endpoints]
         return names[0] if len(names) == 1 else "PLAINTEXT"
 
-    def advertised(self, ports: dict[str, int]) -> tuple[Endpoint, ...]:
+    def advertised(self, ports: dict[str, int]) -> tuple[ListenerAddress, ...]:
         """The addresses to register, once it is known which ports the system has chosen."""
         given = self.advertised_listeners
         known = parse_endpoints("advertised.listeners", given) if given else self.endpoints
-        return tuple(Endpoint(e.listener, e.host, e.port or ports[e.listener]) for e in known)
+        return tuple(ListenerAddress(e.listener, e.host, e.port or ports[e.listener]) for e in known)
 
     @model_validator(mode="before")
     @classmethod
@@ -199,27 +199,31 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
     def _hangs_together(self) -> Self:
         try:
             found = list(contradictions(self))
-        except ConfigError as error:
+        except BrokerConfigError as error:
             found = list(error.sentences)
         if found:
             raise ValueError("\n".join(found))
         return self
 
 
-def parse_endpoints(name: str, text: str) -> tuple[Endpoint, ...]:
-    """`NAME://host:port,…`; ConfigError names what cannot be read."""
+def parse_endpoints(name: str, text: str) -> tuple[ListenerAddress, ...]:
+    """`NAME://host:port,…`; BrokerConfigError names what cannot be read."""
     found = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         listener, mark, address = part.partition("://")
         host, colon, port = address.rpartition(":")
         if not (mark and colon and listener and port.isascii() and port.isdigit() and int(port) <= 65_535):
-            raise ConfigError(f"{name} = {part!r}: must be NAME://host:port with a port from 0 to 65535")
+            raise BrokerConfigError(
+                f"{name} = {part!r}: must be NAME://host:port with a port from 0 to 65535"
+            )
         host = host.removeprefix("[").removesuffix("]")
         if host and (why := why_no_host(host)) is not None:
-            raise ConfigError(f"{name} = {part!r}: {host!r} is no host: {why}")
-        found.append(Endpoint(listener.upper(), host, int(port)))
+            raise BrokerConfigError(f"{name} = {part!r}: {host!r} is no host: {why}")
+        found.append(ListenerAddress(listener.upper(), host, int(port)))
     if not found:
-        raise ConfigError(f"{name} names no listener; give at least one, such as PLAINTEXT://127.0.0.1:9092")
+        raise BrokerConfigError(
+            f"{name} names no listener; give at least one, such as PLAINTEXT://127.0.0.1:9092"
+        )
     return tuple(found)
 
 
@@ -303,7 +307,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OptionPlace:
     """An option and where it stands: in a section, or (empty) in BrokerConfig itself."""
 
     section: str
@@ -322,11 +326,11 @@ class Place:
         return branch
 
 
-OPTIONS: dict[str, Place] = {
+OPTIONS: dict[str, OptionPlace] = {
     place.option.kafka: place
     for place in (
-        *(Place("", o) for o in options(BrokerConfig)),
-        *(Place(section, o) for section, model in SECTIONS.items() for o in options(model)),
+        *(OptionPlace("", o) for o in options(BrokerConfig)),
+        *(OptionPlace(section, o) for section, model in SECTIONS.items() for o in options(model)),
     )
     if place.option.kafka
 }

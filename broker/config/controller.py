@@ -5,14 +5,14 @@ Left to others: the configuration in force (live.py), ruling (controller/).
 
 from collections.abc import Mapping
 
-from ...controller.controller import ControllerConfig
+from ...base.options import InvalidOption
+from ...controller.controller import ControllerOptions
 from ...controller.failure_detector import Patience
 from ...controller.planning.state import Strategy
 from ...controller.requests.elections import ElectionPolicy
 from ...controller.requests.topics import Defaults
 from ...protocol.errors import InvalidConfig
 from ...replication.profiles import ElectionOrder
-from ...storage.config import InvalidConfig as BadTopicConfig
 from ...storage.config import TopicConfig
 from .broker import BrokerConfig
 from .dynamic import KnownOptions
@@ -31,7 +31,7 @@ def _elections(config: BrokerConfig) -> ElectionPolicy:
     )
 
 
-def controller_config(live: LiveConfig) -> ControllerConfig:
+def controller_config(live: LiveConfig) -> ControllerOptions:
     """For the controller of the broker with this configuration."""
     config = live.started_with
 
@@ -47,10 +47,10 @@ def controller_config(live: LiveConfig) -> ControllerConfig:
     def check_topic(settings: Mapping[str, str]) -> None:
         try:
             TopicConfig.from_names(settings, live.current.storage)
-        except BadTopicConfig as error:
+        except InvalidOption as error:
             raise InvalidConfig(str(error)) from error
 
-    return ControllerConfig(
+    return ControllerOptions(
         config.broker_id,
         config.inter_broker_listener,
         defaults,

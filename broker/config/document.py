@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Literal, get_args, get_origin
 
 from ...base.options import Option, text_of
-from .broker import OPTIONS, Place
+from .broker import OPTIONS, OptionPlace
 from .files import NO_EFFECT, NO_EFFECT_PREFIXES, OTHER_NAMES, environment_name, within
 
 HEADINGS = {
@@ -47,7 +47,7 @@ def render() -> str:
     return "\n".join(lines)
 
 
-def row(name: str, place: Place) -> str:
+def row(name: str, place: OptionPlace) -> str:
     """One option as a row of the table."""
     option = place.option
     default = (

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import structlog
 
-from ...base.options import build
+from ...base.options import InvalidOption, build
 from ...controller.requests.config_changes import Kind
 from ...protocol.errors import InvalidConfig
 from ...storage.config import (
@@ -23,8 +23,7 @@ from ...storage.config import (
     options,
     text_of,
 )
-from ...storage.config import InvalidConfig as BadValue
-from ..errors import ConfigError
+from ..errors import BrokerConfigError
 from .broker import OPTIONS, SECTIONS, BrokerConfig, contradictions
 from .files import NO_EFFECT, NO_EFFECT_PREFIXES, OTHER_NAMES, nearest, parse, within
 
@@ -93,34 +92,34 @@ def expected(option: Option) -> str:
 
 
 def check_topic_setting(name: str, text: str) -> None:
-    """Raises BadValue for a name that no topic has, or a text that is not what is expected."""
+    """Raises InvalidOption for a name that no topic has, or a text that is not what is expected."""
     option = TOPIC_OPTIONS.get(name)
     if name in THROTTLED_REPLICAS:
         return
     if option is None:
         close = nearest(name, TOPIC_OPTIONS)
-        raise BadValue(name, text, f"unknown topic configuration{close}")
+        raise InvalidOption(name, text, f"unknown topic configuration{close}")
     _read(name, option, text)
     try:
         TopicConfig.from_names({name: text}, StorageConfig())
-    except BadValue:
-        raise BadValue(name, text, f"must be {expected(option)}") from None
+    except InvalidOption:
+        raise InvalidOption(name, text, f"must be {expected(option)}") from None
 
 
 def check_broker_setting(name: str, text: str) -> Any:
-    """The value of a broker's option that may change while it runs. Raises BadValue."""
+    """The value of a broker's option that may change while it runs. Raises InvalidOption."""
     place = OPTIONS.get(name)
     if place is None:
-        raise BadValue(name, text, _unknown(name))
+        raise InvalidOption(name, text, _unknown(name))
     if place.option.restart:
-        raise BadValue(
+        raise InvalidOption(
             name, text, "needs a restart: set it in the configuration of the broker and start it again"
         )
     value = _read(name, place.option, text)
     try:
         build(SECTIONS[place.section], {**_required(place.section), place.option.field: value}, {})
-    except BadValue:
-        raise BadValue(name, text, f"must be {expected(place.option)}") from None
+    except InvalidOption:
+        raise InvalidOption(name, text, f"must be {expected(place.option)}") from None
     return value
 
 
@@ -139,20 +138,20 @@ def _unknown(name: str) -> str:
 def _read(name: str, option: Option, text: str) -> Any:
     try:
         return parse(option, text, name)
-    except ConfigError:
-        raise BadValue(name, text, f"must be {expected(option)}") from None
+    except BrokerConfigError:
+        raise InvalidOption(name, text, f"must be {expected(option)}") from None
 
 
 # --- all of them -----------------------------------------------------------------------------------
 
 
-def overlaid(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[BrokerConfig, list[BadValue]]:
+def overlaid(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[BrokerConfig, list[InvalidOption]]:
     """The configuration with these settings on top, and those that had to be left out."""
-    refused: list[BadValue] = []
+    refused: list[InvalidOption] = []
     for name in sorted(settings.keys() - THROTTLED_RATES):
         try:
             config = _with(config, name, settings[name])
-        except BadValue as error:
+        except InvalidOption as error:
             refused.append(error)
     return config, refused
 
@@ -163,7 +162,7 @@ def _with(config: BrokerConfig, name: str, text: str) -> BrokerConfig:
     section = getattr(config, place.section).model_copy(update={place.option.field: value})
     changed = config.model_copy(update={place.section: section})
     for wrong in contradictions(changed):
-        raise BadValue(name, text, wrong)
+        raise InvalidOption(name, text, wrong)
     return changed
 
 
@@ -193,7 +192,7 @@ class KnownOptions:
                 continue
             try:
                 check_one(setting, text)
-            except BadValue as error:
+            except InvalidOption as error:
                 raise InvalidConfig(f"{where}: {setting} = {text!r}: {error.reason}") from error
         if kind is Kind.TOPIC and not LAGS.isdisjoint(changed):
             _check_lags(where, settings)

@@ -1,6 +1,6 @@
 """Where a BrokerConfig comes from: a properties file, the environment, overrides; the later wins.
 
-All mistakes are gathered into one ConfigError, a sentence each, with the place where it was written.
+All mistakes are gathered into one BrokerConfigError, a sentence each, with the place where it was written.
 Kafka's own server.properties is accepted: names that mean nothing here are taken with a warning, not
 refused.
 Left to others: what the options are (broker.py), reading files and ending the process (cli/).
@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 
 from ...base.options import TRUTH, Option
-from ..errors import ConfigError
+from ..errors import BrokerConfigError
 from . import profiles
 from .broker import DEFAULT_LOG_DIRS, OPTIONS, BrokerConfig
 
@@ -83,7 +83,7 @@ class Setting(NamedTuple):
     source: str
 
 
-class Loaded(NamedTuple):
+class LoadedConfig(NamedTuple):
     """A configuration, and what its author should know about it."""
 
     config: BrokerConfig
@@ -96,8 +96,8 @@ def load(
     overrides: Sequence[str] = (),
     *,
     path: str = "server.properties",
-) -> Loaded:
-    """The configuration that all sources together make; ConfigError holds everything that is wrong."""
+) -> LoadedConfig:
+    """The configuration that all sources together make; BrokerConfigError holds everything that is wrong."""
     settings = [
         *from_properties(properties, path),
         *from_environment(environment or {}),
@@ -109,7 +109,7 @@ def load(
     for setting in effective(settings):
         try:
             value = read(setting, warnings)
-        except ConfigError as error:
+        except BrokerConfigError as error:
             wrong += error.sentences
         else:
             values.update(value)
@@ -118,14 +118,14 @@ def load(
     except ValidationError as error:
         wrong += sentences(error, {s.name for s in settings})
     if wrong:
-        raise ConfigError(*dict.fromkeys(wrong))
+        raise BrokerConfigError(*dict.fromkeys(wrong))
     warnings += doubtful(config)
     if "log.dirs" not in {precise(setting.name) for setting in settings}:
         warnings.append(
             f"log.dirs is not given: {DEFAULT_LOG_DIRS} as in Kafka, which many machines empty at their start"
         )
     warnings += profiles.warnings(config.semantics, {precise(s.name) for s in settings})
-    return Loaded(config, tuple(warnings))
+    return LoadedConfig(config, tuple(warnings))
 
 
 def from_properties(text: str, path: str) -> Iterator[Setting]:
@@ -204,11 +204,11 @@ def read(setting: Setting, warnings: list[str]) -> dict[str, Any]:
         return {name: parse(place.option, text, f"{setting.name} = {setting.text!r} ({source})")}
     for prefix, why in NOT_SERVED.items():
         if name.startswith(prefix):
-            raise ConfigError(f"{name} ({source}): {why}; remove it")
+            raise BrokerConfigError(f"{name} ({source}): {why}; remove it")
     if name == "security.inter.broker.protocol" and text != "PLAINTEXT":
-        raise ConfigError(f"{name} = {text!r} ({source}): only PLAINTEXT is served")
+        raise BrokerConfigError(f"{name} = {text!r} ({source}): only PLAINTEXT is served")
     if name not in NO_EFFECT and not name.startswith((*NO_EFFECT_PREFIXES, "security.inter.broker.protocol")):
-        raise ConfigError(f"unknown configuration {name!r} ({source}){nearest(name)}")
+        raise BrokerConfigError(f"unknown configuration {name!r} ({source}){nearest(name)}")
     warnings.append(f"{name} ({source}) has no effect here")
     return {}
 
@@ -218,19 +218,19 @@ def parse(option: Option, text: str, where: str) -> Any:
     kind = option.type
     if kind is bool:
         if text.lower() not in TRUTH:
-            raise ConfigError(f"{where}: must be true or false")
+            raise BrokerConfigError(f"{where}: must be true or false")
         return TRUTH[text.lower()]
     if kind is int:
         if re.fullmatch(r"[+-]?[0-9]{1,30}", text) is None:
-            raise ConfigError(f"{where}: must be a whole number{within(option)}")
+            raise BrokerConfigError(f"{where}: must be a whole number{within(option)}")
         number = int(text)
         if number < option.bounds.get("ge", number) or number > option.bounds.get("le", number):
-            raise ConfigError(f"{where}: must be a whole number{within(option)}")
+            raise BrokerConfigError(f"{where}: must be a whole number{within(option)}")
         return number
     if kind is float and re.fullmatch(r"[0-9]{0,400}\.?[0-9]{1,400}([eE][+-]?[0-9]{1,3})?", text) is None:
-        raise ConfigError(f"{where}: must be a number")
+        raise BrokerConfigError(f"{where}: must be a number")
     if get_origin(kind) is Literal and text not in get_args(kind):
-        raise ConfigError(f"{where}: must be one of {', '.join(get_args(kind))}")
+        raise BrokerConfigError(f"{where}: must be one of {', '.join(get_args(kind))}")
     return text
 
 

@@ -115,7 +115,7 @@ def _take_epoch_end(
 Key = tuple[UUID, int]
 
 
-class Asked(NamedTuple):
+class AskedPartition(NamedTuple):
     """What is fetched of one partition, as the leader knows it."""
 
     partition: Partition
@@ -131,7 +131,7 @@ class FollowerSession:
     """
 
     def __init__(self) -> None:
-        self.known: dict[Key, Asked] = {}
+        self.known: dict[Key, AskedPartition] = {}
         self.forgotten: dict[Key, None] = {}  # to be named no more: the next request says so
         self.is_refused = False
         self.id = NO_SESSION
@@ -327,12 +327,12 @@ def _wait_or_retry(partition: Partition, reaction: Reaction, code: int, failed: 
         failed[partition] = f"error {code}"
 
 
-def _asked(partition: Partition) -> Asked | None:
+def _asked(partition: Partition) -> AskedPartition | None:
     follower = partition.following
     question = follower.question() if follower is not None else None
     if follower is None or not isinstance(question, AskRecords):
         return None
-    return Asked(partition, follower, question, partition.log.start_offset)
+    return AskedPartition(partition, follower, question, partition.log.start_offset)
 
 
 def nudge(host: ReplicaShared, session_id: int = NO_SESSION) -> FetchRequest:

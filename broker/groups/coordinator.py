@@ -30,10 +30,10 @@ from .forgetting import Forgetting, Stored, Written
 from .group import Group
 from .offset_loading import snapshot, value_of
 from .offset_records import group_key, group_value, offset_key, offset_value
-from .offsets import Committed, partition_of
+from .offsets import GroupOffset, partition_of
 from .offsets_topic import OffsetsTopic
 from .rebalance import GroupLimits
-from .shards import Held, LedPartition, Shard, ShardStore
+from .shards import HeldGroup, LedPartition, Shard, ShardStore
 from .state import (
     AnswerJoin,
     AnswerSync,
@@ -203,7 +203,7 @@ class GroupCoordinator:
         self,
         group_id: str,
         member: tuple[str, str | None, int],
-        offsets: Mapping[TopicPartition, Committed],
+        offsets: Mapping[TopicPartition, GroupOffset],
         done: Callable[[ErrorCode], None],
     ) -> None:
         """Keep offsets for a member (id, instance id, generation); `done` when they are committed."""
@@ -238,7 +238,7 @@ class GroupCoordinator:
 
     # Looking ---------------------------------------------------------------------------------------------
 
-    def find(self, group_id: str, empty_name_ok: bool = False) -> Held | None:
+    def find(self, group_id: str, empty_name_ok: bool = False) -> HeldGroup | None:
         """The group, None if there is none; raises ApiError if it is not for this broker to say."""
         return self._shard(group_id, empty_name_ok).groups.get(group_id)
 
@@ -269,7 +269,7 @@ class GroupCoordinator:
 
     # Performing ------------------------------------------------------------------------------------------
 
-    def _perform(self, held: Held, effects: Effects) -> None:
+    def _perform(self, held: HeldGroup, effects: Effects) -> None:
         for effect in effects:
             match effect:
                 case AnswerJoin():
@@ -280,7 +280,7 @@ class GroupCoordinator:
                     self._persist(held, effect)
         self._timer.arm(held.group)
 
-    def _persist(self, held: Held, effect: Persist) -> None:
+    def _persist(self, held: HeldGroup, effect: Persist) -> None:
         value = group_value(snapshot(held.group, effect.assignments, self._clock.wall_ms()))
 
         def written(code: ErrorCode, base_offset: int) -> None:
@@ -316,7 +316,7 @@ class GroupCoordinator:
         self.counts.load_ms_max = max(self.counts.load_ms_max, round(seconds * 1000))
         self.forgetting.loaded(shard)
 
-    def _end(self, held: Held, error: ErrorCode) -> None:
+    def _end(self, held: HeldGroup, error: ErrorCode) -> None:
         """Whoever waits in the group is told so; no deadline of it counts any more."""
         self._perform(held, held.group.end(error, self._now()))
         self._timer.forget(held.group)
@@ -328,7 +328,7 @@ class GroupCoordinator:
             raise InvalidGroupId("a group has a name")
         return self._shards.serving_shard(partition_of(group_id, self.partition_count()))
 
-    def _create(self, shard: Shard, group_id: str) -> Held:
+    def _create(self, shard: Shard, group_id: str) -> HeldGroup:
         if self._shards.group_count >= GROUPS_MAX:
             logger.warning("groups_full", group=group_id, groups=GROUPS_MAX)
             raise CoordinatorNotAvailable(f"this broker coordinates {GROUPS_MAX} groups")

@@ -25,7 +25,7 @@ from ..config.sections import GroupsConfig
 from .counts import GroupCounts
 from .group import Group
 from .offset_records import group_key, offset_key
-from .shards import Held, Shard, ShardStore
+from .shards import HeldGroup, Shard, ShardStore
 from .state import GroupState
 
 logger = structlog.get_logger(__name__)
@@ -55,7 +55,7 @@ class Forgetting:
         counts: GroupCounts,
         tasks: Tasks,
         write: Callable[[Shard, Stored, Written], None],
-        end: Callable[[Held, ErrorCode], None],
+        end: Callable[[HeldGroup, ErrorCode], None],
     ) -> None:
         self._config = config
         self._clock = clock
@@ -70,7 +70,7 @@ class Forgetting:
 
     # Whole groups ----------------------------------------------------------------------------------------
 
-    def delete_group(self, shard: Shard, held: Held, done: Callable[[ErrorCode], None]) -> None:
+    def delete_group(self, shard: Shard, held: HeldGroup, done: Callable[[ErrorCode], None]) -> None:
         """Delete a group without members and its offsets; `done` when that is committed.
 
         Meanwhile the group is Dead: commits and joins are told to come again, so that none slips in before
@@ -103,7 +103,7 @@ class Forgetting:
         ]
         return self._write(shard, records, written)
 
-    def remove_if_unused(self, shard: Shard, held: Held) -> bool:
+    def remove_if_unused(self, shard: Shard, held: HeldGroup) -> bool:
         """Let go of a group without members, offsets, or anybody who was promised an id."""
         group = held.group
         in_use = len(held.offsets) or held.offsets.in_flight or group.members.promised
@@ -176,7 +176,7 @@ class Forgetting:
                 await asyncio.sleep(0)
         self.pay()
 
-    def _all_held(self) -> Iterator[tuple[Shard, Held]]:
+    def _all_held(self) -> Iterator[tuple[Shard, HeldGroup]]:
         """Every group there is when its turn comes: others come and go between the slices."""
         for shard in list(self._shards.serving()):
             for name in list(shard.groups):
@@ -184,7 +184,7 @@ class Forgetting:
                 if held is not None and self._shards.held(held.group) is held:
                     yield shard, held
 
-    def _expire_group(self, shard: Shard, held: Held, now: float) -> None:
+    def _expire_group(self, shard: Shard, held: HeldGroup, now: float) -> None:
         group = held.group
         wall_ms = self._clock.wall_ms()
         retention_ms = self._config.offsets_retention_minutes * 60_000

@@ -83,7 +83,7 @@ def member_of(asked: JoinAsked, member_id: str, reply: JoinReply) -> Member:
 
 
 @dataclass(slots=True)
-class Membership:
+class GroupMembers:
     """All members of a group. Insertion order is the order of seniority."""
 
     by_id: dict[str, Member] = field(default_factory=dict)

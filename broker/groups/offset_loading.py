@@ -28,7 +28,7 @@ from .offset_records import (
     read_key,
     read_offset,
 )
-from .offsets import Committed, CommittedOffsets
+from .offsets import CommittedOffsets, GroupOffset
 from .state import Effects
 
 logger = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ RECORDS_AT_ONCE = 500  # about ten milliseconds
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedOffsets:
     """What the log says so far."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
@@ -99,8 +99,8 @@ class Loaded:
         return iter(sorted(self.groups.keys() | self.offsets.keys()))
 
 
-def committed_of(value: OffsetCommitValue) -> Committed:
-    return Committed(
+def committed_of(value: OffsetCommitValue) -> GroupOffset:
+    return GroupOffset(
         offset=value.offset,
         leader_epoch=value.leader_epoch,
         metadata=value.metadata,
@@ -109,7 +109,7 @@ def committed_of(value: OffsetCommitValue) -> Committed:
     )
 
 
-def value_of(committed: Committed) -> OffsetCommitValue:
+def value_of(committed: GroupOffset) -> OffsetCommitValue:
     return OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,

@@ -31,7 +31,7 @@ def partition_of(group_id: str, partition_count: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class GroupOffset:
     """One committed offset, as its record tells it."""
 
     offset: int
@@ -43,7 +43,7 @@ class Committed:
 
 @dataclass(slots=True)
 class _Entry:
-    committed: Committed
+    committed: GroupOffset
     record_offset: int
 
 
@@ -51,7 +51,7 @@ class _Entry:
 class Flight:
     """Offsets written in one batch whose records are not acknowledged yet, with their places in it."""
 
-    offsets: dict[TopicPartition, tuple[int, Committed]]
+    offsets: dict[TopicPartition, tuple[int, GroupOffset]]
 
 
 class CommittedOffsets:
@@ -74,11 +74,11 @@ class CommittedOffsets:
         tombstone written now would stand behind that commit and delete it."""
         return {partition for flight in self._flights for partition in flight.offsets}
 
-    def get(self, partition: TopicPartition) -> Committed | None:
+    def get(self, partition: TopicPartition) -> GroupOffset | None:
         entry = self._entry(partition)
         return entry.committed if entry is not None else None
 
-    def take_off(self, offsets: Mapping[TopicPartition, Committed]) -> Flight:
+    def take_off(self, offsets: Mapping[TopicPartition, GroupOffset]) -> Flight:
         """These are about to be written. Every flight is landed."""
         flight = Flight({tp: (place, committed) for place, (tp, committed) in enumerate(offsets.items())})
         self._flights.append(flight)
@@ -91,7 +91,7 @@ class CommittedOffsets:
             for partition, (place, committed) in flight.offsets.items():
                 self.put(partition, committed, base_offset + place)
 
-    def put(self, partition: TopicPartition, committed: Committed, record_offset: int) -> None:
+    def put(self, partition: TopicPartition, committed: GroupOffset, record_offset: int) -> None:
         """Take over a record, unless a later one is known."""
         entry = self._entry(partition)
         if entry is None:
@@ -122,7 +122,7 @@ class CommittedOffsets:
                 found[partition] = None
         return list(found)
 
-    def by_topic(self) -> dict[str, list[tuple[int, Committed]]]:
+    def by_topic(self) -> dict[str, list[tuple[int, GroupOffset]]]:
         """Everything, in an order that does not depend on who committed first."""
         return {
             topic: [(each, entries[each].committed) for each in sorted(entries)]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ...base.values import dataclass
 from ...protocol.errors import ErrorCode
-from .members import NEVER, Member, Membership
+from .members import NEVER, GroupMembers, Member
 from .state import (
     NO_MEMBER,
     TRANSITIONS,
@@ -65,7 +65,7 @@ class RebalancingGroup:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self.members = Membership()
+        self.members = GroupMembers()
         self.rebalance: Rebalance | None = None  # not None exactly while PreparingRebalance
         self.sync_until = NEVER  # who has not synced by then is dropped
         self.saving: dict[int, Saving] = {}

@@ -20,7 +20,7 @@ from ...protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from ...protocol.primitives import Buffer, Slices
 from ...storage.disk import DiskError
 from .group import Group
-from .offset_loading import Loaded, restore
+from .offset_loading import LoadedOffsets, restore
 from .offsets import CommittedOffsets
 from .state import Effects
 
@@ -57,7 +57,7 @@ class Shard:
 
     source: LedPartition
     loading: bool = True
-    groups: dict[str, "Held"] = field(default_factory=dict)
+    groups: dict[str, "HeldGroup"] = field(default_factory=dict)
     deleted: dict[str, set[int]] = field(default_factory=dict)
     """Partitions, by topic, that were deleted while the log was read, which may tell of them."""
     owed: "dict[tuple[str, TopicPartition | None], None]" = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Shard:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldGroup:
     """One group with its offsets, where it belongs."""
 
     shard: Shard
@@ -83,7 +83,7 @@ class ShardStore:
     def __init__(
         self,
         new_group: Callable[[str], Group],
-        loaded: Callable[[Held, Effects], None],
+        loaded: Callable[[HeldGroup, Effects], None],
         served: Callable[[Shard, float], None],
         is_gone: Callable[[TopicPartition], bool],
         clock: Clock,
@@ -96,7 +96,7 @@ class ShardStore:
         self._clock = clock
         self._tasks = tasks
         self._shards: dict[int, Shard] = {}
-        self._by_group: dict[Group, Held] = {}
+        self._by_group: dict[Group, HeldGroup] = {}
 
     def lead(self, partition: LedPartition) -> None:
         """Begin to load, unless this partition is led already (a new epoch of the same leader)."""
@@ -106,7 +106,7 @@ class ShardStore:
         shard = self._shards[tp.partition] = Shard(partition)
         self._tasks.spawn(self._load(shard), f"load-{tp}")
 
-    def resign(self, partition: int) -> list[Held]:
+    def resign(self, partition: int) -> list[HeldGroup]:
         """Give up a shard; returns what it held."""
         shard = self._shards.pop(partition, None)
         if shard is None:
@@ -146,15 +146,15 @@ class ShardStore:
     def all_groups(self) -> list[Group]:
         return sorted((held.group for held in self._by_group.values()), key=lambda group: group.name)
 
-    def held(self, group: Group) -> Held | None:
+    def held(self, group: Group) -> HeldGroup | None:
         return self._by_group.get(group)
 
-    def add(self, shard: Shard, group: Group, offsets: CommittedOffsets | None = None) -> Held:
-        held = Held(shard, group, offsets if offsets is not None else CommittedOffsets())
+    def add(self, shard: Shard, group: Group, offsets: CommittedOffsets | None = None) -> HeldGroup:
+        held = HeldGroup(shard, group, offsets if offsets is not None else CommittedOffsets())
         shard.groups[group.name] = self._by_group[group] = held
         return held
 
-    def remove(self, shard: Shard, held: Held) -> None:
+    def remove(self, shard: Shard, held: HeldGroup) -> None:
         del shard.groups[held.group.name]
         del self._by_group[held.group]
 
@@ -164,7 +164,7 @@ class ShardStore:
 
     async def _load(self, shard: Shard) -> None:
         """Read to where the log ended when we began to lead: nobody but this shard writes after that."""
-        source, loaded = shard.source.log, Loaded()
+        source, loaded = shard.source.log, LoadedOffsets()
         began = asyncio.get_running_loop().time()
         position, end = source.start_offset, source.end_offset
         while position < end and self.has(shard):
@@ -197,7 +197,7 @@ class ShardStore:
             damaged=loaded.damaged,
         )
 
-    async def _build(self, shard: Shard, loaded: Loaded) -> None:
+    async def _build(self, shard: Shard, loaded: LoadedOffsets) -> None:
         """Groups as the log has them, in slices. What it tells of topics that are gone is noted."""
         loop, wall_ms = asyncio.get_running_loop(), self._clock.wall_ms()
         for number, name in enumerate(loaded.names(), 1):

@@ -30,7 +30,7 @@ from ...protocol.messages.config_changes import (
     IncrementalAlterConfigsResponse,
 )
 from ...storage.config import TOPIC_OPTIONS, Option, text_of
-from ..config.broker import OPTIONS, Place
+from ..config.broker import OPTIONS, OptionPlace
 from ..config.dynamic import behind, type_of
 from ..network.exchange import Exchange, HandlerEntry
 from ..topic_names import check_topic_name
@@ -126,7 +126,7 @@ def _all_brokers(
         yield _setting(request, setting, text, OPTIONS[setting].option, [source], read_only=False)
 
 
-def _sources(broker: "BrokerContext", place: Place) -> Synonyms:
+def _sources(broker: "BrokerContext", place: OptionPlace) -> Synonyms:
     """Where a broker's option may come from, the source that counts first."""
     option, live = place.option, broker.live
     name = option.kafka or option.field

@@ -62,7 +62,7 @@ def handle(
             place = topic.name, asked.partition_index
             try:
                 partition = broker.replicas.get(TopicPartition(*place))
-                question = Question(partition, asked, sees_end, exchange.version)
+                question = OffsetQuestion(partition, asked, sees_end, exchange.version)
                 found = question.at_once()
                 if found is not None:
                     answers.give(place, found)
@@ -78,7 +78,7 @@ def handle(
     return answers.response()
 
 
-class Question:
+class OffsetQuestion:
     """What is asked of one partition. All that matters is looked at again when a lookup has ended."""
 
     __slots__ = ("_asked", "_sees_end", "_tries", "_version", "partition")

@@ -37,7 +37,7 @@ TRAILING_BYTES_MAX = {Api.METADATA: 3}
 _size_at = Struct(">i").unpack_from
 
 
-class Connection(asyncio.BufferedProtocol):
+class ServerConnection(asyncio.BufferedProtocol):
     """One peer: its arena, and its exchanges in the order in which their answers must leave."""
 
     __slots__ = (

@@ -10,7 +10,7 @@ Best effort: what cannot be had now is tried again, and told, when the server bi
 import socket
 from collections.abc import Mapping, Sequence
 
-from ..config.broker import BrokerConfig, Endpoint
+from ..config.broker import BrokerConfig, ListenerAddress
 
 BACKLOG = 100  # as of asyncio's servers
 Doors = Mapping[str, Sequence[socket.socket]]
@@ -23,7 +23,7 @@ def open_doors(config: BrokerConfig) -> Doors:
     return {each.listener: sockets for each in wanted if (sockets := _listen(each))}
 
 
-def _listen(endpoint: Endpoint) -> list[socket.socket]:
+def _listen(endpoint: ListenerAddress) -> list[socket.socket]:
     """On every address of the endpoint, or on none. Names are not resolved here, for that may take long."""
     taken: list[socket.socket] = []
     try:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 
-class Reader(Protocol):
+class Claimant(Protocol):
     """A connection, as seen from here."""
 
     def run(self) -> None:
@@ -25,8 +25,8 @@ class Intake:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._claims: dict[Reader, int] = {}
-        self._waiting: dict[Reader, int] = {}
+        self._claims: dict[Claimant, int] = {}
+        self._waiting: dict[Claimant, int] = {}
         self.bytes = 0
 
     @property
@@ -34,7 +34,7 @@ class Intake:
         """Connections that are not read for want of memory."""
         return len(self._waiting)
 
-    def claim(self, reader: Reader, nbytes: int) -> bool:
+    def claim(self, reader: Claimant, nbytes: int) -> bool:
         """Whether a request of this size may be read on now; if not, its reader is run when it may."""
         if self._bytes_max < 0 or reader in self._claims:
             return True
@@ -44,20 +44,20 @@ class Intake:
         self._grant(reader, nbytes)
         return True
 
-    def release(self, reader: Reader) -> None:
+    def release(self, reader: Claimant) -> None:
         """Its request is done, or it is gone."""
         self._waiting.pop(reader, None)
         self.bytes -= self._claims.pop(reader, 0)
         for each in self._next():
             each.run()
 
-    def _next(self) -> Iterator[Reader]:
+    def _next(self) -> Iterator[Claimant]:
         while self._waiting and self.bytes < self._bytes_max:
             reader, nbytes = next(iter(self._waiting.items()))
             self._grant(reader, nbytes)
             yield reader
 
-    def _grant(self, reader: Reader, nbytes: int) -> None:
+    def _grant(self, reader: Claimant, nbytes: int) -> None:
         self._waiting.pop(reader, None)
         self._claims[reader] = nbytes
         self.bytes += nbytes

@@ -20,9 +20,9 @@ import structlog
 
 from ...base.tasks import FailureHook, Tasks
 from ...protocol.apis import Api
-from ..config.broker import BrokerConfig, Endpoint
+from ..config.broker import BrokerConfig, ListenerAddress
 from ..errors import StartFailed
-from .connection import Connection
+from .connection import ServerConnection
 from .early_listeners import Doors
 from .exchange import HandlerEntry, Listener
 from .metrics import Metrics
@@ -74,9 +74,9 @@ class Server:
         self._fail = fail
         self.broker: BrokerContext
         self.routes: dict[bool, dict[int, Route]] = {kind: routes(kind, handlers) for kind in (False, True)}
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[ServerConnection, None] = {}
         self.intake = Intake(config.queued_max_request_bytes)
-        self.dirty: list[Connection] = []
+        self.dirty: list[ServerConnection] = []
         self.fail_stop = _FailStop(self)
         self.is_open = False
         self.now = 0.0
@@ -89,7 +89,7 @@ class Server:
         self._complained_at = 0.0
         self._complaints = 0
 
-    async def bind(self, endpoints: Sequence[Endpoint], doors: Doors = NO_DOORS) -> dict[str, int]:
+    async def bind(self, endpoints: Sequence[ListenerAddress], doors: Doors = NO_DOORS) -> dict[str, int]:
         """Take the ports (0: of the system's choice) that are not held as `doors` already.
 
         The answer says which they are, by listener.
@@ -98,7 +98,7 @@ class Server:
         ports: dict[str, int] = {}
         for endpoint in endpoints:
             listener = Listener(endpoint.listener, endpoint.listener == self.config.inter_broker_listener)
-            make = partial(Connection, self, listener)
+            make = partial(ServerConnection, self, listener)
             for door in doors.get(endpoint.listener, ()):
                 self._listening.append(await self._loop.create_server(make, sock=door))
                 ports[endpoint.listener] = endpoint.port
@@ -153,7 +153,7 @@ class Server:
             for connection in dirty:
                 connection.flush()
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: ServerConnection) -> bool:
         """Whether there is a place for one more connection, or one is made."""
         is_full = len(self.connections) >= self.config.max_connections
         if is_full and not self._makes_way(connection):
@@ -162,7 +162,7 @@ class Server:
         self.metrics.connections_opened += 1
         return True
 
-    def _makes_way(self, newcomer: Connection) -> bool:
+    def _makes_way(self, newcomer: ServerConnection) -> bool:
         """For a broker a client goes, the one that has been silent for the longest (KIP-402).
 
         Where all come in by one listener nobody can tell them apart.
@@ -176,7 +176,7 @@ class Server:
             silent.close()
         return True
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ServerConnection) -> None:
         """The connection is gone."""
         self.intake.release(connection)
         if self.connections.pop(connection, self) is None:
@@ -187,13 +187,13 @@ class Server:
         """Hand an impossible state to the node, which stops."""
         self._fail(error)
 
-    def expired(self, connection: Connection, why: str) -> None:
+    def expired(self, connection: ServerConnection, why: str) -> None:
         """A deadline of this connection has passed."""
         self.metrics.deadlines_passed += 1
         logger.info("connection_expired", peer=connection.peer, listener=connection.listener.name, why=why)
         connection.close()
 
-    def complain(self, connection: Connection, why: str) -> None:
+    def complain(self, connection: ServerConnection, why: str) -> None:
         """Count bytes that a peer may not send; tell the log, but at most once per second."""
         self.metrics.malformed += 1
         self._complaints += 1
@@ -219,7 +219,7 @@ def _nothing() -> None:
     """Nobody must look before something is executed."""
 
 
-def _why_not_bound(endpoint: Endpoint, error: OSError) -> str:
+def _why_not_bound(endpoint: ListenerAddress, error: OSError) -> str:
     place = f"{endpoint.host}:{endpoint.port}"
     if error.errno == errno.EADDRINUSE:
         return (

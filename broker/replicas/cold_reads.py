@@ -31,7 +31,7 @@ QUEUE_MAX = 1000  # reads that wait for one of them
 Job = tuple[Hashable, Callable[[], None], Callable[[], None]]  # what it is, in a thread, then on the loop
 
 
-class Lane:
+class DirectoryReads:
     """The reads of one log directory."""
 
     __slots__ = ("free", "queue")
@@ -58,9 +58,9 @@ class ColdReads:
         self._wake = wake
         self._on_failure = on_failure
         self._executor = ThreadPoolExecutor(directories * THREADS, thread_name_prefix="cold-read")
-        self._lanes: defaultdict[str, Lane] = defaultdict(Lane)  # by log directory
+        self._lanes: defaultdict[str, DirectoryReads] = defaultdict(DirectoryReads)  # by log directory
         self._known: set[Hashable] = set()
-        self._under_way: dict[asyncio.Future[None], tuple[Lane, Job]] = {}
+        self._under_way: dict[asyncio.Future[None], tuple[DirectoryReads, Job]] = {}
 
     def bring(self, partition: "Partition", cold: Cold | ReadApart) -> bool:
         """Bring it into memory; then all who wait at `partition` look again. False if there is no room."""
@@ -80,7 +80,7 @@ class ColdReads:
         self._start(lane)
         return True
 
-    def _start(self, lane: Lane) -> None:
+    def _start(self, lane: DirectoryReads) -> None:
         while lane.queue and lane.free:
             job = lane.queue.popleft()
             lane.free -= 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .replicas import Replicas
 
 
-class Change:
+class RoleChange:
     """One command of a controller, while it is being obeyed."""
 
     __slots__ = ("done", "making")

@@ -51,7 +51,7 @@ NOTIFY_AFTER_SECONDS = 1.0  # changes of so long are told together
 NOTIFY_PARTITIONS_MAX = 3000  # keeps one notification well below ZooKeeper's limit of 1 MiB
 
 
-class Asked(NamedTuple):
+class WantedWrite(NamedTuple):
     """A write that a leadership has asked for."""
 
     partition: Partition
@@ -73,7 +73,7 @@ class IsrWriter:
         self._tasks = tasks
         self._host = host
         self._on_change = on_change
-        self._asked: list[Asked] = []  # in this turn
+        self._asked: list[WantedWrite] = []  # in this turn
         self._questions: list[tuple[Partition, Leader]] = []
         self._changed: dict[TopicPartition, None] = {}
         self._notifying = False
@@ -90,7 +90,7 @@ class IsrWriter:
                 case WriteIsr():
                     now = self._host().loop.time()
                     self.notes.proposed(self._host().recorder, partition.tp, leader, effect, now)
-                    self._asked.append(Asked(partition, leader, effect))
+                    self._asked.append(WantedWrite(partition, leader, effect))
                     self._begin_soon()
                 case ReadState():
                     self._questions.append((partition, leader))
@@ -131,7 +131,7 @@ class IsrWriter:
         asked, self._asked = self._asked, []
         questions, self._questions = self._questions, []
         questions = [each for each in questions if self._stands(*each)]
-        groups: defaultdict[tuple[BrokerId | None, int], list[Asked]] = defaultdict(list)
+        groups: defaultdict[tuple[BrokerId | None, int], list[WantedWrite]] = defaultdict(list)
         for each in asked:
             if self._stands(each.partition, each.leader):
                 groups[each.ask.joining, each.ask.incarnation].append(each)
@@ -142,8 +142,8 @@ class IsrWriter:
         for few in _in_parts(questions):
             self._tasks.spawn(self._read(few), f"state-{few[0][0].tp}")
 
-    async def _write_all(self, asked: Sequence[Asked]) -> None:
-        alone: list[Asked] = []
+    async def _write_all(self, asked: Sequence[WantedWrite]) -> None:
+        alone: list[WantedWrite] = []
         try:
             async with asyncio.timeout(WRITE_SECONDS_MAX):
                 alone = await self._attempt_all(asked)
@@ -154,14 +154,14 @@ class IsrWriter:
                 self._done(partition, leader, leader.isr_unknown)
         await asyncio.gather(*(self._write(*each) for each in alone))
 
-    async def _attempt_all(self, asked: Sequence[Asked]) -> list[Asked]:
+    async def _attempt_all(self, asked: Sequence[WantedWrite]) -> list[WantedWrite]:
         """One try for all, and their outcomes; returned are those that must be written one by one."""
         nodes = await self._registry.get_many([documents.state_path(each.partition.tp) for each in asked])
         joining, host = asked[0].ask.joining, self._host()
         there = -1 if joining is None else await znodes.joinable_version(self._registry, joining)
         checks = self._checks(asked[0].ask, there)
         checks += await self._lives([each.partition for each in asked])
-        writes, good, alone = [], list[Asked](), list[Asked]()
+        writes, good, alone = [], list[WantedWrite](), list[WantedWrite]()
         for each, node in zip(asked, nodes, strict=True):
             if not self._stands(each.partition, each.leader):
                 continue

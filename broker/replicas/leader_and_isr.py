@@ -36,7 +36,7 @@ from ...storage.log import bulk_sync
 from ...storage.log.log import Log
 from ..lots import Lot, Removals, Transition, lots_of
 from .controller_fence import ControlGate
-from .held_requests import Change
+from .held_requests import RoleChange
 from .new_replicas import FULL, NewReplicas, Unmade
 from .partition import Partition
 from .per_directory import side_by_side
@@ -81,14 +81,14 @@ class LeaderAndIsr:
 
     async def _obey(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         host = self._replicas.host
-        host.change = change = Change(host.loop)
+        host.change = change = RoleChange(host.loop)
         try:
             return await self._change(request, change)
         finally:
             host.change = None
             change.done.set_result(None)
 
-    async def _change(self, request: LeaderAndIsrRequest, change: Change) -> LeaderAndIsrResponse:
+    async def _change(self, request: LeaderAndIsrRequest, change: RoleChange) -> LeaderAndIsrResponse:
         began_s = self._replicas.host.loop.time()
         self._replicas.fetchers.know(
             (BrokerId(b.broker_id), b.host_name, b.port) for b in request.live_leaders

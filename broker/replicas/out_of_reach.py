@@ -21,10 +21,10 @@ import structlog
 from ...base.tasks import Tasks
 from ...base.types import TopicPartition
 from ...protocol.messages.control import (
-    ConfigEntry,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
+    TopicConfigEntry,
 )
 from ...zookeeper import documents
 from ...zookeeper.client import TOGETHER_MAX, ZkClient, ZkError
@@ -150,7 +150,7 @@ class OutOfReach:
                 if self._replicas.topic_id_of(tp) == topic.uuid
                 and me in topic.partitions.get(tp.partition, ())
             ],
-            configs=[ConfigEntry(name=key, value=value) for key, value in known.names.items()],
+            configs=[TopicConfigEntry(name=key, value=value) for key, value in known.names.items()],
             configs_born=born,
             configs_version=version,
         )

@@ -25,7 +25,7 @@ from ...protocol.messages.control import (
     StopReplicaResponse,
 )
 from ...replication.isr import Settled
-from ...replication.leader import LeaderOptions, Membership
+from ...replication.leader import LeaderOptions, LiveBrokers
 from ...storage.decision_log import BROKER
 from ...storage.directories.log_manager import STRAY, Logs
 from ...storage.disk import DiskError, DiskFailed
@@ -97,7 +97,7 @@ class Replicas:
         self._isr = IsrWriter(registry, self._tasks, lambda: self.host, self.look_after)
         self.host = ReplicaShared(
             me=config.id, incarnation=incarnation, loop=loop, clock=clock, wake=wake,
-            deadlines=Deadlines(loop), membership=Membership(frozenset()), options=_leader_options(config),
+            deadlines=Deadlines(loop), membership=LiveBrokers(frozenset()), options=_leader_options(config),
             flush_before_ack=storage.flush_before_ack, validate_records=storage.validate_records,
             perform=self._isr.perform, flush=lambda each: self.flushing.want(each),
             untold=OutOfReach(registry, self, self._tasks).suspect,

@@ -13,7 +13,7 @@ from ...base.types import BrokerId, Clock, Epoch, Incarnation, TopicPartition
 from ...base.values import dataclass
 from ...protocol.errors import ErrorCode
 from ...replication.effects import Effects
-from ...replication.leader import Leader, LeaderOptions, Membership
+from ...replication.leader import Leader, LeaderOptions, LiveBrokers
 from ...storage.directories.offset_checkpoints import Bounds, Lowered
 from ...storage.disk import DiskError
 from ...storage.log.log import Log
@@ -24,7 +24,7 @@ from .purgatory import Deadlines
 from .recompression import Recoding
 
 if TYPE_CHECKING:
-    from .held_requests import Change
+    from .held_requests import RoleChange
     from .partition import Partition
     from .truncation import PendingTruncation
 
@@ -63,7 +63,7 @@ class ReplicaShared:
     clock: Clock
     wake: Callable[[], None]
     deadlines: Deadlines
-    membership: Membership
+    membership: LiveBrokers
     options: LeaderOptions
     flush_before_ack: bool
     validate_records: bool
@@ -90,7 +90,7 @@ class ReplicaShared:
     cuts: list["PendingTruncation"] = field(default_factory=list)  # of the answer that is being taken
     sessionless: bool = False  # the session must be taken as ended: others may have been elected
     fenced: bool = False  # leader.fence.on.zk.loss, and the session must be taken as ended
-    change: "Change | None" = None  # of roles, that goes on at the moment
+    change: "RoleChange | None" = None  # of roles, that goes on at the moment
     dirty: list["Partition"] = field(default_factory=list)
     woken: dict[Woken, None] = field(default_factory=dict)
 

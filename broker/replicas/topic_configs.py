@@ -15,7 +15,7 @@ import structlog
 
 from ...base.types import TopicPartition
 from ...protocol.messages.control import LeaderAndIsrTopicState, UpdateMetadataTopicState
-from ...storage.config import InvalidConfig, TopicConfig
+from ...storage.config import InvalidOption, TopicConfig
 from ...storage.directories.log_manager import Logs
 from ...zookeeper.config_nodes import NOTHING, Overrides
 
@@ -93,7 +93,7 @@ class TopicSettings:
         while found is None:
             try:
                 found = self._resolved[topic] = TopicConfig.from_names(names, self._logs.config), names
-            except InvalidConfig as error:
+            except InvalidOption as error:
                 logger.error("topic_config_invalid", topic=topic, reason=str(error))
                 assert error.name in names, "the broker's own defaults are good"
                 names = {name: value for name, value in names.items() if name != error.name}

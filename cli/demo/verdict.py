@@ -30,7 +30,7 @@ class AckLog:
 
 
 @dataclass
-class Verdict:
+class DemoVerdict:
     """What was promised and what was found."""
 
     acknowledged: int = 0
@@ -46,9 +46,9 @@ class Verdict:
         return not (self.lost or self.duplicated or self.differing_replicas) and self.acknowledged > 0
 
 
-def judge(bootstrap: str, topic: str, partitions: int, acks: Path) -> Verdict:
+def judge(bootstrap: str, topic: str, partitions: int, acks: Path) -> DemoVerdict:
     """Read everything and compare."""
-    verdict, found, seen = Verdict(), dict[tuple[int, int], int](), dict[int, int]()
+    verdict, found, seen = DemoVerdict(), dict[tuple[int, int], int](), dict[int, int]()
     with Consumer(bootstrap) as consumer:
         for partition in range(partitions):
             for offset, value in _records(consumer, TopicPartition(topic, partition)):

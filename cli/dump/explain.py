@@ -17,7 +17,7 @@ from ...storage.log.checkpoints import Unreadable
 from ...storage.reader import Checkpointed, checkpointed
 from ...storage.segment_files import (
     TIME_INDEX,
-    Batch,
+    BatchInFile,
     Damaged,
     Floor,
     SegmentFile,
@@ -41,7 +41,7 @@ def explain(names: Sequence[str], offset: int | None, time: str | None) -> Itera
     for name in names:
         directory = Path(name) if Path(name).is_dir() else Path(name).parent
         try:
-            lookup = Lookup(directory)
+            lookup = ExplainedLookup(directory)
             yield lookup.of_offset(offset) if offset is not None else lookup.of_time(ms or 0)
         except Damaged as error:
             yield {"kind": "damage", "file": error.path, "position": error.position, "problem": error.problem}
@@ -61,13 +61,13 @@ def _milliseconds(text: str) -> int:
 class Hit:
     """Where a lookup has ended: the batch, and the record that is answered; neither at the log's end."""
 
-    batch: Batch | None = None
+    batch: BatchInFile | None = None
     record: Record | None = None
     log_end: int = 0
 
 
 @dataclass(slots=True)
-class Lookup:
+class ExplainedLookup:
     """A lookup in one directory that notes its steps."""
 
     directory: Path
@@ -220,7 +220,7 @@ def searched(bases: Sequence[int], offset: int) -> tuple[int, list[int]]:
     return max(low - 1, 0), compared
 
 
-def _walked(segment: SegmentFile, position: int, step: Row) -> Iterator[Batch]:
+def _walked(segment: SegmentFile, position: int, step: Row) -> Iterator[BatchInFile]:
     """The batches from `position` on, counted in the step."""
     for batch in segment.batches(position, WINDOW_BYTES):
         step["scan"]["batches"] += 1
@@ -228,7 +228,7 @@ def _walked(segment: SegmentFile, position: int, step: Row) -> Iterator[Batch]:
         yield batch
 
 
-def _records(segment: SegmentFile, batch: Batch) -> list[Record]:
+def _records(segment: SegmentFile, batch: BatchInFile) -> list[Record]:
     try:
         return list(iterate(batch.data, verify=False))
     except Malformed as error:

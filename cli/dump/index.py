@@ -14,7 +14,7 @@ from ...storage.segment_files import (
     LOG,
     OFFSET_ENTRY,
     TIME_ENTRY,
-    Batch,
+    BatchInFile,
     Damaged,
     SegmentFile,
     offset_entries,
@@ -94,7 +94,7 @@ def _segment(path: Path) -> SegmentFile:
         ) from error
 
 
-def _reaching(segment: SegmentFile, position: int, offset: int) -> Batch | None:
+def _reaching(segment: SegmentFile, position: int, offset: int) -> BatchInFile | None:
     if segment.batch_at(position) is None:
         return None
     return next(
@@ -103,7 +103,7 @@ def _reaching(segment: SegmentFile, position: int, offset: int) -> Batch | None:
     )
 
 
-def _newest(path: Path, batch: Batch) -> int:
+def _newest(path: Path, batch: BatchInFile) -> int:
     try:
         return max((record.timestamp for record in iterate(batch.data, verify=False)), default=NO_TIME)
     except Malformed as error:

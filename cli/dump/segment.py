@@ -8,7 +8,7 @@ from ...protocol.batches import SEQUENCES, BatchHeader
 from ...protocol.compression import Codec
 from ...protocol.primitives import Malformed
 from ...protocol.records import Record, iterate
-from ...storage.segment_files import Batch, Damaged, SegmentFile, base_offsets
+from ...storage.segment_files import BatchInFile, Damaged, SegmentFile, base_offsets
 from .rows import Findings, Row, Wanted, base_of
 
 HAS_DELETE_HORIZON = 0x40
@@ -44,7 +44,7 @@ def segment_rows(path: Path, wanted: Wanted, findings: Findings) -> Iterator[Row
             raise Damaged(path, end, f"{left} bytes are no whole batch, and another segment follows")
 
 
-def _records(path: Path, batch: Batch) -> Iterator[Record]:
+def _records(path: Path, batch: BatchInFile) -> Iterator[Record]:
     """Whatever can be read, even of a batch whose checksum is wrong: its row has said so."""
     try:
         yield from iterate(batch.data, verify=False)
@@ -53,7 +53,7 @@ def _records(path: Path, batch: Batch) -> Iterator[Record]:
         raise Damaged(path, batch.position, problem) from error
 
 
-def batch_row(batch: Batch) -> Row:
+def batch_row(batch: BatchInFile) -> Row:
     """A batch's header."""
     header = batch.header
     has_horizon = header.attributes & HAS_DELETE_HORIZON
@@ -81,7 +81,7 @@ def batch_row(batch: Batch) -> Row:
     }
 
 
-def record_row(record: Record, batch: Batch, wanted: Wanted) -> Row:
+def record_row(record: Record, batch: BatchInFile, wanted: Wanted) -> Row:
     """A record, with what the older form of the line tells of its batch."""
     header = batch.header
     row: Row = {"kind": "record"}

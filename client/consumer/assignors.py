@@ -15,7 +15,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SubscribedMember:
     """What a member told the group's leader about itself."""
 
     member_id: str
@@ -30,10 +30,10 @@ class Member:
         return (True, self.member_id) if self.instance_id is None else (False, self.instance_id)
 
 
-Assignor = Callable[[Iterable[Member], Mapping[str, int]], Assignment]
+Assignor = Callable[[Iterable[SubscribedMember], Mapping[str, int]], Assignment]
 
 
-def assign_range(members: Iterable[Member], partitions: Mapping[str, int]) -> Assignment:
+def assign_range(members: Iterable[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
     """Topic by topic: neighbouring partitions together, the first members get the remainder."""
     ordered = sorted(members, key=lambda member: member.order)
     given: Assignment = {member.member_id: [] for member in ordered}
@@ -50,7 +50,7 @@ def assign_range(members: Iterable[Member], partitions: Mapping[str, int]) -> As
     return given
 
 
-def assign_round_robin(members: Iterable[Member], partitions: Mapping[str, int]) -> Assignment:
+def assign_round_robin(members: Iterable[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
     """All partitions of all topics dealt out like cards, passing over who does not subscribe."""
     ordered = sorted(members, key=lambda member: member.order)
     given: Assignment = {member.member_id: [] for member in ordered}
@@ -66,7 +66,9 @@ def assign_round_robin(members: Iterable[Member], partitions: Mapping[str, int])
     return given
 
 
-def assign_cooperative_sticky(members: Iterable[Member], partitions: Mapping[str, int]) -> Assignment:
+def assign_cooperative_sticky(
+    members: Iterable[SubscribedMember], partitions: Mapping[str, int]
+) -> Assignment:
     """As little movement as balance allows; what has to move is given to nobody for one generation."""
     ordered = sorted(members, key=lambda member: member.order)
     owners = _owners(ordered, partitions)
@@ -77,7 +79,7 @@ def assign_cooperative_sticky(members: Iterable[Member], partitions: Mapping[str
     }
 
 
-def _owners(members: list[Member], partitions: Mapping[str, int]) -> dict[TopicPartition, str]:
+def _owners(members: list[SubscribedMember], partitions: Mapping[str, int]) -> dict[TopicPartition, str]:
     """Who holds what now: of two that claim the same, the one of the later generation, of equals neither."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in members:
@@ -93,7 +95,7 @@ def _owners(members: list[Member], partitions: Mapping[str, int]) -> dict[TopicP
 
 
 def _balance(
-    members: list[Member], partitions: Mapping[str, int], owners: Mapping[TopicPartition, str]
+    members: list[SubscribedMember], partitions: Mapping[str, int], owners: Mapping[TopicPartition, str]
 ) -> dict[str, set[TopicPartition]]:
     given: dict[str, set[TopicPartition]] = {member.member_id: set() for member in members}
     rank = {member.member_id: place for place, member in enumerate(members)}

@@ -14,7 +14,7 @@ from ...protocol.errors import ApiError
 from ...protocol.records import Record
 from ..results import ConsumerRecord
 from ..serializers import Deserializer
-from .positions import Place
+from .positions import PartitionPosition
 
 if TYPE_CHECKING:
     from ...protocol.columns import Columns
@@ -32,7 +32,7 @@ class Handout:
 
     def __init__(
         self,
-        places: Callable[[], Mapping[TopicPartition, Place]],
+        places: Callable[[], Mapping[TopicPartition, PartitionPosition]],
         key_in: Deserializer,
         value_in: Deserializer,
         verify: bool,
@@ -41,7 +41,7 @@ class Handout:
         self._places = places
         self._key_in, self._value_in = key_in, value_in
         self._verify = verify
-        self._handed: dict[TopicPartition, Place] = {}
+        self._handed: dict[TopicPartition, PartitionPosition] = {}
         self._turn = 0
 
     def fill(self, most: int) -> None:
@@ -63,7 +63,7 @@ class Handout:
             self._catch_up()
 
     @property
-    def in_hand(self) -> Mapping[TopicPartition, Place]:
+    def in_hand(self) -> Mapping[TopicPartition, PartitionPosition]:
         """Where the records came from that the caller may still be working on."""
         return self._handed
 
@@ -121,7 +121,7 @@ class Handout:
                 place.position = place.cursor
                 self._handed[place.partition] = place
 
-    def _columns(self, place: Place) -> "Columns | None":
+    def _columns(self, place: PartitionPosition) -> "Columns | None":
         try:
             return place.next_columns(self._verify)
         except BaseException:
@@ -130,7 +130,7 @@ class Handout:
                 raise
             return sound
 
-    def _decoded(self, place: Place, record: Record) -> ConsumerRecord:
+    def _decoded(self, place: PartitionPosition, record: Record) -> ConsumerRecord:
         topic, partition = place.partition
         key, value = record.key, record.value
         try:
@@ -147,17 +147,17 @@ class Handout:
             place.unread(record)
             raise
 
-    def _in_turn(self) -> list[Place]:
+    def _in_turn(self) -> list[PartitionPosition]:
         """What can be read, another first each time: behind one that fails, others come next time."""
         places = self._readable()
         self._turn = (self._turn + 1) % max(len(places), 1)
         return places[self._turn :] + places[: self._turn]
 
-    def _readable(self) -> list[Place]:
+    def _readable(self) -> list[PartitionPosition]:
         return [place for place in self._places().values() if place.chunks and not place.is_paused]
 
 
-def _columns_before_damage(place: Place, verify: bool) -> "Columns | None":
+def _columns_before_damage(place: PartitionPosition, verify: bool) -> "Columns | None":
     """Of what could not be decoded as a whole, the records in the batches before the first that is to blame,
     or as many of them as are decoded at once. None if there are none: the place stands at the damage."""
     from ...protocol.columns import decode, runs

@@ -25,7 +25,7 @@ from .buffer import Batch, Handout
 from .commits import fetch_committed
 from .fetcher import Fetcher
 from .offsets import EARLIEST, LATEST, list_offsets
-from .positions import Place
+from .positions import PartitionPosition
 from .subscription import RebalanceListener, Subscription
 
 log = get_logger(__name__)
@@ -312,7 +312,7 @@ class Consumer:
         if self._subscription.membership is not None:
             self._subscription.membership.raise_failure()
 
-    def _place(self, partition: TopicPartition) -> Place:
+    def _place(self, partition: TopicPartition) -> PartitionPosition:
         place = self._fetcher.places.get(partition)
         if place is None:
             raise ValueError(f"{TopicPartition(*partition)} is not assigned to this consumer")

@@ -26,7 +26,7 @@ from ..network.connection import Connection, ConnectionLost
 from ..results import CommittedOffset, OffsetAndTimestamp
 from .commits import fetch_committed
 from .offsets import EARLIEST, LATEST, find_offsets
-from .positions import Chunk, Place, end_of, last_epoch, visible
+from .positions import FetchedBatches, PartitionPosition, end_of, last_epoch, visible
 
 log = get_logger(__name__)
 
@@ -54,7 +54,7 @@ LEADER_ERRORS = frozenset(
 class Asked(NamedTuple):
     """What a fetch has asked for in one partition."""
 
-    place: Place
+    place: PartitionPosition
     age: int
     offset: int
     epoch: int
@@ -73,7 +73,7 @@ class Fetcher:
         self._tasks = Tasks("fetcher")
         self._wake = asyncio.Event()
         self._asked: set[int] = set()
-        self.places: dict[TopicPartition, Place] = {}
+        self.places: dict[TopicPartition, PartitionPosition] = {}
         self.arrived = asyncio.Event()
         self.trouble: ApiError | None = None
         self.on_settled: Callable[[], None] = lambda: None
@@ -92,7 +92,7 @@ class Fetcher:
         """Something changed: a position, a pause, room."""
         self._wake.set()
 
-    def assign(self, places: dict[TopicPartition, Place]) -> None:
+    def assign(self, places: dict[TopicPartition, PartitionPosition]) -> None:
         """These and no others."""
         self.places = places
         self._cluster.track({partition.topic for partition in places})
@@ -113,7 +113,7 @@ class Fetcher:
     def _pump(self, now: float) -> bool:
         """Ask every leader that is not being asked; True when some partition could not be asked for."""
         blocked = self._settle_positions(now)
-        by_leader: dict[int, list[Place]] = {}
+        by_leader: dict[int, list[PartitionPosition]] = {}
         crowded: set[int] = set()
         held = sum(place.nbytes for place in self.places.values())
         for place in self.places.values():
@@ -136,7 +136,9 @@ class Fetcher:
                 self._ask(node, connection, places, node in crowded)
         return blocked
 
-    def _ask(self, node: int, connection: Connection, places: list[Place], is_hurried: bool) -> None:
+    def _ask(
+        self, node: int, connection: Connection, places: list[PartitionPosition], is_hurried: bool
+    ) -> None:
         config = self._config
         topics: dict[str, list[FetchPartition]] = {}
         asked: dict[TopicPartition, Asked] = {}
@@ -199,7 +201,7 @@ class Fetcher:
                 if self.places.get(partition) is question.place and question.holds():
                     self._take(node, question.place, data, question.epoch)
 
-    def _take(self, node: int, place: Place, data: PartitionData, epoch: int) -> None:
+    def _take(self, node: int, place: PartitionPosition, data: PartitionData, epoch: int) -> None:
         code = data.error_code
         if code == 0:
             place.failures = 0
@@ -227,25 +229,25 @@ class Fetcher:
         place.not_before = self._cluster.now() + pause
         return None
 
-    def _go_back(self, place: Place, end: int) -> None:
+    def _go_back(self, place: PartitionPosition, end: int) -> None:
         """Records that we have read were taken back (unclean election): others may stand at their offsets."""
         assert place.position is not None, "only places with a position are asked for"
         log.warning("log_truncated", partition=str(place.partition), position=place.position, end=end)
         place.go_on(min(place.position, end))
         self.on_gone_back({place.partition})
 
-    def _keep(self, place: Place, records: Buffer, data: PartitionData) -> None:
+    def _keep(self, place: PartitionPosition, records: Buffer, data: PartitionData) -> None:
         end = end_of(records, place.fetch_at)
         if end == place.fetch_at:
             self._raise(error_for(ErrorCode.RECORD_LIST_TOO_LARGE, f"{place.partition}: no whole batch came"))
             return
         aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
         seen = visible(records, aborted if self._config.isolation else [])
-        place.fetched(Chunk(seen, place.fetch_at, end))
+        place.fetched(FetchedBatches(seen, place.fetch_at, end))
         place.last_epoch = last_epoch(records)
         self.arrived.set()
 
-    def _reset(self, place: Place) -> None:
+    def _reset(self, place: PartitionPosition) -> None:
         policy = self._config.auto_offset_reset
         log.info("offset_out_of_range", partition=str(place.partition), offset=place.fetch_at, reset=policy)
         if policy == "none":
@@ -270,8 +272,8 @@ class Fetcher:
     def _settle_positions(self, now: float) -> bool:
         """Look up each lost position by itself: none waits for a partition that has no leader, or is gone.
         True when some cannot be looked up yet."""
-        unknown: list[Place] = []
-        by_leader: dict[int, list[Place]] = {}
+        unknown: list[PartitionPosition] = []
+        by_leader: dict[int, list[PartitionPosition]] = {}
         blocked = False
         for place in self.places.values():
             if place.position is not None or place.is_settling:
@@ -294,7 +296,11 @@ class Fetcher:
             self._settle(unknown, self._find_committed)
         return blocked
 
-    def _settle(self, lost: list[Place], find: Callable[[list[Place]], Awaitable[ApiError | None]]) -> None:
+    def _settle(
+        self,
+        lost: list[PartitionPosition],
+        find: Callable[[list[PartitionPosition]], Awaitable[ApiError | None]],
+    ) -> None:
         for place in lost:
             place.is_settling = True
 
@@ -313,7 +319,7 @@ class Fetcher:
 
         self._tasks.spawn(settle(), "positions")
 
-    async def _find_committed(self, lost: list[Place]) -> ApiError | None:
+    async def _find_committed(self, lost: list[PartitionPosition]) -> ApiError | None:
         assert self._config.group is not None, "only a group has commits"
         ages = {place.partition: place.age for place in lost}
         committed: dict[TopicPartition, CommittedOffset] = {}
@@ -334,7 +340,7 @@ class Fetcher:
                 self._follow_policy(place)
         return trouble
 
-    async def _find_offsets(self, lost: list[Place]) -> ApiError | None:
+    async def _find_offsets(self, lost: list[PartitionPosition]) -> ApiError | None:
         ages = {place.partition: place.age for place in lost}
         wanted = {place.partition: place.reset_to for place in lost if place.reset_to is not None}
         offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
@@ -350,7 +356,7 @@ class Fetcher:
                 self._put_off(place)
         return trouble
 
-    def _follow_policy(self, place: Place) -> None:
+    def _follow_policy(self, place: PartitionPosition) -> None:
         """There is no committed offset."""
         policy = self._config.auto_offset_reset
         if policy == "none":
@@ -361,7 +367,7 @@ class Fetcher:
         else:
             place.reset_to = RESETS[policy]
 
-    def _miss_leader(self, place: Place) -> None:
+    def _miss_leader(self, place: PartitionPosition) -> None:
         """Nobody leads the partition; the caller hears of it if that cannot change by itself."""
         topic = self._cluster.view.topics.get(place.partition.topic)
         if topic is not None and topic.error and not topic.partitions:
@@ -370,11 +376,11 @@ class Fetcher:
                 self._raise(trouble)
         self._put_off(place)
 
-    def _put_off(self, place: Place) -> None:
+    def _put_off(self, place: PartitionPosition) -> None:
         place.not_before = self._cluster.now() + self._cluster.pause(place.failures)
         place.failures += 1
 
 
-def _still_lost(lost: list[Place], ages: dict[TopicPartition, int]) -> list[Place]:
+def _still_lost(lost: list[PartitionPosition], ages: dict[TopicPartition, int]) -> list[PartitionPosition]:
     """Those that went nowhere else since they were asked for."""
     return [one for one in lost if one.position is None and one.age == ages[one.partition]]

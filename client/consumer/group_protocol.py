@@ -9,7 +9,7 @@ from struct import Struct, error
 
 from ...base.types import TopicPartition
 from ...protocol.primitives import Malformed
-from .assignors import Member
+from .assignors import SubscribedMember
 
 SUBSCRIPTION_VERSION = 2
 ASSIGNMENT_VERSION = 1
@@ -24,7 +24,7 @@ def encode_subscription(topics: Iterable[str], owned: Iterable[TopicPartition], 
     return b"".join((*parts, _partitions(owned), _I32.pack(generation)))
 
 
-def decode_subscription(member_id: str, instance_id: str | None, data: bytes) -> Member:
+def decode_subscription(member_id: str, instance_id: str | None, data: bytes) -> SubscribedMember:
     """What a member said, in whatever version."""
     reader = _Reader(data)
     version = reader.i16()
@@ -32,7 +32,7 @@ def decode_subscription(member_id: str, instance_id: str | None, data: bytes) ->
     reader.skip_bytes()
     owned = tuple(reader.partitions()) if version >= 1 else ()
     generation = reader.i32() if version >= 2 else -1
-    return Member(member_id, topics, instance_id, owned, generation)
+    return SubscribedMember(member_id, topics, instance_id, owned, generation)
 
 
 def topics_of(data: bytes) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ ABORT_MARKER = 0  # type of the control record, after its version
 
 
 @dataclass(slots=True, eq=False)
-class Chunk:
+class FetchedBatches:
     """What one fetch brought of one partition: whole batches, the first of which may begin before `start`."""
 
     records: Buffer
@@ -39,7 +39,7 @@ class Chunk:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class PartitionPosition:
     """A consumer's place in one partition."""
 
     partition: TopicPartition
@@ -56,7 +56,7 @@ class Place:
     not_before: float = 0.0
     failures: int = 0
     high_watermark: int = -1
-    chunks: deque[Chunk] = field(default_factory=deque)
+    chunks: deque[FetchedBatches] = field(default_factory=deque)
 
     @property
     def nbytes(self) -> int:
@@ -106,7 +106,7 @@ class Place:
         self.chunks.clear()
         self.not_before, self.failures = 0.0, 0
 
-    def fetched(self, chunk: Chunk) -> None:
+    def fetched(self, chunk: FetchedBatches) -> None:
         """Keep what came; the next fetch goes on behind it."""
         assert chunk.start == self.fetch_at, "an answer of this age begins where was asked"
         self.fetch_at = max(self.fetch_at, chunk.next_offset)

@@ -19,7 +19,7 @@ from ..results import CommittedOffset
 from .commits import Commit, CommitFailed, Commits, Seat
 from .fetcher import Fetcher
 from .group import Membership
-from .positions import Place
+from .positions import PartitionPosition
 
 log = get_logger(__name__)
 
@@ -57,7 +57,7 @@ class Subscription:
         self._topics: list[str] = []
         self._pattern: re.Pattern[str] | None = None
         self._listener = RebalanceListener()
-        self._parked: dict[TopicPartition, tuple[Place, int]] = {}
+        self._parked: dict[TopicPartition, tuple[PartitionPosition, int]] = {}
         self._commits = Commits()
         self._is_assigned = False
         self.membership: Membership | None = None
@@ -119,7 +119,7 @@ class Subscription:
             await self.membership.stop()
 
     @property
-    def places(self) -> dict[TopicPartition, Place]:
+    def places(self) -> dict[TopicPartition, PartitionPosition]:
         """Places of which something may be committed: those that are read, and those given up that nobody
         else can have yet, because the members are still joining."""
         generation = self._generation
@@ -155,7 +155,9 @@ class Subscription:
                 await self._commits.write(commit, deadline, once=once)
 
     def seat_to_commit(
-        self, partitions: Iterable[TopicPartition] = (), in_hand: Mapping[TopicPartition, Place] | None = None
+        self,
+        partitions: Iterable[TopicPartition] = (),
+        in_hand: Mapping[TopicPartition, PartitionPosition] | None = None,
     ) -> Seat | None:
         """With which seat to commit `partitions`; None for who assigns partitions itself.
 
@@ -194,7 +196,7 @@ class Subscription:
         if partitions == set(before):
             return
         self._dropped(set(before) - partitions)
-        self._fetcher.assign({one: before.get(one) or Place(one) for one in sorted(partitions)})
+        self._fetcher.assign({one: before.get(one) or PartitionPosition(one) for one in sorted(partitions)})
 
     async def _revoked(self, partitions: set[TopicPartition]) -> None:
         if self._config.enable_auto_commit:
@@ -219,8 +221,8 @@ class Subscription:
         generation = self._generation
         places = dict(self._fetcher.places)
         for one in sorted(fresh):
-            place, left_at = self._parked.get(one, (Place(one), generation - 1))
-            places[one] = place if left_at == generation - 1 else Place(one)
+            place, left_at = self._parked.get(one, (PartitionPosition(one), generation - 1))
+            places[one] = place if left_at == generation - 1 else PartitionPosition(one)
             self._commits.latest.pop(one, None)
         self._parked = {one: parked for one, parked in self._parked.items() if parked[1] == generation}
         self._fetcher.assign(places)

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ...base.types import TopicPartition
 from ...protocol.records import BatchBuilder, Header
-from .partition_queues import Batch, Lane
+from .partition_queues import PartitionQueue, ProducerBatch
 
 T = TypeVar("T")
 
@@ -42,14 +42,14 @@ class Accumulator(Generic[T]):
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._lanes: dict[TopicPartition, Lane[T]] = {}
-        self._busy: dict[TopicPartition, Lane[T]] = {}
+        self._lanes: dict[TopicPartition, PartitionQueue[T]] = {}
+        self._busy: dict[TopicPartition, PartitionQueue[T]] = {}
         self._births = 0
         self.used = 0  # bytes held
         self.rush = False  # a flush: nothing lingers
 
     @property
-    def busy(self) -> list[Lane[T]]:
+    def busy(self) -> list[PartitionQueue[T]]:
         """Lanes that hold something."""
         return list(self._busy.values())
 
@@ -58,7 +58,7 @@ class Accumulator(Generic[T]):
         """Nothing waits, nothing is in flight."""
         return not self._busy
 
-    def lane(self, partition: TopicPartition) -> Lane[T]:
+    def lane(self, partition: TopicPartition) -> PartitionQueue[T]:
         """The lane of a partition that has been appended to."""
         return self._lanes[partition]
 
@@ -97,7 +97,7 @@ class Accumulator(Generic[T]):
         self.used += size
         return closed
 
-    def is_due(self, lane: Lane[T], now: float) -> bool:
+    def is_due(self, lane: PartitionQueue[T], now: float) -> bool:
         """Whether a batch of the lane should leave, as far as lingering, backoff and order are concerned."""
         if not lane.may_send or lane.head is None or now < lane.not_before:
             return False
@@ -121,14 +121,14 @@ class Accumulator(Generic[T]):
                     soonest = min(soonest, batch.deadline)
         return soonest
 
-    def expire(self, now: float) -> list[Batch[T]]:
+    def expire(self, now: float) -> list[ProducerBatch[T]]:
         """Batches whose callers must be told that the time is up; their memory is free again."""
         late = [batch for lane in self.busy for batch in lane.expire(now)]
         for batch in late:
             self.release(batch)
         return late
 
-    def release(self, batch: Batch[T]) -> None:
+    def release(self, batch: ProducerBatch[T]) -> None:
         """The batch's callers know its fate: give back its memory, rest the lane if it holds nothing."""
         self.used -= batch.reserved
         batch.reserved = 0
@@ -136,7 +136,7 @@ class Accumulator(Generic[T]):
         if lane.is_idle:
             self._busy.pop(batch.partition, None)
 
-    def split(self, batch: Batch[T]) -> bool:
+    def split(self, batch: ProducerBatch[T]) -> bool:
         """A batch was too large for the broker: send it in halves. False if it cannot be split."""
         if not self._lanes[batch.partition].split(batch):
             return False
@@ -148,22 +148,22 @@ class Accumulator(Generic[T]):
         for lane in self._busy.values():
             lane.not_before = 0.0
 
-    def abandon(self) -> list[Batch[T]]:
+    def abandon(self) -> list[ProducerBatch[T]]:
         """Everything whose callers still wait, to be told: the producer closes, or can send nothing more."""
         held = [batch for lane in self.busy for batch in lane.abandon()]
         for batch in held:
             self.release(batch)
         return held
 
-    def _lane_for(self, partition: TopicPartition) -> Lane[T]:
+    def _lane_for(self, partition: TopicPartition) -> PartitionQueue[T]:
         lane = self._lanes.get(partition)
         if lane is None:
             limits = self._limits
-            lane = Lane(partition, limits.in_flight_max, limits.idempotent, limits.retries)
+            lane = PartitionQueue(partition, limits.in_flight_max, limits.idempotent, limits.retries)
             self._lanes[partition] = lane
         return lane
 
-    def _open(self, partition: TopicPartition, now: float) -> Batch[T]:
+    def _open(self, partition: TopicPartition, now: float) -> ProducerBatch[T]:
         self._births += 1
         builder = BatchBuilder(self._limits.codec, level=self._limits.level)
-        return Batch(partition, self._births, builder, now, now + self._limits.delivery_timeout)
+        return ProducerBatch(partition, self._births, builder, now, now + self._limits.delivery_timeout)

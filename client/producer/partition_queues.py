@@ -56,7 +56,7 @@ class Identity(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Batch(Generic[T]):
+class ProducerBatch(Generic[T]):
     """Records for one partition that travel together, and a token for each of their callers."""
 
     partition: TopicPartition
@@ -86,7 +86,7 @@ class Batch(Generic[T]):
         self.builder.producer_id, self.builder.producer_epoch = identity
         self.builder.base_sequence = sequence
 
-    def halves(self) -> "list[Batch[T]]":
+    def halves(self) -> "list[ProducerBatch[T]]":
         """The same records and callers in two batches, under the same numbers."""
         records = list(iterate(self.builder.build(), verify=False))
         middle, made = len(records) // 2, []
@@ -94,7 +94,9 @@ class Batch(Generic[T]):
             builder = BatchBuilder(self.builder.codec, level=self.builder.level)
             for one in records[start:stop]:
                 builder.append(one.timestamp, one.key, one.value, one.headers)
-            half: Batch[T] = Batch(self.partition, self.order, builder, self.opened_at, self.deadline)
+            half: ProducerBatch[T] = ProducerBatch(
+                self.partition, self.order, builder, self.opened_at, self.deadline
+            )
             half.tokens, half.part = self.tokens[start:stop], self.part + start
             half.reserved = self.reserved * stop // len(records) - self.reserved * start // len(records)
             if self.identity is not None:
@@ -114,15 +116,15 @@ def is_retriable(error: Exception) -> bool:
     return error.retriable if isinstance(error, ApiError) else isinstance(error, OSError)
 
 
-class Lane(Generic[T]):
+class PartitionQueue(Generic[T]):
     """All batches of one partition: `growing`, `closed`, `in_flight`, and those to be sent `again`."""
 
     def __init__(self, partition: TopicPartition, in_flight_max: int, idempotent: bool, retries: int) -> None:
         self.partition = partition
-        self.growing: Batch[T] | None = None
-        self.closed: deque[Batch[T]] = deque()
-        self.again: list[Batch[T]] = []
-        self.in_flight: list[Batch[T]] = []
+        self.growing: ProducerBatch[T] | None = None
+        self.closed: deque[ProducerBatch[T]] = deque()
+        self.again: list[ProducerBatch[T]] = []
+        self.in_flight: list[ProducerBatch[T]] = []
         self.identity: Identity | None = None
         self.retired: Identity | None = None  # the last one given up; never adopted again
         self._heard_of: Identity | None = None  # under it a batch was acknowledged
@@ -140,7 +142,7 @@ class Lane(Generic[T]):
         return not (self.growing or self.closed or self.again or self.in_flight)
 
     @property
-    def head(self) -> Batch[T] | None:
+    def head(self) -> ProducerBatch[T] | None:
         """The batch that must leave next."""
         if self.again:
             return self.again[0]
@@ -189,7 +191,7 @@ class Lane(Generic[T]):
             self.closed.append(self.growing)
             self.growing = None
 
-    def take(self) -> Batch[T]:
+    def take(self) -> ProducerBatch[T]:
         """The head leaves: numbered, and counted as in flight."""
         assert self.may_send and not self.needs_identity, "who takes has asked before"
         self._draining = False
@@ -207,13 +209,13 @@ class Lane(Generic[T]):
         self.in_flight.append(batch)
         return batch
 
-    def succeeded(self, batch: Batch[T]) -> None:
+    def succeeded(self, batch: ProducerBatch[T]) -> None:
         """The broker has it."""
         self.in_flight.remove(batch)
         self._heard_of = batch.identity
         self.not_before = 0.0
 
-    def failed(self, batch: Batch[T], error: Exception, not_before: float) -> bool:
+    def failed(self, batch: ProducerBatch[T], error: Exception, not_before: float) -> bool:
         """An attempt failed: True when the batch will go again, False when its callers must be told."""
         self.in_flight.remove(batch)
         batch.last_error = error
@@ -226,7 +228,7 @@ class Lane(Generic[T]):
         self._go_again(batch)
         return True
 
-    def split(self, batch: Batch[T]) -> bool:
+    def split(self, batch: ProducerBatch[T]) -> bool:
         """It was refused for its size: its halves go in its place. False if that cannot be."""
         if batch.builder.count < 2 or batch.is_uncertain or batch.is_expired:
             return False
@@ -235,23 +237,23 @@ class Lane(Generic[T]):
         self._go_again(*batch.halves())
         return True
 
-    def unsent(self, batch: Batch[T]) -> None:
+    def unsent(self, batch: ProducerBatch[T]) -> None:
         """The batch was taken but not one byte of it left: it goes first again."""
         self.in_flight.remove(batch)
         batch.attempts -= 1
         self._go_again(batch)
 
-    def discard(self, batch: Batch[T]) -> None:
+    def discard(self, batch: ProducerBatch[T]) -> None:
         """The batch was taken, but can never leave: its numbers stay a gap."""
         self.in_flight.remove(batch)
         self._retire(batch)
 
-    def _go_again(self, *batches: Batch[T]) -> None:
+    def _go_again(self, *batches: ProducerBatch[T]) -> None:
         self._draining = True
         self.again += batches
         self.again.sort(key=lambda one: one.rank)
 
-    def expire(self, now: float) -> list[Batch[T]]:
+    def expire(self, now: float) -> list[ProducerBatch[T]]:
         """Batches past their deadline. Those in flight are marked, and stay until they are back."""
         late = [batch for batch in self.in_flight if batch.deadline <= now and not batch.is_expired]
         for batch in late:
@@ -267,12 +269,12 @@ class Lane(Generic[T]):
             self._retire(batch)
         return late + waiting
 
-    def held(self) -> list[Batch[T]]:
+    def held(self) -> list[ProducerBatch[T]]:
         """Every batch whose callers still wait."""
         growing = (self.growing,) if self.growing is not None else ()
         return [one for one in (*self.in_flight, *self.again, *self.closed, *growing) if not one.is_expired]
 
-    def abandon(self) -> list[Batch[T]]:
+    def abandon(self) -> list[ProducerBatch[T]]:
         """Everything that the lane holds. What is in flight is marked, and stays until it is back."""
         held = self.held()
         for batch in self.in_flight:
@@ -282,14 +284,14 @@ class Lane(Generic[T]):
         self.again, self.closed, self.growing = [], deque(), None
         return held
 
-    def _may_retry(self, batch: Batch[T], error: Exception) -> bool:
+    def _may_retry(self, batch: ProducerBatch[T], error: Exception) -> bool:
         if batch.is_expired:
             return False
         if isinstance(error, ApiError) and error.code in SEQUENCE_ERRORS and self._idempotent:
             return self._resolve_sequence(batch)
         return is_retriable(error) and batch.attempts <= self._retries
 
-    def _resolve_sequence(self, batch: Batch[T]) -> bool:
+    def _resolve_sequence(self, batch: ProducerBatch[T]) -> bool:
         """A gap is no surprise while an earlier batch is under way; else only a certain batch starts anew."""
         earlier = (*self.again, *self.in_flight)
         if any(one.rank < batch.rank and one.identity == batch.identity for one in earlier):
@@ -299,7 +301,7 @@ class Lane(Generic[T]):
         self._retire(batch)
         return True
 
-    def _retire(self, batch: Batch[T]) -> None:
+    def _retire(self, batch: ProducerBatch[T]) -> None:
         """The numbers after this batch's will not be accepted any more: begin anew with another identity."""
         if batch.identity is not None and batch.identity == self.identity:
             self.retired, self.identity = self.identity, None

@@ -34,7 +34,7 @@ from ..network.cluster import Cluster
 from ..network.connection import Connection, ConnectionLost
 from ..results import Receipt
 from .accumulator import Accumulator
-from .partition_queues import Batch, Identity, Lane
+from .partition_queues import Identity, PartitionQueue, ProducerBatch
 
 log = get_logger(__name__)
 
@@ -127,7 +127,7 @@ class Sender:
                 timer.cancel()
 
     def _pump(self, now: float) -> None:
-        by_leader: dict[int, list[Lane[Token]]] = {}
+        by_leader: dict[int, list[PartitionQueue[Token]]] = {}
         for lane in self._accumulator.busy:
             if self._accumulator.is_due(lane, now):
                 leader = self._cluster.leader(lane.partition)
@@ -147,7 +147,7 @@ class Sender:
                     raise
                 lanes = [lane for lane in lanes if self._accumulator.is_due(lane, now)]
 
-    def _keeps_order(self, lane: Lane[Token], node: int) -> bool:
+    def _keeps_order(self, lane: PartitionQueue[Token], node: int) -> bool:
         """Whether nothing numbered is under way to another node.
 
         A new leader that has never heard of this producer takes the number that comes first for the first
@@ -160,9 +160,9 @@ class Sender:
     def _has_slot(self, node: int) -> bool:
         return self._requests.get(node, 0) < self._config.max_in_flight
 
-    def _take(self, lanes: list[Lane[Token]], now: float) -> list[Batch[Token]]:
+    def _take(self, lanes: list[PartitionQueue[Token]], now: float) -> list[ProducerBatch[Token]]:
         """One batch from each lane, up to the largest request."""
-        batches: list[Batch[Token]] = []
+        batches: list[ProducerBatch[Token]] = []
         size = 0
         for lane in lanes:
             if lane.needs_identity and not self._identify(lane):
@@ -174,7 +174,7 @@ class Sender:
             batches.append(lane.take())
         return batches
 
-    def _submit(self, node: int, connection: Connection, batches: list[Batch[Token]]) -> None:
+    def _submit(self, node: int, connection: Connection, batches: list[ProducerBatch[Token]]) -> None:
         request = self._request(batches)
         if not batches:
             return
@@ -194,7 +194,7 @@ class Sender:
         self._sent_to.update((batch.partition, node) for batch in batches)
         future.add_done_callback(lambda done: self._answered(node, batches, epochs, done))
 
-    def _request(self, batches: list[Batch[Token]]) -> ProduceRequest:
+    def _request(self, batches: list[ProducerBatch[Token]]) -> ProduceRequest:
         """Those of `batches` that can be built; the others are refused, and left out there as well."""
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in list(batches):
@@ -212,7 +212,7 @@ class Sender:
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
 
-    def _unbuilt(self, batch: Batch[Token], trouble: Exception) -> None:
+    def _unbuilt(self, batch: ProducerBatch[Token], trouble: Exception) -> None:
         """Not one byte of it left, and none ever will."""
         log.error("batch_not_built", partition=str(batch.partition), exc_info=trouble)
         self._accumulator.lane(batch.partition).discard(batch)
@@ -222,7 +222,7 @@ class Sender:
     def _answered(
         self,
         node: int,
-        batches: list[Batch[Token]],
+        batches: list[ProducerBatch[Token]],
         epochs: dict[TopicPartition, int],
         done: "asyncio.Future[ProduceResponse | None]",
     ) -> None:
@@ -253,7 +253,7 @@ class Sender:
                 self._failed(node, batch, trouble, epochs[batch.partition])
         self.wake()
 
-    def _succeeded(self, batch: Batch[Token], result: PartitionProduceResponse | None) -> None:
+    def _succeeded(self, batch: ProducerBatch[Token], result: PartitionProduceResponse | None) -> None:
         self._accumulator.lane(batch.partition).succeeded(batch)
         known = result is not None and result.error_code == 0
         base = result.base_offset if result is not None and known else -1
@@ -267,7 +267,7 @@ class Sender:
         self._accumulator.release(batch)
         self._freed()
 
-    def _failed(self, node: int, batch: Batch[Token], error: Exception, epoch: int) -> None:
+    def _failed(self, node: int, batch: ProducerBatch[Token], error: Exception, epoch: int) -> None:
         lane = self._accumulator.lane(batch.partition)
         code = error.code if isinstance(error, ApiError) else None
         if code == ErrorCode.MESSAGE_TOO_LARGE and self._accumulator.split(batch):
@@ -285,7 +285,7 @@ class Sender:
             told = error if isinstance(error, ApiError) else NetworkException(str(error))
             self._refuse(batch, told)
 
-    def _refuse(self, batch: Batch[Token], error: Exception) -> None:
+    def _refuse(self, batch: ProducerBatch[Token], error: Exception) -> None:
         """Tell the callers; `uncertain` on the error says whether they may be in the log all the same."""
         error.uncertain = batch.is_uncertain or bool(batch.attempts and batch.is_expired)  # type: ignore[attr-defined]
         tokens, batch.tokens = batch.tokens, []
@@ -306,7 +306,7 @@ class Sender:
 
     # -- producer ids
 
-    def _identify(self, lane: Lane[Token]) -> bool:
+    def _identify(self, lane: PartitionQueue[Token]) -> bool:
         """Give the lane a producer id that it has not given up; ask for one if there is none."""
         if self._identity is not None and self._identity != lane.retired:
             lane.adopt(self._identity)
@@ -338,6 +338,6 @@ class Sender:
         self.wake()
 
 
-def _too_late(batch: Batch[Token]) -> ApiError:
+def _too_late(batch: ProducerBatch[Token]) -> ApiError:
     reason = f" (last: {batch.last_error})" if batch.last_error else ""
     return RequestTimedOut(f"{batch.partition}: not acknowledged within delivery_timeout_ms{reason}")

@@ -41,14 +41,14 @@ SETTLE_SECONDS_MAX = 60.0  # for leaders to be found and to answer
 Address = tuple[str, int]
 
 
-class Leader(NamedTuple):
+class PartitionLeader(NamedTuple):
     """Who leads a partition, and in which epoch."""
 
     address: Address
     epoch: int
 
 
-class Listed(NamedTuple):
+class ListedOffset(NamedTuple):
     """An answer of ListOffsets; offset -1: no record is as new as was asked."""
 
     offset: int
@@ -125,11 +125,11 @@ class View:
     """Brokers, leaders and partitions as last heard."""
 
     brokers: dict[int, Address] = field(default_factory=dict)
-    leaders: dict[TopicPartition, Leader] = field(default_factory=dict)
+    leaders: dict[TopicPartition, PartitionLeader] = field(default_factory=dict)
     topic_ids: dict[str, UUID] = field(default_factory=dict)  # NO_UUID: this cluster has none
 
 
-class Cluster:
+class SparkCluster:
     """The brokers of one cluster, whichever of them are up."""
 
     def __init__(
@@ -177,7 +177,7 @@ class Cluster:
         self.give(wire)
         return response
 
-    def leader(self, partition: TopicPartition) -> Leader:
+    def leader(self, partition: TopicPartition) -> PartitionLeader:
         """As last heard; NotLeaderOrFollower while there is none."""
         leader = self.view.leaders.get(partition)
         if leader is None:
@@ -201,9 +201,9 @@ class Cluster:
                     wire.close()
         raise ConnectionError(f"no broker can be reached, the last one says: {trouble}") from trouble
 
-    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Listed]:
+    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
         """Offsets by time (or EARLIEST, LATEST), one request per leader; waits for leaders to be found."""
-        found: dict[TopicPartition, Listed] = {}
+        found: dict[TopicPartition, ListedOffset] = {}
         deadline = self.now() + SETTLE_SECONDS_MAX
         backoff = BACKOFF_FIRST
         while True:
@@ -218,7 +218,7 @@ class Cluster:
                 self.refresh({tp.topic for tp in wanted})
 
     def _list_once(
-        self, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, Listed]
+        self, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, ListedOffset]
     ) -> Exception | None:
         """Fill `found` as far as leaders answer; returns why the rest is still missing."""
         trouble: Exception | None = None
@@ -247,7 +247,7 @@ class Cluster:
                 for part in topic.partitions:
                     if part.error_code == 0:
                         tp = TopicPartition(topic.name, part.partition_index)
-                        found[tp] = Listed(part.offset, part.leader_epoch)
+                        found[tp] = ListedOffset(part.offset, part.leader_epoch)
                     else:
                         trouble = passing(error_for(part.error_code))
         return trouble
@@ -267,7 +267,7 @@ class Cluster:
                 if address is None:
                     self.view.leaders.pop(tp, None)
                 else:
-                    self.view.leaders[tp] = Leader(address, part.leader_epoch)
+                    self.view.leaders[tp] = PartitionLeader(address, part.leader_epoch)
         return partitions
 
 
@@ -278,12 +278,12 @@ def passing(error: ApiError) -> ApiError:
     return error
 
 
-_CLUSTERS: dict[tuple[int, ClusterOptions], Cluster] = {}
+_CLUSTERS: dict[tuple[int, ClusterOptions], SparkCluster] = {}
 
 
-def cluster_for(options: ClusterOptions) -> Cluster:
+def cluster_for(options: ClusterOptions) -> SparkCluster:
     """The cluster of this process: a forked worker inherits no sockets of its parent's."""
     key = (os.getpid(), options)
     if key not in _CLUSTERS:
-        _CLUSTERS[key] = Cluster(options)
+        _CLUSTERS[key] = SparkCluster(options)
     return _CLUSTERS[key]

@@ -21,7 +21,7 @@ from ...protocol.messages.fetch import (
     PartitionData,
 )
 from ...protocol.primitives import NO_UUID, Buffer
-from .client import BACKOFF_FIRST, BACKOFF_MAX, Cluster, Wire, passing
+from .client import BACKOFF_FIRST, BACKOFF_MAX, SparkCluster, Wire, passing
 from .options import EARLIEST, LATEST
 from .plan import DataLoss, Span
 from .transactions import without_aborted
@@ -39,7 +39,7 @@ class NotYet(ConnectionError):
     """The leader does not have yet what was committed when the read was planned, or leads no more."""
 
 
-class Run(NamedTuple):
+class FetchedRun(NamedTuple):
     """Whole batches; only records from `start` on were not seen before."""
 
     records: Buffer
@@ -49,7 +49,9 @@ class Run(NamedTuple):
 class SpanReader:
     """The fetch loop over one span. Made for one pass: `for run in reader`, closed or exhausted."""
 
-    def __init__(self, cluster: Cluster, span: Span, stall_seconds: float, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self, cluster: SparkCluster, span: Span, stall_seconds: float, fail_on_data_loss: bool
+    ) -> None:
         self.position = span.start
         self._cluster = cluster
         self._span = span
@@ -60,7 +62,7 @@ class SpanReader:
         self._doubts = 0  # answers in a row that deny the position
         self._deadline = cluster.now() + stall_seconds
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[FetchedRun]:
         try:
             while self.position < self._span.end:
                 try:
@@ -73,7 +75,7 @@ class SpanReader:
         finally:
             self._drop()
 
-    def _next(self) -> Run | None:
+    def _next(self) -> FetchedRun | None:
         wire = self._asked or self._ask(None)
         response = wire.receive()
         try:
@@ -92,7 +94,7 @@ class SpanReader:
             raise NotYet(f"the high watermark is {data.high_watermark}")
         self._progressed()
         self._ask_ahead(wire)
-        return Run(without_aborted(records, data.aborted_transactions or ()), start)
+        return FetchedRun(without_aborted(records, data.aborted_transactions or ()), start)
 
     def _ask_ahead(self, wire: Wire) -> None:
         """What was just received must not be lost with the connection: trouble waits for the next turn."""
@@ -173,7 +175,7 @@ class SpanReader:
         with suppress(OSError):
             self._cluster.refresh([self._span.partition.topic])
 
-    def _lost(self, trouble: OffsetOutOfRange) -> Run | None:
+    def _lost(self, trouble: OffsetOutOfRange) -> FetchedRun | None:
         """The leader has no record at the position. It may only lag behind; then it is asked again."""
         tp, end = self._span.partition, self._span.end
         earliest = self._cluster.list_offsets({tp: EARLIEST})[tp].offset

@@ -38,7 +38,7 @@ class Span(NamedTuple):
         return max(0, self.end - self.start)
 
 
-class Log(NamedTuple):
+class PartitionBounds(NamedTuple):
     """What a leader says of one partition, and where the bounds given as times lie; -1 when nowhere."""
 
     earliest: int
@@ -73,7 +73,7 @@ def times(bound: Bound, partitions: Iterable[TopicPartition]) -> dict[TopicParti
     return {tp: bound.by_partition[tp] for tp in partitions if tp in bound.by_partition}
 
 
-def resolve(options: SourceOptions, logs: Mapping[TopicPartition, Log]) -> list[Span]:
+def resolve(options: SourceOptions, logs: Mapping[TopicPartition, PartitionBounds]) -> list[Span]:
     """One span for each partition that has something to read, its bounds fixed."""
     _check_named("start", options.start, logs)
     _check_named("end", options.end, logs)
@@ -121,7 +121,7 @@ def _divide(span: Span, parts: int) -> list[Span]:
     return found
 
 
-def _start(options: SourceOptions, partition: TopicPartition, log: Log) -> int:
+def _start(options: SourceOptions, partition: TopicPartition, log: PartitionBounds) -> int:
     match options.start:
         case Times():
             if log.start_by_time >= 0:
@@ -137,7 +137,7 @@ def _start(options: SourceOptions, partition: TopicPartition, log: Log) -> int:
     return log.earliest
 
 
-def _end(options: SourceOptions, partition: TopicPartition, log: Log) -> int:
+def _end(options: SourceOptions, partition: TopicPartition, log: PartitionBounds) -> int:
     match options.end:
         case Times():
             return log.end_by_time if log.end_by_time >= 0 else log.latest
@@ -146,7 +146,9 @@ def _end(options: SourceOptions, partition: TopicPartition, log: Log) -> int:
     return log.latest
 
 
-def _inside(side: str, options: SourceOptions, partition: TopicPartition, offset: int, log: Log) -> int:
+def _inside(
+    side: str, options: SourceOptions, partition: TopicPartition, offset: int, log: PartitionBounds
+) -> int:
     if log.earliest <= offset <= log.latest:
         return offset
     if options.fail_on_data_loss:

@@ -6,11 +6,11 @@ Left to others: what follows from the answers (plan.py).
 """
 
 from . import plan
-from .client import Cluster
+from .client import SparkCluster
 from .options import EARLIEST, LATEST, SourceOptions, Topics
 
 
-def take(cluster: Cluster, options: SourceOptions) -> list[plan.Span]:
+def take(cluster: SparkCluster, options: SourceOptions) -> list[plan.Span]:
     """The spans to read, fixed: later records are not in them."""
     partitions = plan.select(options.topics, _topics(cluster, options.topics))
     ids = {tp: cluster.view.topic_ids[tp.topic] for tp in partitions}  # from before anything else is asked
@@ -19,7 +19,7 @@ def take(cluster: Cluster, options: SourceOptions) -> list[plan.Span]:
     start_times = cluster.list_offsets(plan.times(options.start, partitions))
     end_times = cluster.list_offsets(plan.times(options.end, partitions))
     logs = {
-        tp: plan.Log(
+        tp: plan.PartitionBounds(
             earliest=earliest[tp].offset,
             latest=latest[tp].offset,
             leader_epoch=latest[tp].epoch,
@@ -32,7 +32,7 @@ def take(cluster: Cluster, options: SourceOptions) -> list[plan.Span]:
     return plan.split(plan.resolve(options, logs), options.partitions_min, options.partition_records_max)
 
 
-def _topics(cluster: Cluster, topics: Topics) -> dict[str, list[int]]:
+def _topics(cluster: SparkCluster, topics: Topics) -> dict[str, list[int]]:
     """A topic just made may not be known to every broker yet: missing ones are asked for again."""
     named = set(topics.names) | {tp.topic for tp in topics.partitions}
     for attempt in range(cluster.options.retries + 1):

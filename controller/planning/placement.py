@@ -22,7 +22,7 @@ Racks = Mapping[int, str | None]  # by broker
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PlacementStart:
     """Where to begin among the brokers: the place of the first replica of partition 0, and by how much the
     others are shifted against it at first."""
 
@@ -30,26 +30,28 @@ class Start:
     shift: int = 0
 
 
-AT_THE_FIRST = Start()
+AT_THE_FIRST = PlacementStart()
 
 
-def anywhere(brokers: int, random_bytes: Callable[[int], bytes]) -> Start:
+def anywhere(brokers: int, random_bytes: Callable[[int], bytes]) -> PlacementStart:
     """A start among so many brokers, for a new topic."""
 
     def drawn() -> int:
         return int.from_bytes(random_bytes(8)) % max(brokers, 1)
 
-    return Start(drawn(), drawn())
+    return PlacementStart(drawn(), drawn())
 
 
-def where_it_stopped(brokers: Iterable[int], first_replica: int) -> Start:
+def where_it_stopped(brokers: Iterable[int], first_replica: int) -> PlacementStart:
     """The start of a topic that grows, as Kafka guesses it from the first replica of its partition 0."""
     ids = sorted(brokers)
     place = next((place for place, broker in enumerate(ids) if broker >= first_replica), 0)
-    return Start(place, place)
+    return PlacementStart(place, place)
 
 
-def spread(racks: Racks, partitions: range, replication_factor: int, start: Start = AT_THE_FIRST) -> Replicas:
+def spread(
+    racks: Racks, partitions: range, replication_factor: int, start: PlacementStart = AT_THE_FIRST
+) -> Replicas:
     """Replicas for the partitions of this range. Raises InvalidPartitions, InvalidReplicationFactor."""
     if len(partitions) <= 0:
         raise InvalidPartitions("the number of partitions must be larger than 0")

@@ -166,7 +166,7 @@ class LogEnd(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class UncleanRecovery:
     """The search for the longest log of a partition that nobody may lead; it belongs to one leader epoch.
 
     `asked` and `ends` name starts of brokers, so that one that starts again is asked again. `is_over`: those
@@ -214,7 +214,7 @@ class ClusterState:
     broken: frozenset[TopicPartition] = frozenset()  # their node cannot be understood: left alone
     unclean: bool = False  # the default of topics that do not say whether they allow it
     strategy: Strategy = Strategy.BALANCED  # the default of topics that do not name one
-    recoveries: Mapping[TopicPartition, Recovery] = field(default_factory=dict)
+    recoveries: Mapping[TopicPartition, UncleanRecovery] = field(default_factory=dict)
     elections_heard: int = 0  # the last request for an election that was taken note of
     preferring: frozenset[TopicPartition] = frozenset()  # to be led by their first replica, if that may lead
     isr_order: bool = False  # the first in the ISR leads, as in Kafka 0.8, not the first in the assignment

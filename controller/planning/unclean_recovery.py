@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from ...base.types import TopicPartition
 from . import plans
-from .state import NO_LEADER, ClusterState, LogEnd, PartitionState, Recovery, Strategy
+from .state import NO_LEADER, ClusterState, LogEnd, PartitionState, Strategy, UncleanRecovery
 
 Plan = tuple[ClusterState, list[plans.Command]]
 
@@ -85,7 +85,7 @@ def search(state: ClusterState, judged: Iterable[TopicPartition]) -> Plan:
                 del recoveries[partition]
             continue
         if found is None or found.epoch != known.leader_epoch:
-            found = Recovery(known.leader_epoch, is_forced=found is not None and found.is_forced)
+            found = UncleanRecovery(known.leader_epoch, is_forced=found is not None and found.is_forced)
         if not found.is_timed and (found.is_forced or not set(state.replicas(partition)) <= set(known.isr)):
             (forced if found.is_forced else timed)[partition] = known.leader_epoch
             found = replace(found, is_timed=True)
@@ -153,7 +153,7 @@ def force(state: ClusterState, partitions: Iterable[TopicPartition]) -> ClusterS
     for partition in partitions:
         known = state.partitions.get(partition)
         if known is not None and not state.is_live(known.leader):
-            before = state.recoveries.get(partition, Recovery(known.leader_epoch))
+            before = state.recoveries.get(partition, UncleanRecovery(known.leader_epoch))
             forced[partition] = replace(before, is_forced=True, is_timed=False, is_over=False)
     return replace(state, recoveries={**state.recoveries, **forced})
 

@@ -67,7 +67,7 @@ ListDefault = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """One setting, and what shall happen to it."""
 
     name: str
@@ -81,7 +81,7 @@ class Alteration:
 
     kind: int
     name: str
-    changes: Sequence[Change]
+    changes: Sequence[SettingChange]
     anew: bool = False
 
     @property
@@ -114,7 +114,7 @@ class Alteration:
         return result
 
 
-def _relisted(change: Change, known: str | None, default: str | None) -> str:
+def _relisted(change: SettingChange, known: str | None, default: str | None) -> str:
     if default is None:
         verb = change.operation.name.lower()
         raise InvalidConfig(f"{change.name}: {verb} is for options that are lists; set it")
@@ -139,7 +139,9 @@ def alteration_of(asked: AlterConfigsResource | IncrementalResource) -> Alterati
         given = [(config.name, Operation.SET, config.value) for config in asked.configs]
     else:
         given = [(config.name, _operation(config), config.value) for config in asked.configs]
-    changes = [Change(name, operation, _value(name, operation, text)) for name, operation, text in given]
+    changes = [
+        SettingChange(name, operation, _value(name, operation, text)) for name, operation, text in given
+    ]
     return Alteration(
         asked.resource_type, asked.resource_name, changes, isinstance(asked, AlterConfigsResource)
     )

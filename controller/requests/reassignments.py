@@ -84,7 +84,7 @@ class MoveWatch:
             raise
 
 
-class Mover:
+class ReassignmentWriter:
     """Requests to move partitions during one reign. Methods may raise `NotController`."""
 
     def __init__(

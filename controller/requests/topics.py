@@ -62,7 +62,7 @@ class Defaults:
     min_isr: int = 1  # how many must hold a record before acks=all is answered
 
 
-class Admin:
+class TopicRequests:
     """The requests of clients during one reign. Every method may raise `NotController`."""
 
     def __init__(

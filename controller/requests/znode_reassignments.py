@@ -21,7 +21,7 @@ from ...zookeeper.client import ZkClient
 from ...zookeeper.znodes import ControllerTerm
 from ..planning import plans
 from ..planning.state import ClusterState
-from .reassignments import Mover
+from .reassignments import ReassignmentWriter
 from .request_node import RequestNode
 
 logger = structlog.get_logger(__name__)
@@ -33,7 +33,11 @@ class ReassignmentRequests:
     """Reads the node, has its wishes carried out, and clears it."""
 
     def __init__(
-        self, registry: ZkClient, reign: ControllerTerm, mover: Mover, state: Callable[[], ClusterState]
+        self,
+        registry: ZkClient,
+        reign: ControllerTerm,
+        mover: ReassignmentWriter,
+        state: Callable[[], ClusterState],
     ) -> None:
         self.due = asyncio.Event()
         self._mover = mover

@@ -12,7 +12,7 @@ from ..schema import Bool, Int8, Int16, Int32, Int64, String, Uuid, message, sin
 
 
 @struct
-class ConfigEntry:
+class TopicConfigEntry:
     """A setting of a topic, as its znode has it."""
 
     name: String
@@ -44,7 +44,7 @@ class LeaderAndIsrTopicState:
     topic_name: String
     topic_id: Uuid = NO_UUID
     partition_states: list[LeaderAndIsrPartitionState]
-    configs: list[ConfigEntry] = tagged(10000, default=[])
+    configs: list[TopicConfigEntry] = tagged(10000, default=[])
     configs_born: Int64 = tagged(10001, default=-1)  # the czxid of their znode, and its version:
     configs_version: Int32 = tagged(10002, default=-1)  # older settings never replace newer ones
 
@@ -164,7 +164,7 @@ class UpdateMetadataTopicState:
     topic_name: String
     topic_id: Uuid = NO_UUID
     partition_states: list[UpdateMetadataPartitionState]
-    configs: list[ConfigEntry] = tagged(10000, default=[])
+    configs: list[TopicConfigEntry] = tagged(10000, default=[])
     configs_born: Int64 = tagged(10001, default=-1)
     configs_version: Int32 = tagged(10002, default=-1)
 

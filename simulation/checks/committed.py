@@ -35,7 +35,7 @@ class _Compared:
         self.log, self.generation, self.to = log, log.generation, log.start_offset
 
 
-class Committed:
+class CommittedRecords:
     """The true high watermark of one partition, and all before it."""
 
     def __init__(self, tp: TopicPartition) -> None:

@@ -18,7 +18,7 @@ from ...broker.node import Node
 from ...broker.replicas.partition import Partition
 from ...broker.replicas.shared import Role
 from ...zookeeper.documents import TopicDocument
-from .committed import Committed, Violation, same_tails
+from .committed import CommittedRecords, Violation, same_tails
 from .judging import OFFSETS_TOPIC
 from .reading import numbers, whole
 from .states import State, States
@@ -37,7 +37,7 @@ class Checks:
     def __init__(self, world: World) -> None:
         self.world = world
         self.states = States(world.zookeeper, self._state_written)
-        self.committed = {tp: Committed(tp) for tp in world.workload.partitions}
+        self.committed = {tp: CommittedRecords(tp) for tp in world.workload.partitions}
         self.leaders: dict[tuple[TopicPartition, UUID | None, int], int] = {}  # who led it in this epoch
         self.watermarks: dict[
             tuple[TopicPartition, UUID | None, int], int
@@ -224,7 +224,7 @@ class Checks:
             self._ids[node.data] = TopicDocument.model_validate(json.loads(node.data)).uuid
         return self._ids[node.data]
 
-    def _take_unproven(self, committed: Committed, replicas: dict[int, Partition]) -> None:
+    def _take_unproven(self, committed: CommittedRecords, replicas: dict[int, Partition]) -> None:
         """A leader was elected without proof: what it has not got is gone, and none of it was promised."""
         leader = committed.unproven
         if leader is None or leader not in replicas:
@@ -264,7 +264,7 @@ class Checks:
     def _state_written(self, tp: TopicPartition, before: State | None, state: State) -> None:
         """Whoever has just been let in holds what is committed now."""
         if before is None and self.world.errands.owns(tp):
-            self.committed[tp] = Committed(tp)
+            self.committed[tp] = CommittedRecords(tp)
         is_unproven = bool(state.get("leader_recovery_state")) and state["leader"] not in (
             -1, (before or state)["leader"],
         )  # fmt: skip

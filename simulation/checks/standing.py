@@ -37,7 +37,7 @@ FOLLOWER = (
 )  # fmt: skip
 
 
-class Standing:
+class StandingChecks:
     """Looks over the shoulders of all brokers of a world."""
 
     def __init__(self, checks: Checks) -> None:

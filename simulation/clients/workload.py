@@ -33,7 +33,7 @@ BURST_MAX = 8
 """Numbers come in bursts: what is interesting is under way together, and idle time is cheap."""
 
 
-class Workload:
+class SimWorkload:
     """Numbers out, numbers in."""
 
     def __init__(self, world: World) -> None:

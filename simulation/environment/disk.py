@@ -20,7 +20,7 @@ from random import Random
 from ...protocol.primitives import Buffer
 from ...storage.disk import DirectoryLocked, NotResident
 from .loop import CrashedHost, Host, current_host
-from .medium import Change, Content, Names, damage, folder_of
+from .medium import Content, Names, UnsyncedChange, damage, folder_of
 from .threads import breathe
 
 SCARCITY = 0.3
@@ -44,7 +44,7 @@ class SimDisk:
         self.cold: Random | None = None  # a share of what is read is not in memory
         self.wall_ms: Callable[[], int] = lambda: 0
         self.on_sync: Callable[[str], None] = lambda path: None
-        self._journal: list[Change] = []
+        self._journal: list[UnsyncedChange] = []
 
     @property
     def files(self) -> dict[str, Content]:
@@ -214,7 +214,7 @@ class SimDisk:
                 self._settle(self._journal[:place])
                 return
 
-    def _settle(self, changes: Sequence[Change]) -> None:
+    def _settle(self, changes: Sequence[UnsyncedChange]) -> None:
         for change in changes:
             if change.do is not None:
                 change.do(self._safe)
@@ -229,7 +229,7 @@ class SimDisk:
             kept = b"" if self._ordered else bytes(content.data)  # written since: it stays
             content.data[:], content.synced = kept + whole[len(kept) :], max(synced, len(kept))
 
-        self._journal.append(Change((content,), None, undo))
+        self._journal.append(UnsyncedChange((content,), None, undo))
         del content.data[size:]
         content.data.extend(bytes(size - len(content.data)))
         content.synced = min(content.synced, size)
@@ -247,7 +247,7 @@ class SimDisk:
     def _change(self, do: Callable[[Names], object], *paths: str) -> None:
         """Names change at `paths`: now, and at some time on the medium."""
         do(self._names)
-        self._journal.append(Change(tuple(folder_of(path) for path in paths), do))
+        self._journal.append(UnsyncedChange(tuple(folder_of(path) for path in paths), do))
 
     def _reached(self, path: str = "/") -> None:
         breathe()

@@ -76,7 +76,7 @@ class Names:
         }
 
 
-class Change(NamedTuple):
+class UnsyncedChange(NamedTuple):
     """A change of names, or of a length, on its way to the medium; who is synced brings it there."""
 
     of: tuple[object, ...]  # folders, or the content of a file

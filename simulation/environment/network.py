@@ -27,7 +27,7 @@ CUT_RETRY_S = 0.05
 """How often a stalled link tries again."""
 
 
-class Server:
+class SimServer:
     """What `create_server` answers: something to close."""
 
     def __init__(self, network: Network, key: tuple[str, int], host: Host) -> None:
@@ -60,13 +60,13 @@ class Network:
         self.hear: Hear | None = None
         self.latency_s = (0.0001, 0.002)
 
-    def listen(self, host: Host, address: str, port: int, factory: Any) -> Server:
+    def listen(self, host: Host, address: str, port: int, factory: Any) -> SimServer:
         if not host.alive:
             raise CrashedHost(f"{host.name} is dead")
         if (address, port) in self.listeners:
             raise OSError(98, f"{address}:{port} is in use")
         self.listeners[address, port] = factory, contextvars.copy_context(), host
-        return Server(self, (address, port), host)
+        return SimServer(self, (address, port), host)
 
     async def dial(self, host: Host, address: str, port: int, factory: Any) -> Any:
         """Connect, after the link's delay. A cut link swallows the call until the caller gives up."""

@@ -28,7 +28,7 @@ from ...zookeeper.client import (
 )
 from .loop import CrashedHost, Host, SimLoop, current_host
 from .network import ORDER_S
-from .zookeeper import Session, SimZooKeeper
+from .zookeeper import SimSession, SimZooKeeper
 
 ADDRESS = "zookeeper"
 LATENCY_S = (0.0002, 0.004)
@@ -48,7 +48,7 @@ class SimRegistry:
     ) -> None:
         self._loop, self._server, self._timeout_s = loop, server, session_timeout_s
         self._previous = previous_session
-        self._session: Session | None = None
+        self._session: SimSession | None = None
         self._host: Host = current_host()
         self._context = contextvars.copy_context()  # whoever makes a watch fire: it is told here
         self._listeners: list[Listener] = []
@@ -176,7 +176,7 @@ class SimRegistry:
         finally:
             self._pending.pop(done, None)
 
-    def _arrive(self, apply: Callable[[int], Any], done: asyncio.Future[Any], session: Session) -> None:
+    def _arrive(self, apply: Callable[[int], Any], done: asyncio.Future[Any], session: SimSession) -> None:
         """At the server: carried out even when nobody waits for the answer any more."""
         if self.is_cut():
             if not (self._loses and self._is_down()):

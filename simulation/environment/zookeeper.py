@@ -33,7 +33,7 @@ from ...zookeeper.client import (
 
 
 @dataclass(slots=True)
-class Node:
+class Znode:
     """One znode."""
 
     data: bytes
@@ -48,7 +48,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Session:
+class SimSession:
     """One session, alive until nobody was heard of for its timeout."""
 
     id: int
@@ -57,13 +57,13 @@ class Session:
     heard_at: float
 
 
-class Change(NamedTuple):
+class NodeBefore(NamedTuple):
     """One node as it was before a change."""
 
     when: float
     zxid: int
     path: str
-    before: Node | None
+    before: Znode | None
 
 
 Fire = Callable[[str], None]
@@ -79,8 +79,8 @@ class SimZooKeeper:
     """The server. Its callers bring the time."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {"/": Node(b"", 0)}
-        self.sessions: dict[int, Session] = {}
+        self.nodes: dict[str, Znode] = {"/": Znode(b"", 0)}
+        self.sessions: dict[int, SimSession] = {}
         self.zxid = 0
         self.watches: dict[tuple[str, str], list[tuple[int, Fire]]] = {}  # (kind, path) -> (session, fire)
         self.writes: list[
@@ -90,14 +90,14 @@ class SimZooKeeper:
         self.clock: Callable[[], float] = float
         self.defer: Callable[[Fire, str], object] = _at_once
         self.grace_s = 0.0  # sessions live so much longer than their timeout
-        self._past: deque[Change] = deque()
+        self._past: deque[NodeBefore] = deque()
 
     # ------------------------------------------------------------ sessions
 
-    def open(self, timeout_s: float, now: float) -> Session:
+    def open(self, timeout_s: float, now: float) -> SimSession:
         self.zxid += 1
         id = 0x1000 + self.zxid
-        self.sessions[id] = Session(id, id.to_bytes(16, "big"), timeout_s, now)
+        self.sessions[id] = SimSession(id, id.to_bytes(16, "big"), timeout_s, now)
         return self.sessions[id]
 
     def expire(self, now: float) -> None:
@@ -156,7 +156,7 @@ class SimZooKeeper:
                 return change.zxid - 1
         return self.zxid
 
-    def _seen(self, path: str, at: int | None, fire: Fire | None) -> tuple[Node | None, Fire | None]:
+    def _seen(self, path: str, at: int | None, fire: Fire | None) -> tuple[Znode | None, Fire | None]:
         """A node as of `at`; a watch on what has changed since fires as soon as it can."""
         if at is not None:
             for change in self._past:
@@ -166,13 +166,13 @@ class SimZooKeeper:
                     return change.before, None
         return self.nodes.get(path), fire
 
-    def _keep(self, before: dict[str, Node | None]) -> None:
+    def _keep(self, before: dict[str, Znode | None]) -> None:
         now = self.clock()
         while self._past and self._past[0].when < now - REMEMBERED_S:
             self._past.popleft()
-        self._past.extend(Change(now, self.zxid, path, node) for path, node in before.items())
+        self._past.extend(NodeBefore(now, self.zxid, path, node) for path, node in before.items())
 
-    def _node(self, path: str) -> Node:
+    def _node(self, path: str) -> Znode:
         if path not in self.nodes:
             raise NoNode(path)
         return self.nodes[path]
@@ -235,17 +235,17 @@ class SimZooKeeper:
             path = f"{path}{parent.sequence:010d}"
         if path in self.nodes:
             raise NodeExists(path)
-        self.nodes[path] = Node(op.data, self.zxid, session if op.ephemeral else 0)
+        self.nodes[path] = Znode(op.data, self.zxid, session if op.ephemeral else 0)
         parent.children.add(posixpath.basename(path))
         parent.sequence += 1  # counts all that were ever created here
         fired += [("data", path), ("children", posixpath.dirname(path))]
         return path
 
-    def _touched(self, ops: Sequence[Op]) -> dict[str, Node | None]:
+    def _touched(self, ops: Sequence[Op]) -> dict[str, Znode | None]:
         paths = sorted({path for op in ops for path in (op.path, posixpath.dirname(op.path))})
         return {path: _copy(self.nodes.get(path)) for path in paths}
 
-    def _restore(self, before: dict[str, Node | None], numbered: Sequence[str]) -> None:
+    def _restore(self, before: dict[str, Znode | None], numbered: Sequence[str]) -> None:
         for path, node in before.items():
             if node is None:
                 self.nodes.pop(path, None)
@@ -269,7 +269,7 @@ class SimZooKeeper:
             fire(path)
 
 
-def _copy(node: Node | None) -> Node | None:
+def _copy(node: Znode | None) -> Znode | None:
     if node is None:
         return None
-    return Node(node.data, node.czxid, node.owner, node.version, set(node.children), node.sequence)
+    return Znode(node.data, node.czxid, node.owner, node.version, set(node.children), node.sequence)

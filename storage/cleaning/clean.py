@@ -19,12 +19,12 @@ from ...protocol.columns import joined
 from ...protocol.primitives import Malformed
 from ..disk import Disk, File
 from ..segment.segment_swap import INDEX, LOG, TIME_INDEX, file_name
-from .job import Cleaned, Damaged, Done, Failed, Job, Report
+from .job import Cleaned, DamagedSegment, Done, Failed, Job, Report
 from .keys import hash_keys
 from .offset_map import OffsetMap
-from .plan import Source, groups
+from .plan import SourceSegment, groups
 from .reading import NEVER, Piece, Throttle, blocks, pieces
-from .rewrite import Rules, rewrite
+from .rewrite import CleaningRules, rewrite
 from .segment import CleanedSegment
 from .transactions import Fates, Open, Undecided
 
@@ -33,7 +33,7 @@ def clean(disk: Disk, job: Job, throttle: Throttle) -> Iterator[Report]:
     """One report for each new segment, as soon as it stands, and at last `Done` or `Failed`."""
     try:
         yield from Cleaning(disk, job, throttle).run()
-    except Damaged as error:
+    except DamagedSegment as error:
         yield Failed(str(error), damaged=True)
     except OSError as error:
         yield Failed(str(error), damaged=False)
@@ -69,7 +69,7 @@ class Cleaning:
 
     def _write_anew(self, end_offset: int) -> Iterator[Cleaned]:
         job = self._job
-        rules = Rules(
+        rules = CleaningRules(
             map=self._map,
             secret=self._secret,
             now_ms=job.now_ms,
@@ -146,9 +146,9 @@ class Cleaning:
         try:
             columns = joined(piece.data, piece.opened, 0)
         except Malformed as error:
-            raise Damaged(f"offset {piece.opened[0][1].base_offset}: {error}") from error
+            raise DamagedSegment(f"offset {piece.opened[0][1].base_offset}: {error}") from error
         if bool((np.diff(columns.offset) <= 0).any()):
-            raise Damaged(f"offsets from {piece.opened[0][1].base_offset} on do not rise")
+            raise DamagedSegment(f"offsets from {piece.opened[0][1].base_offset} on do not rise")
         columns = columns.between(self._job.first_dirty, self._upper)
         keyed = np.flatnonzero(columns.key_length >= 0)
         if not keyed.size:
@@ -162,12 +162,12 @@ class Cleaning:
 
     # -- the second pass
 
-    def _source(self, base: int, size: int) -> Source:
+    def _source(self, base: int, size: int) -> SourceSegment:
         sizes = []
         for suffix in (INDEX, TIME_INDEX):
             path = f"{self._job.directory}/{file_name(base, suffix)}"
             sizes.append(self._size_of(path))
-        return Source(base, size, *sizes)
+        return SourceSegment(base, size, *sizes)
 
     def _size_of(self, path: str) -> int:
         if not self._disk.exists(path):
@@ -178,12 +178,12 @@ class Cleaning:
         finally:
             file.close()
 
-    def _after(self, sources: list[Source]) -> int:
+    def _after(self, sources: list[SourceSegment]) -> int:
         """The offset behind the last of the segments that are rewritten."""
         bases = [base for base, _ in self._job.sources]
         return [*bases, self._job.upper][len(sources)]
 
-    def _clean_group(self, group: list[Source], rules: Rules) -> Cleaned | None:
+    def _clean_group(self, group: list[SourceSegment], rules: CleaningRules) -> Cleaned | None:
         """None if there was nothing to take away."""
         job = self._job
         out = CleanedSegment(

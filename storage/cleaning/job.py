@@ -9,7 +9,7 @@ from dataclasses import asdict
 from ...base.values import dataclass
 
 
-class Damaged(Exception):
+class DamagedSegment(Exception):
     """A segment does not hold what was written; the log cannot be cleaned."""
 
 

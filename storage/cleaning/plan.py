@@ -112,7 +112,7 @@ def is_due(found: Dirt, config: "TopicConfig") -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceSegment:
     """A closed segment to be cleaned: where it begins and how large its files are."""
 
     base_offset: int
@@ -122,11 +122,11 @@ class Source:
 
 
 def groups(
-    sources: Sequence[Source], upper: int, segment_bytes: int, index_bytes_max: int
-) -> list[list[Source]]:
+    sources: Sequence[SourceSegment], upper: int, segment_bytes: int, index_bytes_max: int
+) -> list[list[SourceSegment]]:
     """Neighbours that fit into one segment together, by bytes, indexes and range of offsets."""
     after = [*(source.base_offset for source in sources[1:]), upper]
-    found: list[list[Source]] = []
+    found: list[list[SourceSegment]] = []
     for source, next_offset in zip(sources, after, strict=True):
         group = found[-1] if found else None
         if (

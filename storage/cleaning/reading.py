@@ -14,7 +14,7 @@ from ...protocol.errors import ApiError
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.records import iterate, open_batch
 from ..disk import File
-from .job import Damaged
+from .job import DamagedSegment
 
 BLOCK_BYTES = 4 << 20
 PIECE_ROWS_MAX = 1 << 16
@@ -49,9 +49,9 @@ def blocks(file: File, size: int, throttle: Throttle) -> Iterator[tuple[memoryvi
                 data = file.pread(position, min(read_header(data).size, size - position))
                 found = list(headers(data))
         except Malformed as error:
-            raise Damaged(f"position {position}: {error}") from error
+            raise DamagedSegment(f"position {position}: {error}") from error
         if not found:
-            raise Damaged(f"position {position}: the last batch is cut short")
+            raise DamagedSegment(f"position {position}: the last batch is cut short")
         throttle(len(data))
         yield memoryview(data), found
         at, header = found[-1]
@@ -91,7 +91,7 @@ def opened(data: memoryview, at: int, header: BatchHeader, verify: bool = True) 
     try:
         return open_batch(data, at, header, verify=verify, cap=BATCH_BYTES_MAX)
     except (Malformed, ApiError) as error:
-        raise Damaged(f"batch at offset {header.base_offset}: {error}") from error
+        raise DamagedSegment(f"batch at offset {header.base_offset}: {error}") from error
 
 
 def control_type(data: memoryview, at: int, header: BatchHeader) -> int | None:
@@ -99,8 +99,8 @@ def control_type(data: memoryview, at: int, header: BatchHeader) -> int | None:
     try:
         for record in iterate(data[at : at + header.size]):
             if record.key is None or len(record.key) < 4:
-                raise Damaged(f"control batch at offset {header.base_offset} without a type")
+                raise DamagedSegment(f"control batch at offset {header.base_offset} without a type")
             return int(_control_type(record.key)[1])
     except (Malformed, ApiError) as error:
-        raise Damaged(f"control batch at offset {header.base_offset}: {error}") from error
+        raise DamagedSegment(f"control batch at offset {header.base_offset}: {error}") from error
     return None

@@ -18,7 +18,7 @@ from ...protocol.batches import CODEC_MASK, HEADER, HEADER_SIZE, LENGTH_END, Bat
 from ...protocol.columns import Columns, joined
 from ...protocol.compression import Codec, compress
 from ...protocol.primitives import Malformed
-from .job import Damaged
+from .job import DamagedSegment
 from .keys import hash_keys
 from .offset_map import OffsetMap
 from .reading import Piece, control_type, opened
@@ -34,7 +34,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class Rules:
+class CleaningRules:
     """What one cleaning goes by."""
 
     map: OffsetMap
@@ -70,7 +70,7 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptRecords:
     """For each opened batch of a piece: how many of its records stay, and what becomes of it."""
 
     count: list[int]
@@ -79,9 +79,9 @@ class Kept:
     sections: dict[int, bytes]  # the records of those that are written anew
 
 
-def rewrite(piece: Piece, rules: Rules, out: CleanedSegment) -> None:
+def rewrite(piece: Piece, rules: CleaningRules, out: CleanedSegment) -> None:
     """Write to `out` what stays of a piece."""
-    kept = _judge(piece, rules) if piece.opened else Kept([], [], [], {})
+    kept = _judge(piece, rules) if piece.opened else KeptRecords([], [], [], {})
     at_opened = {at: place for place, (at, _, _) in enumerate(piece.opened)}
     for at, header in piece.batches:
         if header.is_control:
@@ -101,13 +101,13 @@ def rewrite(piece: Piece, rules: Rules, out: CleanedSegment) -> None:
     out.flush()
 
 
-def _judge(piece: Piece, rules: Rules) -> Kept:
+def _judge(piece: Piece, rules: CleaningRules) -> KeptRecords:
     """Which records stay, all batches at once."""
     heads = [header for _, header, _ in piece.opened]
     try:
         columns = joined(piece.data, piece.opened, 0)
     except Malformed as error:
-        raise Damaged(f"batches from offset {heads[0].base_offset} on: {error}") from error
+        raise DamagedSegment(f"batches from offset {heads[0].base_offset} on: {error}") from error
     count = np.array([header.record_count for header in heads], np.int64)
     first = np.cumsum(count) - count
     attributes = np.array([header.attributes for header in heads])
@@ -123,10 +123,10 @@ def _judge(piece: Piece, rules: Rules) -> Kept:
     sections = kept_sections(columns, keep, batch_of, changed & ~needs_horizon)
     base = rules.now_ms + rules.delete_retention_ms
     sections.update(retimed_sections(columns, keep, batch_of, changed & needs_horizon, base))
-    return Kept(left.tolist(), max_time.tolist(), needs_horizon.tolist(), sections)
+    return KeptRecords(left.tolist(), max_time.tolist(), needs_horizon.tolist(), sections)
 
 
-def _latest(columns: Columns, rules: Rules, deletes_stay: Flags) -> Flags:
+def _latest(columns: Columns, rules: CleaningRules, deletes_stay: Flags) -> Flags:
     """The records that stay: the last of their key, or not accounted for yet."""
     known = rules.map
     keys = hash_keys(columns.array, columns.key_start, columns.key_length, rules.secret)
@@ -135,7 +135,7 @@ def _latest(columns: Columns, rules: Rules, deletes_stay: Flags) -> Flags:
     return (columns.offset > known.latest) | (has_key & newest & (has_value | deletes_stay))
 
 
-def _control(piece: Piece, at: int, header: BatchHeader, rules: Rules, out: CleanedSegment) -> None:
+def _control(piece: Piece, at: int, header: BatchHeader, rules: CleaningRules, out: CleanedSegment) -> None:
     kind = control_type(piece.data, at, header)
     idle = rules.open.marker_is_idle(header, kind)
     if kind is None or (idle and rules.horizon_passed(header)):

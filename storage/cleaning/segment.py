@@ -7,7 +7,7 @@ from ...protocol.batches import BatchHeader
 from ..disk import Disk
 from ..segment.index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY, OffsetIndex, TimeIndex
 from ..segment.segment_swap import CLEANED, INDEX, LOG, TIME_INDEX, file_name
-from .job import Damaged
+from .job import DamagedSegment
 from .reading import Throttle
 
 FLUSH_BYTES = 1 << 20
@@ -74,7 +74,7 @@ class CleanedSegment:
         self._unindexed += size
         self.size += size
         if self.size > RELATIVE_MAX or relative > RELATIVE_MAX:
-            raise Damaged(f"segment {self.base_offset} grows past what an index can say")
+            raise DamagedSegment(f"segment {self.base_offset} grows past what an index can say")
 
     def _end_run(self) -> None:
         if self._run is not None:

@@ -18,7 +18,7 @@ from .. import checked_json
 from ..checked_json import WrongChecksum
 from ..disk import FULL, Disk, Lock, disk_error
 from ..log import checkpoints
-from .intact import DOUBTS_MAX, IncarnationFile, Remembered, Verdict, judge, worst
+from .intact import DOUBTS_MAX, IncarnationFile, Intactness, Remembered, judge, worst
 
 LOCK = ".lock"
 INCARNATION = "incarnation.json"
@@ -39,7 +39,7 @@ class CleanMarker(BaseModel, frozen=True):
     brokerEpoch: int
 
 
-class Session(BaseModel, frozen=True):
+class KeptSession(BaseModel, frozen=True):
     """The ZooKeeper session of the last start, kept so that the next one can end it."""
 
     session_id: int
@@ -228,7 +228,7 @@ class Incarnations:
         z_dirs: Collection[str],
         recovery_lost: bool = False,
         failed_dirs: Collection[str] = (),
-    ) -> Verdict:
+    ) -> Intactness:
         """What this start may claim. `z_dirs` are directory ids as ZooKeeper knows them."""
         return judge(
             self.remembered(),
@@ -240,7 +240,7 @@ class Incarnations:
             recovery_lost=recovery_lost,
         )
 
-    def write(self, verdict: Verdict, flush_mode: bool, keep_notes: bool = False) -> None:
+    def write(self, verdict: Intactness, flush_mode: bool, keep_notes: bool = False) -> None:
         """Remember the verdict in every directory, before ZooKeeper is told.
 
         `keep_notes`: losses noted since the verdict was drawn are not accounted for in it, and stay noted.
@@ -291,16 +291,16 @@ class Incarnations:
         for path, marker in self._markers.items():
             self.disk.replace(path, marker)
 
-    def previous_session(self) -> Session | None:
+    def previous_session(self) -> KeptSession | None:
         """The ZooKeeper session that the last start left behind."""
         for directory in self.dirs:
             with suppress(OSError, ValidationError):
-                return Session.model_validate_json(self.disk.read(f"{directory}/{SESSION}"))
+                return KeptSession.model_validate_json(self.disk.read(f"{directory}/{SESSION}"))
         return None
 
     def save_session(self, session_id: int, password: bytes) -> None:
         """Keep the session; nobody else may read the file."""
-        session = Session(session_id=session_id, password=password.hex())
+        session = KeptSession(session_id=session_id, password=password.hex())
         put_small(self.disk, f"{self.dirs[0]}/{SESSION}", session.model_dump_json().encode(), mode=0o600)
 
     def forget_session(self) -> None:

@@ -45,7 +45,7 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Intactness:
     """This incarnation, and since which one the data is intact; exceptions by partition."""
 
     k: int
@@ -58,12 +58,12 @@ class Verdict:
         """Whether the broker as a whole holds what it held before."""
         return self.intact_since < self.k
 
-    def again(self, k: int, doubts: Collection[TopicPartition] = ()) -> "Verdict":
+    def again(self, k: int, doubts: Collection[TopicPartition] = ()) -> "Intactness":
         """The same broker as incarnation `k`, as intact as before but for replicas now found in `doubts`."""
         of = {**self.intact_since_of, **dict.fromkeys(map(str, doubts), k)}
         if len(of) > DOUBTS_MAX:
-            return Verdict(k, k, reasons=(f"{len(of)} doubtful partitions",))
-        return Verdict(k, self.intact_since, of)
+            return Intactness(k, k, reasons=(f"{len(of)} doubtful partitions",))
+        return Intactness(k, self.intact_since, of)
 
     def intact_for(self, partition: TopicPartition) -> int:
         """Since which incarnation the data of this partition is intact."""
@@ -101,7 +101,7 @@ def judge(
     dirs: Collection[str],
     failed_dirs: Collection[str] = (),
     recovery_lost: bool = False,
-) -> Verdict:
+) -> Intactness:
     """The data-intact proof. `z_k` and `z_dirs` are ZooKeeper's record, `dirs` the directories present."""
     k = z_k + 1
     survived = before.clean or before.boot_id == boot_id or before.flush_mode
@@ -116,9 +116,9 @@ def judge(
     }
     reasons = tuple(reason for reason, holds in broken.items() if holds)
     if reasons:
-        return Verdict(k, k, {}, reasons)
+        return Intactness(k, k, {}, reasons)
     of = {p: since for p, since in before.intact_since_of.items() if since > before.intact_since}
     of.update(dict.fromkeys(before.doubts, k))
     if len(of) > DOUBTS_MAX:
-        return Verdict(k, k, {}, (f"{len(of)} partitions are doubtful",))
-    return Verdict(k, before.intact_since, dict(sorted(of.items())))
+        return Intactness(k, k, {}, (f"{len(of)} partitions are doubtful",))
+    return Intactness(k, before.intact_since, dict(sorted(of.items())))

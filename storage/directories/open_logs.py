@@ -27,11 +27,11 @@ from ..log.log import Log
 from ..log.pending_deletion import DELETED
 from ..quarantine import NAME_MAX, Aside
 from ..recovery.failure_scope import DISK_FAILS, Obstructed, Spoilt, Waits, contained
-from ..recovery.recover_log import BeforeLoss, Known, Recovered, Recovery, Surroundings
+from ..recovery.recover_log import BeforeLoss, Known, LogRecovery, Recovered, Surroundings
 from ..segment.open_files import OpenSegments
 from .offset_checkpoints import ALL as PROMISES
 from .offset_checkpoints import Bounds
-from .progress import Progress, tell
+from .progress import RecoveryProgress, tell
 from .workers import Crew, one_by_one
 
 logger = structlog.get_logger(__name__)
@@ -64,7 +64,7 @@ class Directory:
     """One log directory, while it is being opened and after."""
 
     path: str
-    recoveries: list[tuple[Recovery, Known]] = field(default_factory=list)
+    recoveries: list[tuple[LogRecovery, Known]] = field(default_factory=list)
     condemned: list[str] = field(default_factory=list)
     opened: list[tuple[Log, Recovered, Known]] = field(default_factory=list)
     closed: dict[TopicPartition, Known] = field(default_factory=dict)  # no room to mend them
@@ -228,10 +228,10 @@ class Opening:
             logger.warning("checkpoint_unreadable", path=f"{directory}/{name}", reason=str(error))
             return None
 
-    def _begin(self, around: Surroundings, path: str, partition: TopicPartition, known: Known) -> Recovery:
+    def _begin(self, around: Surroundings, path: str, partition: TopicPartition, known: Known) -> LogRecovery:
         if self.disk.is_link(path):
             raise Obstructed(f"{path} is a symbolic link; a log lies in the directory itself")
-        return Recovery(around, path, partition, known)
+        return LogRecovery(around, path, partition, known)
 
     def _is_directory(self, path: str) -> bool:
         try:
@@ -288,9 +288,11 @@ class Opening:
             for recovery, known in directory.recoveries
             if self._contained(directory, recovery.partition, known, recovery.survey) is not None
         ]
-        progress = Progress(directory.path, self.clock, [recovery.surveyed for recovery, _ in recoveries])
+        progress = RecoveryProgress(
+            directory.path, self.clock, [recovery.surveyed for recovery, _ in recoveries]
+        )
 
-        def work(recovery: Recovery, known: Known) -> tuple[Log, Recovered, Known] | None:
+        def work(recovery: LogRecovery, known: Known) -> tuple[Log, Recovered, Known] | None:
             run = partial(recovery.run, progress.advance)
             result = self._contained(directory, recovery.partition, known, run)
             if result is None:
@@ -350,7 +352,7 @@ class Opening:
             logger.error("log_not_opened", path=path, reason=str(error), remedy=MEND, exc_info=error)
         return None
 
-    def _threads(self, progress: Progress) -> int:
+    def _threads(self, progress: RecoveryProgress) -> int:
         """Each log is synced by itself. Where that is all the work, many wait for the disk at once."""
         logs = progress.logs_total
         is_small = logs >= MANY_LOGS and progress.bytes_total < logs * SMALL_LOG_BYTES

@@ -18,7 +18,7 @@ PROGRESS_MS = 1_000
 logger = structlog.get_logger(__name__)
 
 
-class Progress:
+class RecoveryProgress:
     """How far the recovery of a directory has come. Told once a second, and at the end, if there was any."""
 
     def __init__(self, directory: str, clock: Clock, surveys: Sequence[Survey]) -> None:

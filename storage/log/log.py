@@ -16,7 +16,7 @@ from ...protocol.batches import LENGTH_END, BatchHeader, stamp, stamp_append_tim
 from ...protocol.errors import ErrorCode, error_for
 from ...protocol.primitives import Buffer, Slices
 from ..disk import DiskError, DiskFailed, DiskFull, NoDescriptor
-from ..segment.batch_walk import ANY_EPOCH, Rules
+from ..segment.batch_walk import ANY_EPOCH, WalkRules
 from ..segment.index import RELATIVE_MAX
 from ..segment.replicated_run import NotNext, Placed, checked_run
 from ..segment.roll import stretch_end
@@ -26,7 +26,7 @@ from .leader_epochs import EpochHistory
 from .log_files import UNSAVED, LogState
 from .producer_state import ProducerStates
 from .restart import NewBeginning
-from .time_lookup import Found, Lookup
+from .time_lookup import Found, TimeLookup
 from .truncation import Leaving
 from .uncached_read import ReadApart
 
@@ -170,10 +170,10 @@ class Log(LogState):
             data = self._chain.read(offset, bytes_max, end, self.end_offset, at_least_one, rules, wait)
         return Slices((data,) if data else ())
 
-    def _rules(self, offset: int) -> Rules:
+    def _rules(self, offset: int) -> WalkRules:
         epochs = self.epochs
         latest = epochs.latest if epochs.latest >= 0 else ANY_EPOCH
-        return Rules(self.gaps_allowed, epochs.epoch_at(offset), latest)
+        return WalkRules(self.gaps_allowed, epochs.epoch_at(offset), latest)
 
     def apart(self, offset: int, bytes_max: int, end: int, earlier: ReadApart | None = None) -> ReadApart:
         """`read`, after it has raised Cold, for a thread; `earlier` if that is still the answer."""
@@ -182,12 +182,12 @@ class Log(LogState):
             return earlier
         return ReadApart(self._chain, self._rules(offset), offset, bytes_max, end, self.end_offset)
 
-    def lookup(self, end: int, ms: int | None = None) -> Lookup:
+    def lookup(self, end: int, ms: int | None = None) -> TimeLookup:
         """The first record below `end` that is as late as `ms`, or the one with the largest timestamp: a
         question whose `run` is for a thread.
         """
         end = min(end, self.end_offset)
-        return Lookup(self._chain, self.epochs, self.gaps_allowed, self.start_offset, end, ms)
+        return TimeLookup(self._chain, self.epochs, self.gaps_allowed, self.start_offset, end, ms)
 
     def find_timestamp(self, ms: int, end: int) -> Found | None:
         """(timestamp, offset, epoch) of the first record below `end` that is as late as `ms`. Blocking."""

@@ -48,7 +48,7 @@ class Stored(NamedTuple):
     timestamp: int
 
 
-class Producer:
+class ProducerState:
     """What a partition knows of one producer id."""
 
     __slots__ = (
@@ -79,12 +79,12 @@ class ProducerStates:
 
     def __init__(self, producers_max: int) -> None:
         self.producers_max = producers_max
-        self._producers: dict[int, Producer] = {}
+        self._producers: dict[int, ProducerState] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
 
-    def get(self, producer_id: int) -> Producer | None:
+    def get(self, producer_id: int) -> ProducerState | None:
         return self._producers.get(producer_id)
 
     def check(self, header: BatchHeader) -> Duplicate | None:
@@ -121,7 +121,7 @@ class ProducerStates:
             return
         known = self._producers.pop(producer_id, None)
         if known is None or known.epoch != header.producer_epoch:
-            known = Producer(header.producer_epoch)
+            known = ProducerState(header.producer_epoch)
         self._producers[producer_id] = known  # behind all others: the last to have spoken
         known.last_timestamp = header.max_timestamp if timestamp is None else timestamp
         known.silent_from = None
@@ -212,7 +212,7 @@ class ProducerStates:
         coordinator_epoch: int,
         transaction_first_offset: int,
     ) -> None:
-        known = self._producers[producer_id] = Producer(epoch)
+        known = self._producers[producer_id] = ProducerState(epoch)
         known.last_timestamp = timestamp
         known.coordinator_epoch = coordinator_epoch
         known.transaction_first_offset = transaction_first_offset

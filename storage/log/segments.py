@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from ...protocol.primitives import Buffer
 from ..disk import FULL, NO_DESCRIPTOR, Disk, DiskError, DiskFailed, File, LogDamaged, disk_error
-from ..segment.batch_walk import Rules
+from ..segment.batch_walk import WalkRules
 from ..segment.open_files import OpenSegments
 from ..segment.roll import RollLimits
 from ..segment.segment import LOG, SUFFIXES, CorruptBatch, Segment
@@ -171,7 +171,7 @@ class Segments:
         end: int,
         end_offset: int,
         at_least_one: bool,
-        rules: Rules,
+        rules: WalkRules,
         wait: bool,
     ) -> Buffer:
         """Whole batches of one segment, from the one that reaches `offset`, none that begins at `end`."""

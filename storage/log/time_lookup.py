@@ -21,7 +21,7 @@ from .segments import Segments
 Found = tuple[int, int, int]  # timestamp, offset, leader epoch
 
 
-class Lookup:
+class TimeLookup:
     """One question to one log. `run` in a thread, then `found` on the loop; if it is `stale`, ask again."""
 
     __slots__ = (

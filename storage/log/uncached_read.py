@@ -11,7 +11,7 @@ from contextlib import closing
 
 from ...protocol.primitives import Buffer, Slices
 from ..disk import DiskError
-from ..segment.batch_walk import CorruptBatch, Rules
+from ..segment.batch_walk import CorruptBatch, WalkRules
 from ..segment.segment import Segment
 from .segments import Segments
 
@@ -30,7 +30,7 @@ class ReadApart:
     )  # fmt: skip
 
     def __init__(
-        self, chain: Segments, rules: Rules, offset: int, bytes_max: int, end: int, end_offset: int
+        self, chain: Segments, rules: WalkRules, offset: int, bytes_max: int, end: int, end_offset: int
     ) -> None:
         self.offset = offset
         self.end = end

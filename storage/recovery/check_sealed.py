@@ -21,14 +21,14 @@ BLOCK_BYTES = 16384
 END_OF_ENTRY = Struct(">ii")  # last offset of a batch, relative; where it begins
 
 
-class End(NamedTuple):
+class SegmentEnd(NamedTuple):
     """Where a segment ends, and the epoch of its last batch; -1 if it is empty."""
 
     offset: int
     epoch: int
 
 
-def sealed_end(segment: Segment, following: int | None, gaps: bool) -> End | None:
+def sealed_end(segment: Segment, following: int | None, gaps: bool) -> SegmentEnd | None:
     """Where a segment ends whose data was on the medium; None if it must be scanned.
 
     `following` is the first offset of the next segment, None for the last one: of that one, the batches at
@@ -36,7 +36,7 @@ def sealed_end(segment: Segment, following: int | None, gaps: bool) -> End | Non
     """
     disk = segment.disk
     if not all(disk.exists(segment.path(suffix)) for suffix in (INDEX, TIME_INDEX)):
-        return None if segment.size else End(segment.base_offset, -1)
+        return None if segment.size else SegmentEnd(segment.base_offset, -1)
     with closing(disk.open(segment.path(LOG))) as file:
         entry = _last_entry(segment)
         if entry is None or not _times_fit(segment, file):
@@ -45,7 +45,7 @@ def sealed_end(segment: Segment, following: int | None, gaps: bool) -> End | Non
     if found is None:
         return None
     if following is None or found.offset == following or (gaps and found.offset < following):
-        return End(found.offset if following is None else following, found.epoch)
+        return SegmentEnd(found.offset if following is None else following, found.epoch)
     return None
 
 
@@ -81,12 +81,14 @@ def _times_fit(segment: Segment, log: File) -> bool:
     return False
 
 
-def _walk_to_end(segment: Segment, log: File, entry: tuple[int, int], gaps: bool, check: bool) -> End | None:
+def _walk_to_end(
+    segment: Segment, log: File, entry: tuple[int, int], gaps: bool, check: bool
+) -> SegmentEnd | None:
     """From header to header up to the end of the file; None unless the last batch ends right there."""
     last, position = entry
     if segment.size - position > WALK_BYTES_MAX:
         return None
-    end, indexed = End(segment.base_offset, -1), position > 0
+    end, indexed = SegmentEnd(segment.base_offset, -1), position > 0
     for at, header in headers_of(log, position, segment.size):
         leap = header.base_offset - end.offset
         if indexed:
@@ -95,7 +97,7 @@ def _walk_to_end(segment: Segment, log: File, entry: tuple[int, int], gaps: bool
             return None
         if check and not crc_ok(log.pread(at, header.size), 0, header):
             return None
-        end, position = End(header.next_offset, header.leader_epoch), at + header.size
+        end, position = SegmentEnd(header.next_offset, header.leader_epoch), at + header.size
     return end if position == segment.size else None
 
 

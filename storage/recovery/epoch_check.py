@@ -12,7 +12,7 @@ from ..log import checkpoints
 from ..log.checkpoints import Unreadable
 from ..log.leader_epochs import Entry, EpochHistory
 from ..segment.segment import Segment
-from .check_sealed import End, headers_from
+from .check_sealed import SegmentEnd, headers_from
 from .scan_segment import Scan
 
 
@@ -36,7 +36,9 @@ class KeptHistory:
             self.found, self.entries = kept is not None, kept or []
             self.wrong = "" if self.found else "there is none"
 
-    def compare(self, segments: Sequence[Segment], ends: Mapping[int, End], start: int, gaps: bool) -> None:
+    def compare(
+        self, segments: Sequence[Segment], ends: Mapping[int, SegmentEnd], start: int, gaps: bool
+    ) -> None:
         """Look at the batches round each entry that lies in a segment which need not be scanned for itself.
 
         `ends` has the ends of those segments, by their base offsets; `start` is where the log does.

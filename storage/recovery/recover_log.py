@@ -22,13 +22,13 @@ from ..log.producer_state import ProducerStates
 from ..quarantine import Aside, Removal, Shelf
 from ..segment.open_files import OpenSegments
 from ..segment.segment import INDEX, LOG, SUFFIXES, TIME_INDEX, CorruptBatch, Segment
-from .check_sealed import End, headers_from
+from .check_sealed import SegmentEnd, headers_from
 from .epoch_check import KeptHistory, rebuilt
 from .old_formats import OldFormat, find_old_format, old_message_at
 from .scan_segment import Expected, Fault, Scan, scan
 from .survey import Known, Survey, look_into
 
-__all__ = ["BeforeLoss", "Known", "Recovered", "Recovery", "Surroundings", "Survey"]
+__all__ = ["BeforeLoss", "Known", "LogRecovery", "Recovered", "Surroundings", "Survey"]
 
 BeforeLoss = Callable[[TopicPartition, str], None]
 Advance = Callable[[int], None]
@@ -63,7 +63,7 @@ class Surroundings:
     now_ms: int
 
 
-class Recovery:
+class LogRecovery:
     """The opening of one log. Look first, then report, and only then change anything."""
 
     def __init__(self, around: Surroundings, directory: str, partition: TopicPartition, known: Known) -> None:
@@ -166,7 +166,7 @@ class Recovery:
             end = self.surveyed.ends.get(base)
             if end is None:
                 found = self._scan(segment, epoch, advance)
-                end = End(found.end_offset, max(epoch, found.latest_epoch))
+                end = SegmentEnd(found.end_offset, max(epoch, found.latest_epoch))
                 self._insist_on_damage(segment, found)
                 is_last = not any(segment.size for segment in segments[place + 1 :])
                 if found.fault is Fault.CORRUPT or (found.fault is Fault.TORN and not is_last):

@@ -13,7 +13,7 @@ from ..disk import Disk
 from ..segment.file_names import TRANSACTION_INDEX, UNFINISHED, is_segment_file
 from ..segment.segment import INDEX, LOG, TIME_INDEX, Segment
 from ..segment.segment_swap import clear, finish_swaps
-from .check_sealed import End, sealed_end
+from .check_sealed import SegmentEnd, sealed_end
 from .failure_scope import Obstructed
 
 
@@ -41,7 +41,7 @@ class Survey:
 
     segments: list[Segment] = field(default_factory=list)
     hollow: list[Segment] = field(default_factory=list)
-    ends: dict[int, End] = field(default_factory=dict)
+    ends: dict[int, SegmentEnd] = field(default_factory=dict)
 
     @property
     def to_scan(self) -> list[Segment]:

@@ -29,7 +29,7 @@ class WrongIndex(Exception):
     """An index entry does not tell of the batch that stands where it points."""
 
 
-class Rules(NamedTuple):
+class WalkRules(NamedTuple):
     """What holds for the log that is walked."""
 
     gaps: bool = True  # offsets may be missing between batches
@@ -52,7 +52,7 @@ class Step(NamedTuple):
         return read_header(self.block, self.skip)
 
 
-class Start(NamedTuple):
+class WalkStart(NamedTuple):
     """Where to begin: a batch whose base offset is known, or that an index entry tells of.
 
     An entry of ours names the last offset of its batch. One of Kafka's may name that of a later batch, the
@@ -86,7 +86,7 @@ def _block(pread: Pread, where: str, position: int) -> bytes | bytearray:
     return block
 
 
-def reach(pread: Pread, where: str, start: Start, stop: int, offset: int, gaps: bool) -> Step | None:
+def reach(pread: Pread, where: str, start: WalkStart, stop: int, offset: int, gaps: bool) -> Step | None:
     """The first batch from `start` on that reaches `offset`: it holds it, or stands behind a gap that does.
 
     Most batches are only passed by, so nothing is made of them.
@@ -125,7 +125,7 @@ def reach(pread: Pread, where: str, start: Start, stop: int, offset: int, gaps: 
 
 def whole_batches(
     data: bytes | bytearray, where: str, start: int, room: int, rest: int, expected: int, end: int,
-    rules: Rules,
+    rules: WalkRules,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Check the batches at the front of `data`, which stands at `start` of `where`.
 

@@ -18,14 +18,14 @@ class NotNext(Exception):
     """Replicated batches begin before the end of this log."""
 
 
-class Run(NamedTuple):
+class ReplicatedRun(NamedTuple):
     """Batches to be appended, and whether offsets are missing before or between them."""
 
     batches: list[Placed]
     has_gaps: bool
 
 
-def checked_run(records: Buffer, expected: int, epoch: int, epoch_max: int | None) -> Run:
+def checked_run(records: Buffer, expected: int, epoch: int, epoch_max: int | None) -> ReplicatedRun:
     """The complete batches of `records`, if they continue a log that ends at `expected` under `epoch`.
 
     A batch cut short at the end is ignored: fetches cut there. What stands before a bad batch is good, and
@@ -51,4 +51,4 @@ def checked_run(records: Buffer, expected: int, epoch: int, epoch_max: int | Non
     except Malformed as error:
         if not run:
             raise CorruptBatch(str(error)) from error
-    return Run(run, has_gaps)
+    return ReplicatedRun(run, has_gaps)

@@ -14,7 +14,17 @@ import structlog
 from ...protocol.batches import HEADER_SIZE, BatchHeader, read_header
 from ...protocol.primitives import Buffer
 from ..disk import Disk, File, NotResident
-from .batch_walk import CorruptBatch, Pread, Rules, Start, Step, WrongIndex, headers, reach, whole_batches
+from .batch_walk import (
+    CorruptBatch,
+    Pread,
+    Step,
+    WalkRules,
+    WalkStart,
+    WrongIndex,
+    headers,
+    reach,
+    whole_batches,
+)
 from .file_names import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, file_name
 from .index import RELATIVE_MAX, OffsetIndex, TimeIndex
 from .index_files import Indexes
@@ -325,9 +335,9 @@ class Segment:
 
     def _reach(self, offset: int, gaps: bool, pread: Pread, wait: bool) -> Step | None:
         """The first batch that reaches `offset`: it holds it, or stands behind a gap that does."""
-        where, begin = self.path(LOG), Start(0, self.base_offset)
+        where, begin = self.path(LOG), WalkStart(0, self.base_offset)
         last, position = self.index.floor_entry(offset - self.base_offset)
-        start = Start(position, last_offset=self.base_offset + last) if position else begin
+        start = WalkStart(position, last_offset=self.base_offset + last) if position else begin
         try:
             return reach(pread, where, start, self.size, offset, gaps)
         except WrongIndex as wrong:
@@ -339,7 +349,14 @@ class Segment:
             return reach(pread, where, begin, self.size, offset, gaps)
 
     def read(
-        self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool, rules: Rules, wait: bool
+        self,
+        offset: int,
+        bytes_max: int,
+        end: int,
+        after: int,
+        at_least_one: bool,
+        rules: WalkRules,
+        wait: bool,
     ) -> Buffer:
         """Whole batches from the one that reaches `offset`, none that begins at `end` or later.
 
@@ -354,7 +371,7 @@ class Segment:
             raise Cold(self, missing.size, position=missing.position, is_blind=missing.is_blind) from None
 
     def _read(
-        self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool, rules: Rules,
+        self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool, rules: WalkRules,
         pread: Pread, wait: bool,
     ) -> Buffer:  # fmt: skip
         start, expected = self._boundaries.get(offset, -1), offset

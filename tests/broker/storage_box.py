@@ -21,7 +21,7 @@ from strandline.protocol.messages.control import (
 )
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.storage.directories.incarnation import INCARNATION, Incarnations
-from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.intact import Intactness
 from strandline.storage.directories.log_manager import Logs
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create
@@ -67,7 +67,7 @@ class Box:
         )  # fmt: skip
         ids = iter(f"{n:032x}" for n in range(1, 9))
         self.incarnations.identify(ME, "cluster", lambda: UUID(next(ids)))
-        self.incarnations.write(Verdict(1, 1), flush_mode=False)
+        self.incarnations.write(Intactness(1, 1), flush_mode=False)
         for path in (*documents.PERSISTENT_PATHS, documents.incarnation_path(ME)):
             await self.create(path)
         self.failing = DiskFailures(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strandline.base.types import TopicPartition
-from strandline.broker.groups.offset_loading import Loaded
+from strandline.broker.groups.offset_loading import LoadedOffsets
 from strandline.broker.groups.offset_records import OffsetCommitValue, offset_key, offset_value
 from strandline.broker.upkeep import cleaner_processes
 from strandline.broker.upkeep.cleaner_processes import HelperProcesses
@@ -201,7 +201,7 @@ def offset_record(group: str, partition: int, offset: int) -> tuple[bytes, bytes
 
 
 def loaded(stage: Stage) -> dict[str, dict[TopicPartition, int]]:
-    found, at = Loaded(), 0
+    found, at = LoadedOffsets(), 0
     while data := bytes(stage.log.read(at, 500, stage.log.end_offset)):
         for _ in found.feed(data):
             pass

@@ -5,7 +5,7 @@ import pytest
 from strandline.broker.config.broker import OPTIONS, BrokerConfig
 from strandline.broker.config.document import render
 from strandline.broker.config.files import OPTIONS_WITHOUT_EFFECT, load
-from strandline.broker.errors import ConfigError
+from strandline.broker.errors import BrokerConfigError
 from strandline.replication.profiles import PROFILES, TODAY
 
 BASE = "broker.id=1\nlog.dirs=/data/a\nzookeeper.connect=127.0.0.1:2181/kafka\n"
@@ -36,7 +36,7 @@ OLDEST = "strandline.semantics.profile=0.8\nstrandline.semantics.accept.loss=tru
 
 
 def mistakes(text: str, **sources: object) -> tuple[str, ...]:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(BrokerConfigError) as caught:
         load(text, **sources)  # type: ignore[arg-type]
     return caught.value.sentences
 

@@ -17,7 +17,7 @@ from strandline.protocol.messages.control import (
 )
 from strandline.storage.config import TopicConfig
 from strandline.storage.directories.incarnation import INCARNATION
-from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.intact import Intactness
 from strandline.storage.disk import LogDamaged
 
 from .replica_stage import until
@@ -200,9 +200,9 @@ def test_a_note_survives_a_new_session(tmp_path: Path) -> None:
             with pytest.raises(KafkaStorageError):
                 b.append(0, b"x")
             b.incarnations.give_up(b.dirs[0], OSError("EIO"))  # before the note is on the disk
-            b.incarnations.write(Verdict(2, 1), flush_mode=False, keep_notes=True)
+            b.incarnations.write(Intactness(2, 1), flush_mode=False, keep_notes=True)
             assert b.remembered(1)["lost_note"] and b.remembered(1)["last_k"] == 2
-            b.incarnations.write(Verdict(3, 3), flush_mode=False)
+            b.incarnations.write(Intactness(3, 3), flush_mode=False)
             assert not b.remembered(1)["lost_note"]
 
     run(story)
@@ -270,7 +270,7 @@ def test_an_incarnation_is_written_over_where_there_is_no_room(tmp_path: Path) -
     async def story() -> None:
         async with box(tmp_path) as b:
             b.disk.fail("replace", f"*/{INCARNATION}", errno.ENOSPC)
-            b.incarnations.write(Verdict(22, 1), flush_mode=False)
+            b.incarnations.write(Intactness(22, 1), flush_mode=False)
             assert [b.remembered(place)["last_k"] for place in (0, 1)] == [22, 22]
             b.incarnations.note_doubt(None)
             assert b.remembered(0)["lost_note"]

@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from stage import config
 
+from strandline.base.options import InvalidOption
 from strandline.broker.config.broker import OPTIONS
 from strandline.broker.config.dynamic import (
     INTS,
@@ -22,7 +23,6 @@ from strandline.broker.config.live import LiveConfig
 from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import InvalidConfig
 from strandline.storage.config import DEFAULT_FROM, TOPIC_OPTIONS, StorageConfig, TopicConfig, text_of
-from strandline.storage.config import InvalidConfig as BadValue
 from strandline.zookeeper.config_nodes import Overrides
 from strandline.zookeeper.documents import (
     ALL_BROKERS,
@@ -67,7 +67,7 @@ def test_every_dynamic_option_has_a_way_to_take_effect() -> None:
     ],
 )
 def test_what_a_running_broker_refuses(name: str, text: str, why: str) -> None:
-    with pytest.raises(BadValue) as refused:
+    with pytest.raises(InvalidOption) as refused:
         check_broker_setting(name, text)
     assert why in refused.value.reason and refused.value.name == name
     with pytest.raises(InvalidConfig) as answered:

@@ -15,7 +15,7 @@ from strandline.broker.replicas.flushing import Flushing
 from strandline.broker.replicas.shared import Role
 from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages.control import ConfigEntry
+from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError, File, RealDisk
@@ -73,7 +73,7 @@ def run(directory: Path, members: int, story: Story, before_ack: bool = True, **
     async def play() -> None:
         storage = {"flush_before_ack": before_ack}
         async with cluster(directory, members, GatedDisk, storage=storage) as stage:
-            entries = [ConfigEntry(name=n.replace("_", "."), value=v) for n, v in configs.items()]
+            entries = [TopicConfigEntry(name=n.replace("_", "."), value=v) for n, v in configs.items()]
             await stage.elect(1, list(stage.members), entries)
             try:
                 await story(stage)

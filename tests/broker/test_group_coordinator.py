@@ -9,7 +9,7 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.broker.config.sections import GroupsConfig
 from strandline.broker.groups.offset_records import offset_key
-from strandline.broker.groups.offsets import Committed
+from strandline.broker.groups.offsets import GroupOffset
 from strandline.broker.groups.state import GroupState
 from strandline.broker.metadata.cache import LiveBroker, Picture
 from strandline.protocol.errors import CoordinatorLoadInProgress, ErrorCode, InvalidGroupId, NotCoordinator
@@ -21,19 +21,19 @@ from group_stage import SIMPLE, TP, Partition, Stage, plays
 T0 = TopicPartition("t", 0)
 
 
-def at(offset: int, note: str = "", ms: int = 1_700_000_000_000) -> Committed:
-    return Committed(offset=offset, leader_epoch=3, metadata=note, commit_ms=ms)
+def at(offset: int, note: str = "", ms: int = 1_700_000_000_000) -> GroupOffset:
+    return GroupOffset(offset=offset, leader_epoch=3, metadata=note, commit_ms=ms)
 
 
 def commit(
-    stage: Stage, committed: Committed, member: tuple[str, str | None, int] = SIMPLE
+    stage: Stage, committed: GroupOffset, member: tuple[str, str | None, int] = SIMPLE
 ) -> list[ErrorCode]:
     told: list[ErrorCode] = []
     stage.groups.commit("g", member, {T0: committed}, told.append)
     return told
 
 
-def fetched(stage: Stage) -> Committed | None:
+def fetched(stage: Stage) -> GroupOffset | None:
     held = stage.groups.find("g")
     return held.offsets.get(T0) if held is not None else None
 

@@ -9,7 +9,7 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.broker.groups.offset_loading import value_of
 from strandline.broker.groups.offset_records import offset_key, offset_value
-from strandline.broker.groups.offsets import Committed
+from strandline.broker.groups.offsets import GroupOffset
 from strandline.broker.groups.state import GroupState, JoinAsked, Joined, SyncAsked
 from strandline.broker.metadata.cache import Picture
 from strandline.client.consumer.group_protocol import encode_subscription
@@ -33,7 +33,7 @@ def commit(
     stage: Stage, *partitions: TopicPartition, offset: int = 7, group: str = "g", member: tuple = SIMPLE
 ) -> list[ErrorCode]:
     told: list[ErrorCode] = []
-    one = Committed(offset=offset, leader_epoch=0, metadata="", commit_ms=stage.clock.ms)
+    one = GroupOffset(offset=offset, leader_epoch=0, metadata="", commit_ms=stage.clock.ms)
     stage.groups.commit(group, member, dict.fromkeys(partitions, one), told.append)
     return told
 
@@ -318,7 +318,7 @@ def test_others_live_while_groups_are_read_and_built(batches: int) -> None:
 
     async def story() -> None:
         stage = Stage()
-        value = offset_value(value_of(Committed(7, 0, "", NOW_MS)))
+        value = offset_value(value_of(GroupOffset(7, 0, "", NOW_MS)))
         for batch in range(batches):
             builder = BatchBuilder()
             for number in range(10_000 // batches):

@@ -11,7 +11,7 @@ import pytest
 from strandline.base.types import BrokerId
 from strandline.client.network.connection import Connection
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages.control import ConfigEntry
+from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -45,7 +45,7 @@ def run(directory: Path, story: Story, members: int = 1, **configs: str) -> None
     async def play() -> None:
         async with cluster(directory, members) as stage:
             isr = tuple(range(1, members + 1))
-            await stage.elect(1, isr, [ConfigEntry(name=n, value=v) for n, v in configs.items()])
+            await stage.elect(1, isr, [TopicConfigEntry(name=n, value=v) for n, v in configs.items()])
             client = await stage.members[1].connect()
             for n in range(10):
                 assert outcome(await ask(client, produce(batch(b"%d" % n)))) == (0, n)

@@ -11,7 +11,7 @@ import pytest
 from strandline.client.network.connection import Connection, ConnectionLost
 from strandline.protocol.batches import seal
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages.control import ConfigEntry
+from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.records import BatchBuilder
 
@@ -24,7 +24,7 @@ Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
 def run(directory: Path, story: Story, members: int = 1, isr: tuple[int, ...] = (1,), **configs: str) -> None:
     async def play() -> None:
         async with cluster(directory, members) as stage:
-            await stage.elect(1, isr, [ConfigEntry(name=n, value=v) for n, v in configs.items()])
+            await stage.elect(1, isr, [TopicConfigEntry(name=n, value=v) for n, v in configs.items()])
             client = await stage.members[1].connect()
             await story(stage, client)
             await client.close()

@@ -11,7 +11,7 @@ from strandline.broker.network.metrics import Metrics
 from strandline.broker.replication_metrics import of_replicas, replication_metrics
 from strandline.controller.planning.decisions import DecisionNotes
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.messages.control import ConfigEntry
+from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.zookeeper.client import SessionEvent, SessionState
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,7 +21,7 @@ from replica_stage import ask, batch, cluster, outcome, produce, until
 def test_a_follower_that_is_gone_is_counted_and_one_that_is_back_is_not(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(tmp_path, 2) as stage:
-            await stage.elect(1, [1, 2], [ConfigEntry(name="min.insync.replicas", value="2")])
+            await stage.elect(1, [1, 2], [TopicConfigEntry(name="min.insync.replicas", value="2")])
             one, two = stage.members[1], stage.members[2]
             leader, follower = lambda: of_replicas(one.replicas), lambda: of_replicas(two.replicas)
             assert leader()["AtMinIsrPartitionCount"] == 1 and leader()["UnderReplicatedPartitions"] == 0
@@ -34,7 +34,7 @@ def test_a_follower_that_is_gone_is_counted_and_one_that_is_back_is_not(tmp_path
             assert leader()["UnderMinIsrPartitionCount"] == 1 and leader()["AtMinIsrPartitionCount"] == 0
             assert (leader()["PartitionCount"], leader()["LeaderCount"]) == (1, 1)
             assert (follower()["PartitionCount"], follower()["LeaderCount"]) == (1, 0)
-            await stage.elect(1, [1], [ConfigEntry(name="min.insync.replicas", value="2")])
+            await stage.elect(1, [1], [TopicConfigEntry(name="min.insync.replicas", value="2")])
             await until(lambda: leader()["IsrExpands"] == 1)
             assert leader()["UnderReplicatedPartitions"] == 0
             await client.close()

@@ -7,7 +7,7 @@ import uvloop
 
 from strandline.broker.config.files import load
 from strandline.broker.config.host_names import why_no_host
-from strandline.broker.errors import ConfigError
+from strandline.broker.errors import BrokerConfigError
 from strandline.client.network.connection import Connection
 
 BAD = [
@@ -38,7 +38,7 @@ def test_a_host_that_cannot_be_encoded_is_refused_at_the_start(host: str) -> Non
     for option in ("listeners", "advertised.listeners"):
         listeners = {"listeners": "PLAINTEXT://127.0.0.1:0", option: f"PLAINTEXT://{host}:9092"}
         settings = [f"{name}={value}" for name, value in listeners.items()]
-        with pytest.raises(ConfigError) as refused:
+        with pytest.raises(BrokerConfigError) as refused:
             load(overrides=["broker.id=1", "zookeeper.connect=z:1", "log.dirs=./x", *settings])
         (sentence,) = (each for each in refused.value.sentences if "is no host" in each)
         assert option in sentence and "labels of 1 to 63" in sentence

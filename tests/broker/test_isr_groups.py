@@ -11,7 +11,7 @@ from strandline.base.tasks import Tasks
 from strandline.base.types import BrokerId, Epoch, Incarnation, Offset, TopicPartition
 from strandline.broker.replicas.isr_writer import IsrWriter
 from strandline.replication.isr import Growing, Settled, Shrinking
-from strandline.replication.leader import Leader, LeaderOptions, Mandate, Membership
+from strandline.replication.leader import Leader, LeaderOptions, LiveBrokers, Mandate
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create, Delete, Op, SetData, Unknown
@@ -90,7 +90,7 @@ class Stage:
         tp = TopicPartition("t", number)
         self.do(Create(documents.partition_path(tp), b""), Create(documents.state_path(tp), state.data()))
         mandate = Mandate(Epoch(0), (ME, OTHER), tuple(map(BrokerId, isr)), 0)
-        live = Membership(frozenset({ME, OTHER}))
+        live = LiveBrokers(frozenset({ME, OTHER}))
         leader = Leader(ME, mandate, Offset(0), Offset(0), 0.0, live, LeaderOptions())
         return FakePartition(number, leader)
 

@@ -5,7 +5,7 @@ from uuid import UUID
 from strandline.base.types import TopicPartition
 from strandline.broker.metadata.cache import Picture
 from strandline.protocol.messages.control import (
-    ConfigEntry,
+    TopicConfigEntry,
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
@@ -38,7 +38,7 @@ def topic(name: str, topic_id: UUID, *partitions: UpdateMetadataPartitionState) 
         topic_name=name,
         topic_id=topic_id,
         partition_states=list(partitions),
-        configs=[ConfigEntry(name="retention.ms", value="5")],
+        configs=[TopicConfigEntry(name="retention.ms", value="5")],
     )
 
 

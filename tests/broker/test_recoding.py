@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from strandline.base.options import InvalidConfig
+from strandline.base.options import InvalidOption
 from strandline.broker.handlers import produce as produce_handler
 from strandline.broker.replicas import recompression
 from strandline.broker.replicas.recompression import Target, target_of
@@ -270,7 +270,7 @@ def test_levels_are_those_of_kafka() -> None:
         data = b"some of the same, some of the same" * 50
         assert decompress(target.codec, compress(target.codec, data, target.level)) == data
     for kind, level in (("gzip", "0"), ("gzip", "10"), ("lz4", "0"), ("lz4", "18"), ("zstd", "23")):
-        with pytest.raises(InvalidConfig):
+        with pytest.raises(InvalidOption):
             topic(**{f"compression_{kind}_level": level})
 
 

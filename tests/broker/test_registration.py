@@ -36,9 +36,9 @@ class Started:
     async def begin(self, incarnation: int) -> None:
         self.begun = incarnation
 
-    async def registered(self) -> documents.Registration:
+    async def registered(self) -> documents.RegistrationDocument:
         data, _ = await self.registry.get(documents.broker_path(self.config.broker_id))
-        return documents.parse(documents.Registration, data)
+        return documents.parse(documents.RegistrationDocument, data)
 
 
 @pytest.fixture
@@ -348,7 +348,7 @@ def test_whoever_names_no_profile_is_not_held_to_one(chroot: str, tmp_path: Path
         first = await start(config(chroot, tmp_path / "first"))
         for path, kind in (
             (documents.CLUSTER_ID, documents.ClusterIdDocument),
-            (documents.broker_path(1), documents.Registration),
+            (documents.broker_path(1), documents.RegistrationDocument),
         ):
             data, stat = await first.registry.get(path)
             without = documents.parse(kind, data).model_copy(update={"profile": None})

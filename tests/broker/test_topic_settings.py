@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import TOPIC, Member, cluster
 
-from strandline.protocol.messages.control import ConfigEntry
+from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.storage.log.checkpoints import TOPIC_CONFIG, read_topic_config
 from strandline.zookeeper.config_nodes import NOTHING, Overrides
 
@@ -23,7 +23,7 @@ def test_an_older_reading_changes_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(tmp_path, 1) as stage:
             member = stage.members[1]
-            await stage.elect(1, [1], [ConfigEntry(name="retention.ms", value="5")])
+            await stage.elect(1, [1], [TopicConfigEntry(name="retention.ms", value="5")])
             settings, partition = member.replicas.settings, member.partition
             assert partition.topic_config.retention_ms == kept(member) == 5
             settings.learn(TOPIC, Overrides({"retention.ms": "7"}, 30, 2))
@@ -31,7 +31,9 @@ def test_an_older_reading_changes_nothing(tmp_path: Path) -> None:
             settings.learn(TOPIC, Overrides({"retention.ms": "6"}, 30, 1))
             settings.learn(TOPIC, Overrides({"retention.ms": "6"}, 29, 9))
             assert partition.topic_config.retention_ms == 7
-            await stage.elect(1, [1], [ConfigEntry(name="retention.ms", value="5")])  # of no known edition
+            await stage.elect(
+                1, [1], [TopicConfigEntry(name="retention.ms", value="5")]
+            )  # of no known edition
             assert partition.topic_config.retention_ms == kept(member) == 7
             settings.learn(TOPIC, Overrides({}, 31, 0))  # the znode was made anew
             assert partition.topic_config.retention_ms == 7 * 24 * 3600 * 1000
@@ -60,7 +62,7 @@ def test_replicas_take_over_what_they_inherit(tmp_path: Path) -> None:
     async def story() -> None:
         async with cluster(tmp_path, 1) as stage:
             member = stage.members[1]
-            await stage.elect(1, [1], [ConfigEntry(name="segment.ms", value="8")])
+            await stage.elect(1, [1], [TopicConfigEntry(name="segment.ms", value="8")])
             new = {"retention_ms": 9, "segment_ms": 9, "validate_records": True, "producer_ids_max": 3}
             member.logs.configure(member.logs.config.model_copy(update=new))
             await member.replicas.config_changed()

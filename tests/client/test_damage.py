@@ -6,7 +6,7 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.client.consumer.buffer import Handout
-from strandline.client.consumer.positions import Chunk, Place, end_of
+from strandline.client.consumer.positions import FetchedBatches, PartitionPosition, end_of
 from strandline.protocol.errors import ApiError, CorruptMessage
 from strandline.protocol.primitives import Malformed
 from strandline.protocol.records import BatchBuilder
@@ -29,15 +29,15 @@ def damaged(base: int) -> bytearray:
     return data
 
 
-def place_with(partition: TopicPartition, *chunks: bytes) -> Place:
-    place = Place(partition)
+def place_with(partition: TopicPartition, *chunks: bytes) -> PartitionPosition:
+    place = PartitionPosition(partition)
     place.seek(0)
     for chunk in chunks:
-        place.fetched(Chunk(chunk, place.fetch_at, end_of(chunk, place.fetch_at)))
+        place.fetched(FetchedBatches(chunk, place.fetch_at, end_of(chunk, place.fetch_at)))
     return place
 
 
-def handout_of(*places: Place) -> Handout:
+def handout_of(*places: PartitionPosition) -> Handout:
     by_name = {place.partition: place for place in places}
     return Handout(lambda: by_name, lambda key: key, lambda value: int(value), True)
 
@@ -73,7 +73,7 @@ def test_damage_is_raised_until_the_caller_seeks_past_it(ask: Any, in_chunks: bo
             ask(handout)
         assert (place.position, place.processed) == (3, 3)
     place.seek(6)
-    place.fetched(Chunk(bytes(batch_at(6)), 6, 9))
+    place.fetched(FetchedBatches(bytes(batch_at(6)), 6, 9))
     assert ask(handout) == [(0, 6), (0, 7), (0, 8)]
 
 

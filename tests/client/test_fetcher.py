@@ -9,7 +9,7 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.client.config import ConsumerConfig, configure
 from strandline.client.consumer.fetcher import Fetcher
-from strandline.client.consumer.positions import Place
+from strandline.client.consumer.positions import PartitionPosition
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -66,7 +66,7 @@ def test_what_an_old_leader_says_late_is_dropped(run: Any, late: PartitionData) 
         view = SimpleNamespace(epoch=lambda partition: 0)
         cluster: Any = SimpleNamespace(now=lambda: 0.0, view=view)
         fetcher = Fetcher(cluster, configure(ConsumerConfig, "h:1", {}))
-        place = Place(T0)
+        place = PartitionPosition(T0)
         place.seek(5)
         fetcher.places = {T0: place}
         old, new = Leader(), Leader()

@@ -8,7 +8,7 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.client.config import ConfigError, ConsumerConfig, ProducerConfig, configure
 from strandline.client.consumer.assignors import (
-    Member,
+    SubscribedMember,
     assign_cooperative_sticky,
     assign_range,
     assign_round_robin,
@@ -19,11 +19,11 @@ from strandline.client.consumer.group_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from strandline.client.consumer.positions import Chunk, Place, end_of, visible
+from strandline.client.consumer.positions import FetchedBatches, PartitionPosition, end_of, visible
 from strandline.client.network.connections import backoff
 from strandline.client.network.metadata import ClusterView
 from strandline.client.producer.accumulator import Accumulator, Limits
-from strandline.client.producer.partition_queues import Identity, Lane
+from strandline.client.producer.partition_queues import Identity, PartitionQueue
 from strandline.client.producer.partitioner import Sticky, murmur2, partition_for_key
 from strandline.client.serializers import DESERIALIZERS, SERIALIZERS
 from strandline.protocol.errors import error_for
@@ -75,8 +75,8 @@ def test_serializers_return_what_they_took(name: str) -> None:
             SERIALIZERS[name](7)
 
 
-def members(count: int, **more: Any) -> list[Member]:
-    return [Member(f"m{n}", ("t", "u"), **more) for n in range(count)]
+def members(count: int, **more: Any) -> list[SubscribedMember]:
+    return [SubscribedMember(f"m{n}", ("t", "u"), **more) for n in range(count)]
 
 
 def test_range_and_round_robin() -> None:
@@ -90,14 +90,16 @@ def test_range_and_round_robin() -> None:
 def test_cooperative_sticky_moves_little_and_in_two_steps() -> None:
     first = assign_cooperative_sticky(members(1), {"t": 4})["m0"]
     assert len(first) == 4
-    old = Member("m0", ("t",), owned=tuple(first), generation=1)
-    step = assign_cooperative_sticky([old, Member("m1", ("t",))], {"t": 4})
+    old = SubscribedMember("m0", ("t",), owned=tuple(first), generation=1)
+    step = assign_cooperative_sticky([old, SubscribedMember("m1", ("t",))], {"t": 4})
     assert len(step["m0"]) == 2 and step["m1"] == []
-    old = Member("m0", ("t",), owned=tuple(step["m0"]), generation=2)
-    last = assign_cooperative_sticky([old, Member("m1", ("t",), generation=2)], {"t": 4})
+    old = SubscribedMember("m0", ("t",), owned=tuple(step["m0"]), generation=2)
+    last = assign_cooperative_sticky([old, SubscribedMember("m1", ("t",), generation=2)], {"t": 4})
     assert last["m0"] == step["m0"] and len(last["m1"]) == 2
-    again = Member("m1", ("t",), owned=(*last["m1"], last["m0"][0]), generation=1)
-    claim = assign_cooperative_sticky([Member("m0", ("t",), None, tuple(last["m0"]), 3), again], {"t": 4})
+    again = SubscribedMember("m1", ("t",), owned=(*last["m1"], last["m0"][0]), generation=1)
+    claim = assign_cooperative_sticky(
+        [SubscribedMember("m0", ("t",), None, tuple(last["m0"]), 3), again], {"t": 4}
+    )
     assert claim["m0"] == last["m0"]
 
 
@@ -106,7 +108,7 @@ def test_assignments_are_whole_and_even(seed: int) -> None:
     random = Random(seed)
     topics = {name: random.randint(1, 9) for name in "tuv"}
     group = [
-        Member(f"m{n}", tuple(sorted(random.sample("tuv", random.randint(1, 3)))))
+        SubscribedMember(f"m{n}", tuple(sorted(random.sample("tuv", random.randint(1, 3)))))
         for n in range(random.randint(1, 6))
     ]
     wanted = {name for one in group for name in one.topics}
@@ -121,7 +123,7 @@ def test_assignments_are_whole_and_even(seed: int) -> None:
 
 def test_members_understand_each_other() -> None:
     said = encode_subscription(["u", "t"], [T0], 4)
-    assert decode_subscription("m", None, said) == Member("m", ("t", "u"), None, (T0,), 4)
+    assert decode_subscription("m", None, said) == SubscribedMember("m", ("t", "u"), None, (T0,), 4)
     assert decode_assignment(encode_assignment([T0, TopicPartition("u", 2)])) == [T0, TopicPartition("u", 2)]
     assert decode_assignment(b"") == []
     for cut in range(2, len(said)):
@@ -132,7 +134,7 @@ def test_members_understand_each_other() -> None:
 LIMITS = Limits(300, 0.01, 10.0, 5, True, 1 << 31, 0, None)
 
 
-def accumulated(count: int) -> tuple[Accumulator[int], Lane[int]]:
+def accumulated(count: int) -> tuple[Accumulator[int], PartitionQueue[int]]:
     """So many records, two of them to a batch, of a producer that leaders know: number 0 is acknowledged."""
     accumulator: Accumulator[int] = Accumulator(LIMITS)
     accumulator.append(T0, (0, None, b"x" * 90, ()), 0, 0.0, 120)
@@ -261,10 +263,10 @@ def batch_at(base: int, values: list[bytes], **more: Any) -> bytearray:
 
 
 def test_a_place_skips_what_lies_before_it_and_what_a_seek_made_void() -> None:
-    place = Place(T0)
+    place = PartitionPosition(T0)
     place.seek(3)
     data = bytes(batch_at(0, [b"%d" % n for n in range(5)]))
-    place.fetched(Chunk(data, 3, end_of(data, 3)))
+    place.fetched(FetchedBatches(data, 3, end_of(data, 3)))
     assert place.fetch_at == 5
     record = place.next_record(True)
     assert record is not None and record.offset == 3
@@ -331,7 +333,7 @@ def test_options_are_refused_by_name_and_value() -> None:
 
 
 def test_what_was_handed_out_is_done_when_the_caller_comes_back_also_while_the_position_is_lost() -> None:
-    place = Place(T0)
+    place = PartitionPosition(T0)
     place.look_up(-2)
     place.go_on(0)
     assert place.processed == 0, "nothing was handed out before"

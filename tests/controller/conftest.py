@@ -14,7 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from strandline.controller.challenges import Respondent
-from strandline.controller.controller import Controller, ControllerConfig
+from strandline.controller.controller import Controller, ControllerOptions
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.connection import frame_response, parse_head
 from strandline.protocol.messages import control
@@ -171,7 +171,7 @@ class FakeBroker:
         self._respondent = Respondent(self.registry, self.id, self._failed)
         await self.listen(0)
         await self.register()
-        config = ControllerConfig(self.id, "PLAINTEXT", **options)
+        config = ControllerOptions(self.id, "PLAINTEXT", **options)
         self.controller = Controller(config, self.registry, self, self.random_bytes, self._failed)
         await self.controller.start()
 
@@ -188,7 +188,9 @@ class FakeBroker:
         self.incarnation = document.incarnation + 1
         since = 1 if intact else self.incarnation
         endpoint = documents.Endpoint("PLAINTEXT", "127.0.0.1", self.port)
-        registration = documents.Registration.of([endpoint], 0, self.incarnation, since, rack=self.rack)
+        registration = documents.RegistrationDocument.of(
+            [endpoint], 0, self.incarnation, since, rack=self.rack
+        )
         begin = self._respondent.begin if self.answers_challenges else None
         await znodes.register_broker(self.registry, self.id, registration, [], begin=begin)
 

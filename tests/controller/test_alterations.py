@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from strandline.controller.requests.config_changes import (
     Alteration,
-    Change,
     Operation,
+    SettingChange,
     alteration_of,
     repeated_resources,
 )
@@ -26,29 +26,29 @@ LISTS = {"cleanup.policy": "delete"}
 KNOWN = {"retention.ms": "5", "cleanup.policy": "compact"}
 
 
-def applied(settings: Mapping[str, str], *changes: Change, anew: bool = False) -> dict[str, str]:
+def applied(settings: Mapping[str, str], *changes: SettingChange, anew: bool = False) -> dict[str, str]:
     return Alteration(2, "t", changes, anew).applied_to(settings, LISTS.get)
 
 
 def test_changes_concern_what_they_name() -> None:
-    set_one = Change("segment.ms", Operation.SET, "7")
-    gone = Change("retention.ms", Operation.DELETE)
+    set_one = SettingChange("segment.ms", Operation.SET, "7")
+    gone = SettingChange("retention.ms", Operation.DELETE)
     assert applied(KNOWN, set_one, gone) == {"cleanup.policy": "compact", "segment.ms": "7"}
     assert applied(KNOWN, set_one, anew=True) == {"segment.ms": "7"}
-    assert applied(KNOWN, Change("never.set", Operation.DELETE)) == KNOWN
+    assert applied(KNOWN, SettingChange("never.set", Operation.DELETE)) == KNOWN
 
 
 def test_lists_grow_and_shrink() -> None:
-    append = Change("cleanup.policy", Operation.APPEND, "delete")
+    append = SettingChange("cleanup.policy", Operation.APPEND, "delete")
     assert applied(KNOWN, append)["cleanup.policy"] == "compact,delete"
-    assert applied({}, Change("cleanup.policy", Operation.APPEND, "compact")) == {
+    assert applied({}, SettingChange("cleanup.policy", Operation.APPEND, "compact")) == {
         "cleanup.policy": "delete,compact"  # appended to what is the default
     }
     assert applied(
-        {"cleanup.policy": "compact, delete"}, Change("cleanup.policy", Operation.SUBTRACT, "compact")
+        {"cleanup.policy": "compact, delete"}, SettingChange("cleanup.policy", Operation.SUBTRACT, "compact")
     ) == {"cleanup.policy": "delete"}
     with pytest.raises(InvalidConfig, match=r"retention\.ms: append is for options that are lists"):
-        applied(KNOWN, Change("retention.ms", Operation.APPEND, "5"))
+        applied(KNOWN, SettingChange("retention.ms", Operation.APPEND, "5"))
 
 
 names = st.sampled_from(("retention.ms", "segment.ms", "cleanup.policy"))
@@ -57,10 +57,12 @@ values = st.lists(st.sampled_from(("delete", "compact", "x")), min_size=1, max_s
 
 @given(
     st.dictionaries(names, values),
-    st.lists(st.builds(Change, names, st.sampled_from(Operation), values), unique_by=lambda each: each.name),
+    st.lists(
+        st.builds(SettingChange, names, st.sampled_from(Operation), values), unique_by=lambda each: each.name
+    ),
     st.booleans(),
 )
-def test_twice_is_once(settings: dict[str, str], changes: list[Change], anew: bool) -> None:
+def test_twice_is_once(settings: dict[str, str], changes: list[SettingChange], anew: bool) -> None:
     """A request whose answer was lost is sent again, and its first write may land in between."""
     lists = dict.fromkeys(("retention.ms", "segment.ms", "cleanup.policy"), "delete")
     wanted = Alteration(2, "t", [c for c in changes if not anew or c.operation is Operation.SET], anew)

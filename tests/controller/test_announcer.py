@@ -14,7 +14,7 @@ from strandline.broker.replicas.controller_fence import ControlGate
 from strandline.client.network.connection import Connection
 from strandline.controller.broker_channels import Announcer, Reports
 from strandline.controller.challenges import Challenger, Word
-from strandline.controller.control_requests import Sender
+from strandline.controller.control_requests import RequestBuilder
 from strandline.controller.failure_detector import FailureDetector, Patience
 from strandline.controller.planning import plans
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
@@ -112,7 +112,7 @@ def play(
         peer = Peer(silent_for, cuts)
         port = await peer.listen()
         reports = Reports(post, lambda reason: None, lambda why: None, troubles.append)
-        announcer = Announcer(Sender(1, 5, "INTERNAL"), patience, reports, cast(Challenger, Alive()))
+        announcer = Announcer(RequestBuilder(1, 5, "INTERNAL"), patience, reports, cast(Challenger, Alive()))
         try:
             await story(Stage(announcer, port), peer)
         finally:
@@ -191,7 +191,7 @@ def test_a_channel_that_fails_is_told_of_and_begins_again(monkeypatch: pytest.Mo
         peer = Peer(0, False)
         port = await peer.listen()
         reports = Reports(lambda event: None, lambda reason: None, lambda why: None, troubles.append)
-        announcer = Announcer(Sender(1, 5, "INTERNAL"), PATIENCE, reports, cast(Challenger, Alive()))
+        announcer = Announcer(RequestBuilder(1, 5, "INTERNAL"), PATIENCE, reports, cast(Challenger, Alive()))
         stage = Stage(announcer, port)
         stage.instruct(4)
         async with asyncio.timeout(5):

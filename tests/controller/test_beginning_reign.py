@@ -11,7 +11,7 @@ from memory_registry import MemoryRegistry
 
 from strandline.base.clock import SystemClock
 from strandline.controller import active
-from strandline.controller.controller import Controller, ControllerConfig
+from strandline.controller.controller import Controller, ControllerOptions
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SessionEvent, SessionState, Stat, Watch
@@ -40,7 +40,7 @@ class OneBroker(MemoryRegistry):
         await znodes.read_incarnation(self, broker)
         at = [documents.Endpoint("PLAINTEXT", "127.0.0.1", 1)]
         await znodes.register_broker(
-            self, broker, documents.Registration.of(at, 0, 1, 1, {}, None, False, None), []
+            self, broker, documents.RegistrationDocument.of(at, 0, 1, 1, {}, None, False, None), []
         )
 
     def bounce(self) -> None:
@@ -52,7 +52,7 @@ class OneBroker(MemoryRegistry):
 
 
 def controller_of(registry: OneBroker, session_timeout_s: float = 18.0) -> Controller:
-    config = ControllerConfig(1, "PLAINTEXT", session_timeout_s=session_timeout_s)
+    config = ControllerOptions(1, "PLAINTEXT", session_timeout_s=session_timeout_s)
     return Controller(config, registry, SystemClock(), random.Random(1).randbytes)
 
 

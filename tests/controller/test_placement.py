@@ -6,7 +6,13 @@ from random import Random
 
 import pytest
 
-from strandline.controller.planning.placement import Start, alternating, anywhere, spread, where_it_stopped
+from strandline.controller.planning.placement import (
+    PlacementStart,
+    alternating,
+    anywhere,
+    spread,
+    where_it_stopped,
+)
 from strandline.protocol.errors import InvalidPartitions, InvalidReplicationFactor
 
 SIX = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
@@ -48,14 +54,14 @@ def test_replicas_are_on_as_many_racks_as_can_be(factor: int) -> None:
     """Whatever the start, with racks of unequal size."""
     racks = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
     for first, shift in product(range(6), repeat=2):
-        for replicas in spread(racks, range(20), factor, Start(first, shift)).values():
+        for replicas in spread(racks, range(20), factor, PlacementStart(first, shift)).values():
             assert len(set(replicas)) == factor
             assert len({racks[broker] for broker in replicas}) == min(factor, 3)
 
 
 def test_equal_racks_are_loaded_evenly() -> None:
     racks = {broker: f"r{broker % 3}" for broker in range(9)}
-    placed = spread(racks, range(81), 3, Start(4, 2))
+    placed = spread(racks, range(81), 3, PlacementStart(4, 2))
     assert set(Counter(broker for replicas in placed.values() for broker in replicas).values()) == {27}
     assert set(Counter(replicas[0] for replicas in placed.values()).values()) == {9}
 
@@ -79,9 +85,9 @@ def test_many_topics_of_one_partition_are_led_by_all_brokers() -> None:
 def test_growth_begins_where_kafka_says() -> None:
     """At the first replica of partition 0, or behind it if that broker is gone; with that shift, too."""
     brokers = {10: None, 20: None, 30: None}
-    assert where_it_stopped(brokers, 20) == Start(1, 1)
-    assert where_it_stopped(brokers, 15) == Start(1, 1)
-    assert where_it_stopped(brokers, 40) == Start(0, 0)
+    assert where_it_stopped(brokers, 20) == PlacementStart(1, 1)
+    assert where_it_stopped(brokers, 15) == PlacementStart(1, 1)
+    assert where_it_stopped(brokers, 40) == PlacementStart(0, 0)
     assert spread(brokers, range(2, 4), 2, where_it_stopped(brokers, 20)) == {2: (10, 30), 3: (20, 30)}
 
 

@@ -10,7 +10,7 @@ import pytest
 from fake_cluster import cluster, create, until
 
 from strandline.base.types import TopicPartition
-from strandline.controller.controller import Controller, ControllerConfig
+from strandline.controller.controller import Controller, ControllerOptions
 from strandline.controller.requests.elections import ElectionPolicy
 from strandline.controller.requests.topics import Defaults
 from strandline.local.processes import machine_is_slower
@@ -286,7 +286,7 @@ def test_a_start_does_not_depend_on_zookeeper(fake_broker: Any) -> None:
     """The connection may be lost between the registration and this: the broker must live through it."""
 
     async def story() -> None:
-        told = ControllerConfig(1, "PLAINTEXT")
+        told = ControllerOptions(1, "PLAINTEXT")
         controller = Controller(told, Deaf(), fake_broker(1), random.Random(1).randbytes)
         await controller.start()
         await asyncio.sleep(0.05)

@@ -99,7 +99,7 @@ def test_a_broker_is_seen_with_the_directories_that_it_has_given_up() -> None:
         await znodes.ensure_paths(registry)
         for broker in (1, 2):
             await znodes.read_incarnation(registry, broker)
-            await znodes.register_broker(registry, broker, documents.Registration.of([], 0, 1, 1), [])
+            await znodes.register_broker(registry, broker, documents.RegistrationDocument.of([], 0, 1, 1), [])
         await znodes.report_failed_dir(registry, 2, "a-directory")
         seen = await BrokerWatch(registry).look()
         assert {broker: known.has_failed_dirs for broker, known in seen.items()} == {1: False, 2: True}

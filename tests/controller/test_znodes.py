@@ -94,24 +94,26 @@ def test_registration_counts_the_starts_of_a_broker(hosts: str, open_session: An
             await znodes.ensure_paths(registry)
             document, failed = await znodes.read_incarnation(registry, 7)
             assert (document.incarnation, failed) == (0, frozenset())
-            first = documents.Registration.of([ENDPOINT], 5, incarnation=1, intact_since=1)
+            first = documents.RegistrationDocument.of([ENDPOINT], 5, incarnation=1, intact_since=1)
             await znodes.register_broker(registry, 7, first, ["dir-a"])
             data, stat = await registry.get("/brokers/ids/7")
             assert stat.owner == registry.session_id
-            assert documents.parse(documents.Registration, data).listeners() == [ENDPOINT]
+            assert documents.parse(documents.RegistrationDocument, data).listeners() == [ENDPOINT]
             document, _ = await znodes.read_incarnation(registry, 7)
             assert (document.incarnation, document.dirs) == (1, {"dir-a": 1})
 
-            doubt = documents.Registration.of([ENDPOINT], 5, 2, 1, {"t-0": 2})
+            doubt = documents.RegistrationDocument.of([ENDPOINT], 5, 2, 1, {"t-0": 2})
             await znodes.register_broker(registry, 7, doubt, ["dir-a"])  # in its place, while running
             with pytest.raises(BadVersion):
                 await znodes.register_broker(
-                    registry, 7, documents.Registration.of([ENDPOINT], 6, 2, 1), ["dir-a"]
+                    registry, 7, documents.RegistrationDocument.of([ENDPOINT], 6, 2, 1), ["dir-a"]
                 )
 
             async with open_session(hosts) as other:
                 with pytest.raises(NodeExists):
-                    await znodes.register_broker(other, 7, documents.Registration.of([ENDPOINT], 5, 3, 1), [])
+                    await znodes.register_broker(
+                        other, 7, documents.RegistrationDocument.of([ENDPOINT], 5, 3, 1), []
+                    )
                 with pytest.raises(znodes.DuplicateBroker):
                     await znodes.await_registration_end(other, 7, 0.1)
                 waiting = asyncio.ensure_future(znodes.await_registration_end(other, 7, 5))
@@ -122,7 +124,7 @@ def test_registration_counts_the_starts_of_a_broker(hosts: str, open_session: An
 
 
 def test_the_registration_reads_as_kafka_writes_it() -> None:
-    text = documents.Registration.of([ENDPOINT], 5, 2, 1, {"t-0": 2}).data().decode()
+    text = documents.RegistrationDocument.of([ENDPOINT], 5, 2, 1, {"t-0": 2}).data().decode()
     assert text == (
         '{"version":5,"host":"127.0.0.1","port":9092,"jmx_port":-1,"timestamp":"5",'
         '"endpoints":["PLAINTEXT://127.0.0.1:9092"],"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},'
@@ -134,7 +136,7 @@ def test_the_registration_reads_as_kafka_writes_it() -> None:
     )
     assert (state.leader, state.isr, state.isr_epochs) == (0, [0, 1], {})
     foreign = documents.parse(
-        documents.Registration, b'{"version":4,"endpoints":["EXTERNAL://[::1]:9"],"future":1}'
+        documents.RegistrationDocument, b'{"version":4,"endpoints":["EXTERNAL://[::1]:9"],"future":1}'
     )
     assert foreign.listeners()[0] == documents.Endpoint("EXTERNAL", "::1", 9, "EXTERNAL")
     for bad in (
@@ -209,7 +211,7 @@ def test_a_broker_that_is_leaving_joins_no_isr_and_no_earlier_attempt_lands_eith
             await leader.multi([Create(documents.state_path(PARTITION), before.data())])
             for registry, broker in ((leader, 1), (follower, 2)):
                 await znodes.create_if_absent(registry, documents.incarnation_path(broker), b"{}")
-                registration = documents.Registration.of([], 0, 1, 1)
+                registration = documents.RegistrationDocument.of([], 0, 1, 1)
                 await znodes.register_broker(registry, broker, registration, [])
             wider = before.model_copy(update={"isr": [1, 2]})
             early = znodes.member_checks(2, 1, 1, 1, await znodes.joinable_version(leader, 2))
@@ -221,7 +223,7 @@ def test_a_broker_that_is_leaving_joins_no_isr_and_no_earlier_attempt_lands_eith
                     await znodes.write_state(leader, PARTITION, wider, 0, checks)
                 assert failed.value.path == "/brokers/ids/2"
             data, stat = await leader.get(documents.broker_path(2))
-            assert (documents.parse(documents.Registration, data).leaving, stat.version) == (True, 1)
+            assert (documents.parse(documents.RegistrationDocument, data).leaving, stat.version) == (True, 1)
             assert b"leaving" not in registration.data(), "the others look as they always did"
 
     asyncio.run(story())
@@ -235,7 +237,7 @@ def test_a_broker_that_registers_while_it_is_leaving_joins_no_isr(hosts: str, op
             await znodes.ensure_paths(leader)
             for registry, broker in ((leader, 1), (follower, 2)):
                 await znodes.read_incarnation(registry, broker)
-                registration = documents.Registration.of([ENDPOINT], 0, 1, 1, leaving=broker == 2)
+                registration = documents.RegistrationDocument.of([ENDPOINT], 0, 1, 1, leaving=broker == 2)
                 await znodes.register_broker(registry, broker, registration, ["uuid"])
             version = await znodes.joinable_version(leader, 2)
             with pytest.raises(MultiFailed):

@@ -164,7 +164,7 @@ VECTORS = [
                             isr_epochs=[9],
                         )
                     ],
-                    configs=[control.ConfigEntry(name="a", value="b")],
+                    configs=[control.TopicConfigEntry(name="a", value="b")],
                 )
             ],
             live_leaders=[control.LeaderAndIsrLiveLeader(broker_id=1, host_name="h", port=9)],

@@ -10,11 +10,11 @@ from strandline.base.types import BrokerId, Epoch, Incarnation, Offset
 from strandline.protocol.errors import ErrorCode
 from strandline.replication.effects import Effects, HighWatermarkMoved, IsrChanged, Truncate, WriteIsr
 from strandline.replication.follower import AskEpochEnd, AskRecords, Follower
-from strandline.replication.leader import Leader, LeaderOptions, Mandate, Membership
+from strandline.replication.leader import Leader, LeaderOptions, LiveBrokers, Mandate
 from strandline.replication.profiles import PROFILES
 from strandline.storage.log.leader_epochs import EpochHistory
 
-EVERYBODY = Membership(frozenset(map(BrokerId, range(3))))
+EVERYBODY = LiveBrokers(frozenset(map(BrokerId, range(3))))
 
 
 class ListLog:

@@ -16,7 +16,7 @@ from strandline.replication.effects import (
     StepDown,
     WriteIsr,
 )
-from strandline.replication.leader import Leader, LeaderOptions, Mandate, Membership
+from strandline.replication.leader import Leader, LeaderOptions, LiveBrokers, Mandate
 from strandline.replication.profiles import PROFILES
 
 STORIES = sorted((Path(__file__).parent.parent / "scenarios" / "leader").glob("*.txt"))
@@ -56,7 +56,7 @@ class Story:
     def __init__(self) -> None:
         self.log_start = Offset(0)
         self.now = 0.0
-        self.membership = Membership(frozenset(map(BrokerId, range(1, 10))))
+        self.membership = LiveBrokers(frozenset(map(BrokerId, range(1, 10))))
         self.leader: Leader
 
     def perform(self, event: str) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from strandline.base.types import BrokerId, Epoch, Incarnation, Offset
 from strandline.replication.effects import Effects, ReadState, StepDown, WriteIsr
 from strandline.replication.isr import Settled
-from strandline.replication.leader import Leader, LeaderOptions, Mandate, Membership
+from strandline.replication.leader import Leader, LeaderOptions, LiveBrokers, Mandate
 
 ME, REPLICAS = BrokerId(1), tuple(map(BrokerId, (1, 2, 3)))
 OPTIONS = LeaderOptions(lag_seconds_max=2.0)
@@ -57,7 +57,7 @@ class World:
         end = Offset(0) if self.leader is None else self.leader.end_offset
         mandate = Mandate(Epoch(self.state.epoch), REPLICAS, tuple(sorted(self.state.isr)), self.version)
         self.asked = None
-        self.leader = Leader(ME, mandate, end, Offset(0), self.now, Membership(frozenset(REPLICAS)), OPTIONS)
+        self.leader = Leader(ME, mandate, end, Offset(0), self.now, LiveBrokers(frozenset(REPLICAS)), OPTIONS)
 
     def take(self, effects: Effects) -> None:
         for effect in effects:

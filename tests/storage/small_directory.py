@@ -19,7 +19,7 @@ from strandline.protocol.records import BatchBuilder, iterate
 from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.incarnation import Incarnations
-from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.intact import Intactness
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError
 from strandline.storage.log.checkpoints import kafka_uuid
@@ -80,7 +80,7 @@ def build(stop: Stop) -> Files:
     disk.mkdir(ROOT)
     incarnations = Incarnations.load(disk, [ROOT], BOOT)
     incarnations.identify(1, CLUSTER, lambda: DIR_ID)
-    incarnations.write(Verdict(3, 1, {"u-0": 2}), flush_mode=False)
+    incarnations.write(Intactness(3, 1, {"u-0": 2}), flush_mode=False)
     incarnations.save_session(77, b"secret")
     logs = Logs.open([ROOT], disk, CONFIG, FixedClock(), clean=False, before_loss=_no_loss)
     log = logs.create(T0, TOPIC_ID, TopicConfig.of(CONFIG))
@@ -129,7 +129,7 @@ class Started:
     """What a start has come to, before anything was asked of it."""
 
     logs: Logs
-    verdict: Verdict
+    verdict: Intactness
     noted: list[str] = field(default_factory=list)
 
     @property

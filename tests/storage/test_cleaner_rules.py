@@ -23,7 +23,7 @@ from strandline.storage.cleaning.job import (
 )
 from strandline.storage.cleaning.keys import Hashes, hash_keys
 from strandline.storage.cleaning.offset_map import SLOT_BYTES, OffsetMap
-from strandline.storage.cleaning.plan import LogFacts, Source, dirt, first_dirty, groups, is_due
+from strandline.storage.cleaning.plan import LogFacts, SourceSegment, dirt, first_dirty, groups, is_due
 from strandline.storage.cleaning.retime import encoded
 from strandline.storage.config import StorageConfig, TopicConfig
 
@@ -103,16 +103,16 @@ def test_what_has_waited_too_long_is_due() -> None:
 
 
 def test_neighbours_come_together_while_they_fit() -> None:
-    def grouped(sources: list[Source], **limits: int) -> list[list[int]]:
+    def grouped(sources: list[SourceSegment], **limits: int) -> list[list[int]]:
         told = {"upper": 99, "segment_bytes": 250, "index_bytes_max": 100, **limits}
         return [[source.base_offset for source in group] for group in groups(sources, **told)]
 
-    five = [Source(base, 100, 16, 24) for base in (0, 10, 20, 30, 40)]
+    five = [SourceSegment(base, 100, 16, 24) for base in (0, 10, 20, 30, 40)]
     assert grouped(five) == [[0, 10], [20, 30], [40]]
     assert grouped(five, segment_bytes=10) == [[0], [10], [20], [30], [40]]
     assert grouped(five, segment_bytes=GIB, index_bytes_max=48) == [[0, 10], [20, 30], [40]]
     assert grouped(five, segment_bytes=GIB, index_bytes_max=72) == [[0, 10, 20], [30, 40]]
-    far = [Source(0, 1, 0, 0), Source(10, 1, 0, 0), Source(1 << 31, 1, 0, 0)]
+    far = [SourceSegment(0, 1, 0, 0), SourceSegment(10, 1, 0, 0), SourceSegment(1 << 31, 1, 0, 0)]
     assert grouped(far, upper=(1 << 31) + 5) == [[0, 10], [1 << 31]]
     assert grouped(far[:2], upper=1 << 31) == [[0, 10]]
     assert grouped(far[:2], upper=(1 << 31) + 1) == [[0], [10]]

@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from strandline.base.types import TopicPartition
 from strandline.protocol.batches import read_header
-from strandline.storage.config import InvalidConfig, StorageConfig, TopicConfig
+from strandline.storage.config import InvalidOption, StorageConfig, TopicConfig
 from strandline.storage.disk import RealDisk
 from strandline.storage.log import checkpoints
 from strandline.storage.log.checkpoints import Unreadable
@@ -196,7 +196,7 @@ def test_a_topic_says_which_setting_cannot_stand() -> None:
         ("no.such", "1"),
         ("retention.ms", "x"),
     ):
-        with pytest.raises(InvalidConfig) as caught:
+        with pytest.raises(InvalidOption) as caught:
             TopicConfig.from_names({name: value}, defaults)
         assert caught.value.name == name
         assert caught.value.value == value

@@ -8,7 +8,7 @@ from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.cleaning.plan import LogFacts, dirt, is_due
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.incarnation import Incarnations
-from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.intact import Intactness
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import LogDamaged, RealDisk
 from strandline.storage.log import checkpoints
@@ -232,7 +232,7 @@ def test_no_bit_of_our_own_files_flips_unnoticed(place: Place) -> None:
 def test_a_claim_to_be_intact_cannot_grow_older(tmp_path: Path) -> None:
     root = str(tmp_path)
     state = Incarnations.load(RealDisk(), [root], "boot")
-    state.write(Verdict(8, 7, {"t-0": 8}), flush_mode=False)
+    state.write(Intactness(8, 7, {"t-0": 8}), flush_mode=False)
     state.release()
     whole = (tmp_path / "incarnation.json").read_bytes()
     assert b'"intact_since":7' in whole

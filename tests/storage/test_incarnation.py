@@ -10,7 +10,7 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.storage.directories.incarnation import Incarnations, WrongDirectory
-from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.intact import Intactness
 from strandline.storage.disk import DirectoryLocked, RealDisk
 
 from .conftest import T0
@@ -40,7 +40,7 @@ def test_a_new_broker_holds_nothing(tmp_path: Path) -> None:
 
 def test_a_clean_stop_is_believed_once(tmp_path: Path) -> None:
     state = load(tmp_path)
-    state.write(Verdict(4, 2), flush_mode=False)
+    state.write(Intactness(4, 2), flush_mode=False)
     state.mark_clean()
     known = dir_ids(state)
     state.release()
@@ -49,7 +49,7 @@ def test_a_clean_stop_is_believed_once(tmp_path: Path) -> None:
     state = load(tmp_path, boot="other")
     assert state.clean
     assert not marker.exists(), "it goes before anything is loaded"
-    assert state.verdict(4, known) == Verdict(5, 2)
+    assert state.verdict(4, known) == Intactness(5, 2)
     state.release()
     state = load(tmp_path, boot="other")
     assert not state.clean
@@ -62,7 +62,7 @@ def test_after_a_power_loss_the_mode_of_the_run_before_counts(
     tmp_path: Path, mode_then: bool, mode_now: bool, intact: bool
 ) -> None:
     state = load(tmp_path)
-    state.write(Verdict(4, 2), flush_mode=mode_then)
+    state.write(Intactness(4, 2), flush_mode=mode_then)
     known = dir_ids(state)
     state.release()
     state = load(tmp_path, boot="other")
@@ -77,9 +77,9 @@ def test_after_a_power_loss_the_mode_of_the_run_before_counts(
 
 def test_a_marker_of_another_incarnation_is_not_believed(tmp_path: Path) -> None:
     state = load(tmp_path)
-    state.write(Verdict(3, 2), flush_mode=False)
+    state.write(Intactness(3, 2), flush_mode=False)
     state.mark_clean()
-    state.write(Verdict(4, 2), flush_mode=False)
+    state.write(Intactness(4, 2), flush_mode=False)
     state.release()
     state = load(tmp_path)
     assert not state.clean
@@ -88,13 +88,13 @@ def test_a_marker_of_another_incarnation_is_not_believed(tmp_path: Path) -> None
 
 def test_a_note_outlives_a_kill_before_the_registration(tmp_path: Path) -> None:
     state = load(tmp_path)
-    state.write(Verdict(4, 2), flush_mode=False)
+    state.write(Intactness(4, 2), flush_mode=False)
     known = dir_ids(state)
     state.note_doubt(T0, "bit rot")
     state.release()
     state = load(tmp_path)
     verdict = state.verdict(4, known)
-    assert verdict == Verdict(5, 2, {"t-0": 5})
+    assert verdict == Intactness(5, 2, {"t-0": 5})
     state.write(verdict, flush_mode=False)
     state.note_doubt(None, "EIO")
     state.release()
@@ -111,7 +111,7 @@ def test_a_disk_from_another_time_proves_nothing(tmp_path: Path, last_k: int, in
     is one ahead, and has missed nothing.
     """
     state = load(tmp_path)
-    state.write(Verdict(last_k, 1), flush_mode=True)
+    state.write(Intactness(last_k, 1), flush_mode=True)
     state.mark_clean()
     known = dir_ids(state)
     state.release()
@@ -124,7 +124,7 @@ def test_a_disk_from_another_time_proves_nothing(tmp_path: Path, last_k: int, in
 
 def test_an_empty_directory_takes_the_proof_away(tmp_path: Path) -> None:
     state = load(tmp_path)
-    state.write(Verdict(4, 2), flush_mode=False)
+    state.write(Intactness(4, 2), flush_mode=False)
     known = dir_ids(state)
     state.release()
     (tmp_path / "d1").rename(tmp_path / "old")
@@ -154,7 +154,7 @@ def test_a_directory_has_one_process_and_one_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"junk", b'{"version":1}'])
 def test_a_damaged_file_is_no_file(tmp_path: Path, content: bytes) -> None:
     state = load(tmp_path)
-    state.write(Verdict(4, 2), flush_mode=False)
+    state.write(Intactness(4, 2), flush_mode=False)
     known = dir_ids(state)
     state.release()
     (tmp_path / "d0" / "incarnation.json").write_bytes(content)
@@ -188,7 +188,7 @@ class HalfBroken(RealDisk):
 
 def test_a_note_is_written_wherever_it_can_be(tmp_path: Path) -> None:
     state = load(tmp_path)
-    state.write(Verdict(4, 2), flush_mode=False)
+    state.write(Intactness(4, 2), flush_mode=False)
     known = dir_ids(state)
     state.disk = HalfBroken(str(tmp_path / "d0"))
     state.note_doubt(None, "d0 has failed")
@@ -203,7 +203,7 @@ def test_a_note_is_written_wherever_it_can_be(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_used_is_offline_and_takes_the_proof_away(tmp_path: Path) -> None:
     state = load(tmp_path)
-    state.write(Verdict(4, 2), flush_mode=False)
+    state.write(Intactness(4, 2), flush_mode=False)
     state.mark_clean()
     known = dir_ids(state)
     state.release()
@@ -261,7 +261,7 @@ class Slow(RealDisk):
 
 def test_doubts_noted_by_two_threads_at_once_are_both_on_the_medium(tmp_path: Path) -> None:
     state = load(tmp_path, count=1)
-    state.write(Verdict(4, 2), flush_mode=False)
+    state.write(Intactness(4, 2), flush_mode=False)
     known = dir_ids(state)
     state.disk = Slow()
     threads = [Thread(target=state.note_doubt, args=(TopicPartition("t", number),)) for number in range(2)]
@@ -271,7 +271,7 @@ def test_doubts_noted_by_two_threads_at_once_are_both_on_the_medium(tmp_path: Pa
         thread.join()
     state.release()
     state = load(tmp_path, count=1)
-    assert state.verdict(4, known) == Verdict(5, 2, {"t-0": 5, "t-1": 5})
+    assert state.verdict(4, known) == Intactness(5, 2, {"t-0": 5, "t-1": 5})
     state.release()
 
 
@@ -281,7 +281,7 @@ def test_doubts_noted_by_two_threads_at_once_are_both_on_the_medium(tmp_path: Pa
 def test_after_another_program_nothing_is_remembered(tmp_path: Path, content: bytes) -> None:
     """Kafka 3.9 writes -1 where we write our incarnation; before 3.7 its marker was empty."""
     state = load(tmp_path)
-    state.write(Verdict(4, 2), flush_mode=True)
+    state.write(Intactness(4, 2), flush_mode=True)
     state.mark_clean()
     known = dir_ids(state)
     state.release()
@@ -296,5 +296,5 @@ def test_after_another_program_nothing_is_remembered(tmp_path: Path, content: by
     state.mark_clean()
     state.release()
     state = load(tmp_path)
-    assert state.clean and state.verdict(5, known) == Verdict(6, 5)
+    assert state.clean and state.verdict(5, known) == Intactness(6, 5)
     state.release()

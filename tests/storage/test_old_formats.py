@@ -9,7 +9,7 @@ from strandline.base.types import TopicPartition
 from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.incarnation import CLEAN_MARKER, Incarnations
-from strandline.storage.directories.intact import Verdict
+from strandline.storage.directories.intact import Intactness
 from strandline.storage.directories.log_manager import Logs, OldFormat
 
 from .conftest import T0, FixedClock, make_batch, put
@@ -91,7 +91,7 @@ def test_a_refused_start_puts_the_clean_marker_back(marker: bytes) -> None:
     disk = SimDisk()
     disk.mkdir(ROOT)
     before = Incarnations.load(disk, [ROOT], "boot")
-    before.write(Verdict(3, 1, {}), flush_mode=False)
+    before.write(Intactness(3, 1, {}), flush_mode=False)
     before.release()
     disk.replace(f"{ROOT}/{CLEAN_MARKER}", marker)
     state = Incarnations.load(disk, [ROOT], "boot")

@@ -28,23 +28,23 @@ from ....protocol.messages.group_offsets import (
     OffsetFetchResponseTopics,
 )
 from ...context import BrokerContext
-from ...groups.offsets import NO_EXPIRY, Committed
+from ...groups.offsets import NO_EXPIRY, GroupOffset
 from ...groups.state import GroupState
 from ...network.exchange import Exchange, HandlerEntry
 
 SEVERAL_GROUPS_SINCE = 8
 NO_OFFSET = -1
 NO_RETENTION = -1
-NOTHING = Committed(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
+NOTHING = GroupOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
 
 Wanted = Iterable[tuple[str, Sequence[int]]]  # topics with their partitions
-Found = list[tuple[str, list[tuple[int, Committed]]]]
+Found = list[tuple[str, list[tuple[int, GroupOffset]]]]
 
 
 def commit(broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> None:
     """Parked until the offsets are committed; refused partitions do not hold up the others."""
     errors: dict[TopicPartition, ErrorCode] = {}
-    offsets: dict[TopicPartition, Committed] = {}
+    offsets: dict[TopicPartition, GroupOffset] = {}
     now_ms = broker.groups.wall_ms()
     retention_ms = request.retention_time_ms
     for topic in request.topics:
@@ -56,7 +56,7 @@ def commit(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
             elif broker.metadata.partition(*tp) is None:
                 errors[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                offsets[tp] = Committed(
+                offsets[tp] = GroupOffset(
                     offset=partition.committed_offset,
                     leader_epoch=partition.committed_leader_epoch,
                     metadata=note,
@@ -151,7 +151,7 @@ def _of_group(broker: BrokerContext, group_id: str, wanted: Wanted | None) -> Of
 
 
 def _topic(
-    name: str, partitions: list[tuple[int, Committed]], error: ErrorCode = ErrorCode.NONE
+    name: str, partitions: list[tuple[int, GroupOffset]], error: ErrorCode = ErrorCode.NONE
 ) -> OffsetFetchResponseTopic:
     return OffsetFetchResponseTopic(
         name=name,

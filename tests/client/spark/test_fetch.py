@@ -8,7 +8,7 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.client.spark import snapshot
-from strandline.client.spark.client import Cluster
+from strandline.client.spark.client import SparkCluster
 from strandline.client.spark.fetch import SpanReader, Stalled
 from strandline.client.spark.options import SourceOptions, parse
 from strandline.client.spark.plan import DataLoss, PlanError, Span
@@ -57,7 +57,7 @@ class Story:
                 **given,
             }
         )
-        self.cluster = Cluster(self.options.cluster, self.patience.now, self.patience.sleep)
+        self.cluster = SparkCluster(self.options.cluster, self.patience.now, self.patience.sleep)
 
     def reader(self, span: Span | None = None) -> SpanReader:
         if span is None:
@@ -290,7 +290,7 @@ def test_gaps_and_control_batches_move_the_position(double: Any) -> None:
     story = Story.__new__(Story)
     story.double, story.patience = double, Patience()
     story.options = parse({"bootstrap.servers": double.servers, "subscribe": "t"})
-    story.cluster = Cluster(story.options.cluster)
+    story.cluster = SparkCluster(story.options.cluster)
     (whole,) = snapshot.take(story.cluster, story.options)
     assert (whole.start, whole.end) == (0, 14)
     assert story.read(whole) == [(0, b"0"), (10, b"10"), (12, b"12")]
@@ -313,7 +313,7 @@ def test_committed_readers_see_no_aborted_records(double: Any) -> None:
         options = parse(
             {"bootstrap.servers": double.servers, "subscribe": "t", "kafka.isolation.level": level}
         )
-        cluster = Cluster(options.cluster)
+        cluster = SparkCluster(options.cluster)
         (whole,) = snapshot.take(cluster, options)
         reader = SpanReader(cluster, whole, 5, True)
         rows = [row.value for run in reader for part in runs(run.records, 0) for row in part.rows()]

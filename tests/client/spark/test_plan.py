@@ -8,10 +8,19 @@ from hypothesis import strategies as st
 
 from strandline.base.types import TopicPartition
 from strandline.client.spark.options import SourceOptions, Topics, parse
-from strandline.client.spark.plan import DataLoss, Log, PlanError, Span, resolve, select, split, times
+from strandline.client.spark.plan import (
+    DataLoss,
+    PartitionBounds,
+    PlanError,
+    Span,
+    resolve,
+    select,
+    split,
+    times,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-LOGS = {T0: Log(10, 50, 3), T1: Log(0, 0, 4)}
+LOGS = {T0: PartitionBounds(10, 50, 3), T1: PartitionBounds(0, 0, 4)}
 
 
 def options(**given: str) -> SourceOptions:
@@ -74,9 +83,9 @@ def test_times_are_looked_up_and_what_is_not_found_is_an_error_or_the_end() -> N
     timed = options(startingTimestamp="1000", endingTimestamp="2000")
     assert times(timed.start, LOGS) == {T0: 1000, T1: 1000}
     assert times(options().start, LOGS) == {}
-    found = {T0: Log(10, 50, 3, start_by_time=20, end_by_time=30)}
+    found = {T0: PartitionBounds(10, 50, 3, start_by_time=20, end_by_time=30)}
     assert resolve(timed, found) == [Span(T0, 20, 30, 3)]
-    assert resolve(timed, {T0: Log(10, 50, 3, 20, -1)}) == [Span(T0, 20, 50, 3)]
+    assert resolve(timed, {T0: PartitionBounds(10, 50, 3, 20, -1)}) == [Span(T0, 20, 50, 3)]
     with pytest.raises(PlanError, match="startingOffsetsByTimestampStrategy"):
         resolve(timed, LOGS)
     lenient = options(startingTimestamp="1000", startingOffsetsByTimestampStrategy="latest")
