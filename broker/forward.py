@@ -11,20 +11,15 @@ Left to others: what is done with the request (controller/), which names are leg
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, TypeGuard
 from uuid import UUID
 
 import structlog
 
 from ..base.tasks import Tasks
 from ..client.network.connection import Connection
+from ..controller.requests.table import REQUESTS
 from ..protocol.errors import ErrorCode, NotController, RequestTimedOut
-from ..protocol.messages.config_changes import AlterConfigsRequest, IncrementalAlterConfigsRequest
-from ..protocol.messages.elections import ElectLeadersRequest
-from ..protocol.messages.reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ListPartitionReassignmentsRequest,
-)
 from ..protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -36,7 +31,6 @@ from ..protocol.messages.topics import (
 from ..protocol.schema import spec_of
 
 if TYPE_CHECKING:
-    from ..controller.controller import Controller
     from .context import BrokerContext
 
 logger = structlog.get_logger(__name__)
@@ -44,17 +38,6 @@ logger = structlog.get_logger(__name__)
 RETRY_S = 0.05
 CREATION_TIMEOUT_MS = 10_000
 CREATIONS_MAX = 1000
-
-AdminRequest = (
-    CreateTopicsRequest
-    | DeleteTopicsRequest
-    | CreatePartitionsRequest
-    | AlterConfigsRequest
-    | IncrementalAlterConfigsRequest
-    | AlterPartitionReassignmentsRequest
-    | ListPartitionReassignmentsRequest
-    | ElectLeadersRequest
-)
 
 
 class Forwarder:
@@ -68,7 +51,7 @@ class Forwarder:
         self._connected_to: int | None = None
         self._creating: set[str] = set()
 
-    async def submit(self, request: AdminRequest, timeout_ms: int) -> Any:
+    async def submit(self, request: Any, timeout_ms: int) -> Any:
         """The controller's answer; raises RequestTimedOut if none can be had in time."""
         created = [topic.name for topic in request.topics] if _creates(request) else []
         for name in created:
@@ -79,7 +62,7 @@ class Forwarder:
             for name in created:
                 self.broker.held.created(name)
 
-    async def _submit(self, request: AdminRequest, timeout_ms: int) -> Any:
+    async def _submit(self, request: Any, timeout_ms: int) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(timeout_ms, 1) / 1000
         if _creates(request):
@@ -141,20 +124,20 @@ class Forwarder:
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             logger.warning("topic_not_created", topic=topic.name, code=ErrorCode(code).name, reason=reason)
 
-    async def _try(self, request: AdminRequest, deadline: float) -> Any:
+    async def _try(self, request: Any, deadline: float) -> Any:
         """One attempt; None if there is no controller to ask at the moment."""
         controller = self.broker.controller
         self.broker.metrics.forwarded += 1
         if controller.active:
             try:
-                response = await _ask(controller, request)
+                response = await controller.ask(request)
             except NotController:
                 return None
         else:
             response = await self._ask_other(request, deadline)
         return None if response is None or _is_not_controller(response) else response
 
-    async def _ask_other(self, request: AdminRequest, deadline: float) -> Any:
+    async def _ask_other(self, request: Any, deadline: float) -> Any:
         target = self.broker.controller.controller_id
         if target is None or target == self.broker.id:
             return None
@@ -191,7 +174,7 @@ class Forwarder:
         return made
 
 
-FIXED: dict[int, int] = {spec_of(kind).key: spec_of(kind).versions[-1] for kind in get_args(AdminRequest)}
+FIXED: dict[int, int] = {spec_of(kind).key: spec_of(kind).versions[-1] for kind in REQUESTS}
 
 
 def _deleted_before(response: DeleteTopicsResponse, there: set[str | UUID]) -> DeleteTopicsResponse:
@@ -206,28 +189,8 @@ def _deleted_before(response: DeleteTopicsResponse, there: set[str | UUID]) -> D
     return replace(response, responses=told)
 
 
-def _creates(request: AdminRequest) -> TypeGuard[CreateTopicsRequest]:
+def _creates(request: Any) -> TypeGuard[CreateTopicsRequest]:
     return isinstance(request, CreateTopicsRequest) and not request.validate_only
-
-
-async def _ask(controller: "Controller", request: AdminRequest) -> Any:
-    match request:
-        case CreateTopicsRequest():
-            return await controller.create_topics(request)
-        case DeleteTopicsRequest():
-            return await controller.delete_topics(request)
-        case CreatePartitionsRequest():
-            return await controller.create_partitions(request)
-        case AlterConfigsRequest():
-            return await controller.alter_configs(request)
-        case IncrementalAlterConfigsRequest():
-            return await controller.incremental_alter_configs(request)
-        case ElectLeadersRequest():
-            return await controller.elect_leaders(request)
-        case AlterPartitionReassignmentsRequest():
-            return await controller.alter_partition_reassignments(request)
-        case ListPartitionReassignmentsRequest():
-            return await controller.list_partition_reassignments(request)
 
 
 def _is_not_controller(response: Any) -> bool:

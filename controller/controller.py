@@ -5,7 +5,7 @@ candidate keeps a connection to the controller's broker, and takes the seat over
 cannot be made again and the broker does not answer through ZooKeeper either. It is safe to be wrong: the old
 controller's next write meets the fence. Whoever was unseated alive does not strike back at once
 (`takeover_backoff.py`), nor does one who gave the seat up because it reached too few (`self_doubt.py`).
-Left to others: ruling (`active.py`), clients' requests (`requests/topics.py`), registering
+Left to others: ruling (`active.py`), clients' requests (`requests/table.py`), registering
 (`broker/registration.py`).
 """
 
@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import structlog
 
 from ..base.tasks import Tasks
 from ..base.types import Clock
 from ..protocol.errors import NotController
-from ..protocol.messages import config_changes, elections, reassignments, topics
 from ..protocol.messages.control import ControlledShutdownResponse
 from ..zookeeper import documents, znodes
 from ..zookeeper.client import SessionEvent, SessionState, ZkClient, ZkError
@@ -35,7 +35,7 @@ from .planning.state import ClusterState, Start
 from .requests.config_changes import AnySettings, Catalogue
 from .requests.configs import Settings
 from .requests.elections import ElectionPolicy
-from .requests.reassignments import ReassignmentWriter
+from .requests.table import REQUESTS, Desks
 from .requests.topics import ConfigCheck, Defaults, TopicRequests
 from .self_doubt import Abstention
 from .takeover_backoff import TakeoverBackoff
@@ -85,8 +85,7 @@ class Controller:
         self._due = asyncio.Event()
         self._seat: ControllerNode | None = None
         self._office: ActiveController | None = None
-        self._admin: TopicRequests | None = None
-        self._settings: Settings | None = None
+        self._desks: Desks | None = None
         self._configured: set[str] | None = None  # topics with news while a reign begins
         self._dismissed: list[ActiveController] = []
         self._burial = asyncio.Lock()
@@ -169,68 +168,21 @@ class Controller:
 
     # --- requests ----------------------------------------------------------------------------------
 
-    async def create_topics(self, request: topics.CreateTopicsRequest) -> topics.CreateTopicsResponse:
-        """Raises `NotController`, as the others do."""
-        return await self._ruling().create_topics(request)
+    async def ask(self, request: Any) -> Any:
+        """The answer to a request of `REQUESTS`, when it is carried out or its time is over.
 
-    async def delete_topics(self, request: topics.DeleteTopicsRequest) -> topics.DeleteTopicsResponse:
-        """Answered when the topics are gone, or when the time is over."""
-        return await self._ruling().delete_topics(request)
-
-    async def create_partitions(
-        self, request: topics.CreatePartitionsRequest
-    ) -> topics.CreatePartitionsResponse:
-        """Answered when the new partitions have leaders, or when the time is over."""
-        return await self._ruling().create_partitions(request)
-
-    async def alter_partition_reassignments(
-        self, request: reassignments.AlterPartitionReassignmentsRequest
-    ) -> reassignments.AlterPartitionReassignmentsResponse:
-        """Answered when the moves have begun, and what was cancelled is over."""
-        return await self._moving().alter(request)
-
-    async def list_partition_reassignments(
-        self, request: reassignments.ListPartitionReassignmentsRequest
-    ) -> reassignments.ListPartitionReassignmentsResponse:
-        """What is moving at this moment."""
-        return self._moving().list(request)
-
-    async def alter_configs(
-        self, request: config_changes.AlterConfigsRequest
-    ) -> config_changes.AlterConfigsResponse:
-        """Answered when the settings stand in ZooKeeper."""
-        return await self._changing().alter(request)
-
-    async def incremental_alter_configs(
-        self, request: config_changes.IncrementalAlterConfigsRequest
-    ) -> config_changes.IncrementalAlterConfigsResponse:
-        """Answered when the settings stand in ZooKeeper."""
-        return await self._changing().alter_incrementally(request)
-
-    async def elect_leaders(self, request: elections.ElectLeadersRequest) -> elections.ElectLeadersResponse:
-        """Answered when the elections are over, or when the time is."""
-        if self._office is None:
-            raise NotController()
-        return await self._office.elections.elect(request)
+        Raises `NotController`.
+        """
+        return await REQUESTS[type(request)](self._ruling(), request)
 
     async def controlled_shutdown(self, broker_id: int, epoch: int) -> ControlledShutdownResponse:
         """Relieve a broker of what others can lead."""
-        return await self._ruling().controlled_shutdown(broker_id, epoch)
+        return await self._ruling().topics.controlled_shutdown(broker_id, epoch)
 
-    def _ruling(self) -> TopicRequests:
-        if self._admin is None:
+    def _ruling(self) -> Desks:
+        if self._desks is None or self._office is None or self._office.ended:
             raise NotController()
-        return self._admin
-
-    def _moving(self) -> ReassignmentWriter:
-        if self._office is None or self._office.ended:
-            raise NotController()
-        return self._office.mover
-
-    def _changing(self) -> Settings:
-        if self._settings is None:
-            raise NotController()
-        return self._settings
+        return self._desks
 
     # --- election ----------------------------------------------------------------------------------
 
@@ -358,16 +310,15 @@ class Controller:
 
     def _enter(self, office: ActiveController, configured: set[str]) -> None:
         self._office = office
-        self._admin = TopicRequests(
-            office, self._config.defaults, self._config.check_configs, self._random_bytes
-        )
-        self._settings = Settings(office, self._config.catalogue)
+        config = self._config
+        admin = TopicRequests(office, config.defaults, config.check_configs, self._random_bytes)
+        self._desks = Desks(admin, Settings(office, config.catalogue), office.mover, office.elections)
         office.topics.configured(configured)
         self.defaults_changed()  # they may have, meanwhile
 
     def _dismiss(self) -> ActiveController | None:
         """Our reign is over; its tasks are awaited later, by `_bury`."""
-        office, self._office, self._admin, self._settings = self._office, None, None, None
+        office, self._office, self._desks = self._office, None, None
         if office is not None:
             self._dismissed.append(office)
             office.end("the seat is lost")

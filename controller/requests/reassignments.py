@@ -150,7 +150,7 @@ class ReassignmentWriter:
                 await by(deadline_in(TELL_MS), self._told(versions, done))
         return refused
 
-    def list(
+    async def list(
         self, request: reassignments.ListPartitionReassignmentsRequest
     ) -> reassignments.ListPartitionReassignmentsResponse:
         """What is moving, of the partitions asked about or of all."""

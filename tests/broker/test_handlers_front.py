@@ -61,6 +61,13 @@ class Controller:
         self.controller_id: int | None = 1
         self.asked: list[Any] = []
         self.moves = 0
+        self.answers: dict[type, Any] = {
+            CreateTopicsRequest: self.create_topics,
+            DeleteTopicsRequest: self.delete_topics,
+        }
+
+    async def ask(self, request: Any) -> Any:
+        return await self.answers[type(request)](request)
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         self.asked.append(request)
@@ -267,7 +274,7 @@ def test_who_asked_once_is_not_told_of_what_its_first_try_has_done() -> None:
             code = ErrorCode.NOT_CONTROLLER if len(made.controller.asked) == 1 else 0
             return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name="t", error_code=code)])
 
-        made.controller.create_partitions, made.controller.asked = full, []
+        made.controller.answers[CreatePartitionsRequest], made.controller.asked = full, []
         more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)], timeout_ms=5000)
         await topics.create_partitions(made, exchange(Api.CREATE_PARTITIONS, 2), more)
         assert [r.topics[0].grows_from for r in made.controller.asked] == [-1, 2], "what it had at first"
@@ -278,7 +285,7 @@ def test_who_asked_once_is_not_told_of_what_its_first_try_has_done() -> None:
             rows = [DeletableTopicResult(name=t.name, error_code=code) for t in request.topics]
             return DeleteTopicsResponse(responses=rows)
 
-        made.controller.delete_topics = gone
+        made.controller.answers[DeleteTopicsRequest] = gone
         for moves, of_t in ((0, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
             made.controller.moves = moves
             request = DeleteTopicsRequest(topic_names=["t", "none"], timeout_ms=5000)

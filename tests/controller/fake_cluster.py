@@ -37,9 +37,7 @@ async def create(
     broker: Any, name: str, partitions: int, factor: int, **options: Any
 ) -> topics.CreatableTopicResult:
     wanted = topics.CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **options)
-    answer = await broker.controller.create_topics(
-        topics.CreateTopicsRequest(topics=[wanted], timeout_ms=5000)
-    )
+    answer = await broker.controller.ask(topics.CreateTopicsRequest(topics=[wanted], timeout_ms=5000))
     return answer.topics[0]  # type: ignore[no-any-return]
 
 

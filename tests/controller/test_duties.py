@@ -103,7 +103,7 @@ def test_only_the_controller_watches_the_cluster(fake_broker: Any) -> None:
         wanted = [
             topics.CreatableTopic(name=f"t{n}", num_partitions=2, replication_factor=2) for n in range(3)
         ]
-        await one.controller.create_topics(topics.CreateTopicsRequest(topics=wanted, timeout_ms=5000))
+        await one.controller.ask(topics.CreateTopicsRequest(topics=wanted, timeout_ms=5000))
         await until(lambda: all(documents.CONTROLLER in watched(broker) for broker in brokers[1:]))
         for other in brokers[1:]:
             beside = {

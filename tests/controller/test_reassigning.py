@@ -32,9 +32,7 @@ async def create(broker: Any, *assignments: list[int]) -> None:
         topics.CreatableReplicaAssignment(partition_index=i, broker_ids=a) for i, a in enumerate(assignments)
     ]
     topic = topics.CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=chosen)
-    answer = await broker.controller.create_topics(
-        topics.CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-    )
+    answer = await broker.controller.ask(topics.CreateTopicsRequest(topics=[topic], timeout_ms=5000))
     assert answer.topics[0].error_code == 0
 
 
@@ -45,14 +43,12 @@ async def move(broker: Any, targets: dict[int, list[int] | None], topic: str = "
     request = reassignments.AlterPartitionReassignmentsRequest(
         topics=[reassignments.ReassignableTopic(name=topic, partitions=partitions)]
     )
-    answer = await broker.controller.alter_partition_reassignments(request)
+    answer = await broker.controller.ask(request)
     return [(one.error_code, one.error_message or "") for one in answer.responses[0].partitions]
 
 
 async def moving(broker: Any) -> dict[int, tuple[list[int], list[int], list[int]]]:
-    answer = await broker.controller.list_partition_reassignments(
-        reassignments.ListPartitionReassignmentsRequest()
-    )
+    answer = await broker.controller.ask(reassignments.ListPartitionReassignmentsRequest())
     return {
         one.partition_index: (one.replicas, one.adding_replicas, one.removing_replicas)
         for topic in answer.topics

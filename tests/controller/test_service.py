@@ -55,13 +55,11 @@ def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
             assert await one.registry.exists(documents.life_path(made.topic_id)) is not None
 
             more = topics.CreatePartitionsTopic(name="t", count=3)
-            grown = await one.controller.create_partitions(
-                topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
-            )
+            grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000))
             assert grown.results[0].error_code == 0
             assert ("t-2", 0) in two.heard_at
 
-            gone = await one.controller.delete_topics(
+            gone = await one.controller.ask(
                 topics.DeleteTopicsRequest(topics=[topics.DeleteTopicState(name="t")], timeout_ms=5000)
             )
             assert gone.responses[0].error_code == 0
@@ -88,7 +86,7 @@ def test_what_is_asked_once_more_was_done_before(fake_broker: Any) -> None:
             refused = ErrorCode.INVALID_PARTITIONS
             for grows_from, code in ((-1, 0), (2, 0), (3, refused), (-1, refused)):
                 more = topics.CreatePartitionsTopic(name="t", count=3, grows_from=grows_from)
-                grown = await one.controller.create_partitions(
+                grown = await one.controller.ask(
                     topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
                 )
                 assert grown.results[0].error_code == code
@@ -250,7 +248,7 @@ def test_partitions_that_somebody_takes_out_of_a_topics_node_are_put_back(fake_b
             one = brokers[1]
             assert (await create(one, "t", 3, 2)).error_code == 0
             fewer = topics.CreatePartitionsTopic(name="t", count=2)
-            refused = await one.controller.create_partitions(
+            refused = await one.controller.ask(
                 topics.CreatePartitionsRequest(topics=[fewer], timeout_ms=5000)
             )
             assert refused.results[0].error_code == ErrorCode.INVALID_PARTITIONS
@@ -360,9 +358,7 @@ def test_topics_begin_anywhere_and_their_replicas_are_on_different_racks(fake_br
             for number in range(16):
                 assert (await create(one, f"t{number}", 1, 2)).error_code == 0
             more = [topics.CreatePartitionsTopic(name=f"t{number}", count=3) for number in range(16)]
-            grown = await one.controller.create_partitions(
-                topics.CreatePartitionsRequest(topics=more, timeout_ms=5000)
-            )
+            grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=more, timeout_ms=5000))
             assert not any(each.error_code for each in grown.results)
             state = one.controller._office.state
             held = [replicas for topic in state.topics.values() for replicas in topic.replicas.values()]

@@ -42,7 +42,7 @@ async def change(broker: Any, type: int, name: str, validate_only: bool = False,
     configs = [IncrementalConfig(name=n, config_operation=0, value=v) for n, v in settings.items()]
     resource = IncrementalResource(resource_type=type, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    answer = await broker.controller.incremental_alter_configs(request)
+    answer = await broker.controller.ask(request)
     (altered,) = answer.responses
     return altered
 
@@ -82,7 +82,7 @@ def test_a_change_is_written_with_its_notification_and_told(fake_broker: Any) ->
             anew = AlterConfigsResource(
                 resource_type=2, resource_name="t", configs=[AlterableConfig(name="a", value="b")]
             )
-            await one.controller.alter_configs(AlterConfigsRequest(resources=[anew]))
+            await one.controller.ask(AlterConfigsRequest(resources=[anew]))
             assert await standing(one, "/config/topics/t") == {"a": "b"}
 
     asyncio.run(story())
