@@ -3,6 +3,7 @@
 The table is checked where the state changes, and the documentation is drawn from it.
 Left to others: the tables themselves (replication/machines.py, controller/planning/state_machines.py), the
 page about them (cli/docs/state_machines.py).
+Why: docs/decisions/0035-transitions-are-tables.md
 """
 
 from typing import NamedTuple

@@ -4,6 +4,7 @@ The standard decorator writes the source text of every method of a class and com
 classes that is a fifth of a start. Here a class has an `__init__` of its own; to compare, to hash and to show
 are functions over the values of its fields. Type checkers see the standard decorator, and `frozen` holds for
 them only, as with wire messages (protocol/schema.py): to make an object costs less so.
+Why: docs/decisions/0049-value-classes-are-compiled-little.md
 """
 
 import dataclasses

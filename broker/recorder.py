@@ -7,6 +7,7 @@ A file that cannot be written costs nothing but what it would have held; it is b
 Left to others: rings and their file (storage/decision_log.py), what is noted (replicas/leader_and_isr.py,
 replicas/isr_writer.py, replicas/truncation.py, controller/planning/decisions.py), who reads it
 (handlers/inspect.py).
+Why: docs/decisions/0038-decisions-are-recorded-where-they-are-made.md
 """
 
 import asyncio

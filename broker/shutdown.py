@@ -4,6 +4,7 @@ The controller's address comes from the picture, not from ZooKeeper, so that an 
 stop. Partitions that no other replica could take over do not hold it up; nor does a controller that cannot
 be reached while ZooKeeper, which would name another one, cannot be either. Left to others: what the
 controller does (controller/), the order of what is stopped afterwards (node.py).
+Why: docs/decisions/0031-leaving-is-said-in-the-registration.md
 """
 
 import asyncio

@@ -7,6 +7,7 @@ from the broker's event loop, which also serves its clients. Each write names th
 none that is late or sent twice changes anything; several may ask at once and wait for one answer.
 A broker that knows nothing of this has no such node, or one of another start: of it nothing is learned.
 Left to others: when to ask, and what follows (failure_detector.py).
+Why: docs/decisions/0006-proof-of-death.md
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ while the path broke would count as dead until the path is whole. Where ZooKeepe
 verdict, and the session decides; nor is there one about a peer that is merely silent, its connection open,
 until it leaves a request unanswered.
 Left to others: what a death means (`broker_channels.py`, `controller.py`), requests on the connection.
+Why: docs/decisions/0006-proof-of-death.md
 """
 
 from __future__ import annotations

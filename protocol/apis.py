@@ -4,6 +4,7 @@
 what brokers speak among themselves. Produce is advertised from version 0 on, for old clients conclude
 from a higher minimum that the broker cannot compress, and served from 3 on.
 Left to others: who handles a request (broker/handlers/table.py).
+Why: docs/decisions/0001-kafkas-protocol-and-formats.md
 """
 
 from enum import IntEnum

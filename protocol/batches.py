@@ -4,6 +4,7 @@ A broker places batches and never opens them: base offset and leader epoch lie b
 so a batch is stored as the producer sealed it. Left to others: the records inside (records.py, columns.py),
 their compression (compression.py), sequence numbers (storage/log/producer_state.py), keys of compacted topics
 (`records.first_without_key`).
+Why: docs/decisions/0004-opaque-batches.md
 """
 
 from collections.abc import Iterator

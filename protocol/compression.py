@@ -4,6 +4,7 @@ Compressed bytes come from strangers: what they claim to become is never allocat
 grows from a guess up to the cap, so a bomb costs its reader at most `cap` bytes. Framing is Kafka's: gzip
 members, LZ4 frames with independent blocks (Java reads no others), zstd frames, and for snappy the blocks
 of the Java library snappy-java, though raw snappy is read too (librdkafka, Go).
+Why: docs/decisions/0015-cramjam-for-codecs.md
 """
 
 from collections.abc import Callable

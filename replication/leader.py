@@ -6,6 +6,7 @@ admitted. An ISR change is a conditional write; until its outcome is certain it 
 written again with the same expected version: exactly one of the attempts can land. Left to others: the
 log (broker/replicas/partition.py), the write itself (broker/replicas/isr_writer.py), what a produce waits for
 (broker/replicas/purgatory.py).
+Why: docs/decisions/0003-pure-rules-thin-shells.md
 """
 
 from collections.abc import Iterable

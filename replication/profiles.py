@@ -6,6 +6,7 @@ acknowledged records by design, which is what they are for. What no profile chan
 incarnations and the proof of data, who may lead.
 Left to others: the points of disagreement one by one (disagreements.py), the rules that ask (leader.py,
 follower.py), the options whose defaults a profile sets (broker/config/sections.py, storage/config.py).
+Why: docs/decisions/0034-profiles-are-rows.md
 """
 
 from collections.abc import Mapping

@@ -2,6 +2,7 @@
 
 A mutant is a patch that whoever tests applies and takes back. No switch for it exists in the code that it
 breaks, so none can be left on. Left to others: transcripts and kept seeds that catch them (tests/simulation).
+Why: docs/decisions/0037-mutants-are-patches.md
 """
 
 from __future__ import annotations

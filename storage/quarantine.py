@@ -6,6 +6,7 @@ folders that it does not know. Bounded by age and by size; the oldest go first, 
 What may be the only copy of acknowledged records is bounded by neither alone.
 Left to others: what must leave (recovery/recover_log.py), when the bounds are looked at
 (broker/upkeep/passes.py).
+Why: docs/decisions/0022-what-must-leave-a-log-is-kept-aside.md
 """
 
 import errno

@@ -43,6 +43,22 @@ def test_files_that_are_named_exist(path: Path) -> None:
         assert any((folder / name).exists() for folder in FOLDERS), f"{name} does not exist"
 
 
+DECISIONS = ROOT / "docs" / "decisions"
+
+
+@pytest.mark.parametrize("path", sorted(DECISIONS.glob("0*.md")), ids=lambda path: path.name[:4])
+def test_a_decision_is_listed_and_named_where_it_is_carried_out(path: Path) -> None:
+    number, title = path.read_text().splitlines()[0].removeprefix("# ").split(". ", 1)
+    listed = re.search(rf"^- {number}\. \[(.*)\]\({path.name}\)(.*)$", INDEX, re.MULTILINE)
+    assert int(number) == int(path.name[:4]) and listed is not None and listed[1] == title
+    if not listed[2].startswith(" (superseded"):
+        assert any(path.name in text for text in CODE), f"no file names {path.name}"
+
+
+INDEX = (DECISIONS / "README.md").read_text()
+FOLDERS_OF_CODE = [each for each in ROOT.iterdir() if each.is_dir() and not each.name.startswith(".")]
+CODE = [path.read_text() for folder in FOLDERS_OF_CODE for path in folder.rglob("*.py")]
+CODE.append((ROOT / "deploy" / "Dockerfile").read_text())
 BUGS = (ROOT / "docs" / "known-bugs.md").read_text()
 SHOWN_BY = re.compile(r"`(scenarios/[\w/]+\.txt|[\w/]+\.py::\w+)`")
 

@@ -1,4 +1,7 @@
-"""Taste that a machine can check: sizes, sentences, banned names, and the list of packages."""
+"""Taste that a machine can check: sizes, sentences, banned names, and the list of packages.
+
+Why: docs/decisions/0002-root-as-package.md
+"""
 
 import ast
 import re

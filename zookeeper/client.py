@@ -4,6 +4,7 @@ The real one is `kazoo_client.py`, the simulator has its own; everything above r
 A write names the version that it expects, or it creates what must not exist: a write without a
 condition would be unsafe, because a request whose caller gave up may still be carried out later.
 Left to others: what the paths and documents mean (`znodes.py`).
+Why: docs/decisions/0005-registry.md
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ under another profile, the node takes over the one that starts: a stopped cluste
 A registration that names no profile, of an earlier version or of Kafka, is not held against anybody.
 Left to others: what a profile is (replication/profiles.py), registering (znodes.py), how long to wait
 (broker/registration.py).
+Why: docs/decisions/0044-one-profile-for-all-brokers.md
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 A znode's birth (czxid) and data version order all that ever stood at its path, also across deletion and
 creation. So a reading that comes late, by whatever way, never replaces a newer one.
 Left to others: which settings there are and what they mean (storage/config.py, broker/config/broker.py).
+Why: docs/decisions/0033-settings-have-an-edition.md
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ News of a partition put it among the woken ones; at the end of the turn it reads
 of its partitions have changed. A follower has at most one: its next fetch makes this one answer first.
 A follower that takes much in every answer is answered at most every few milliseconds (`Pace`): each round
 costs both brokers the same, however much it carries.
+Why: docs/decisions/0041-followers-in-bulk-are-paced.md
 """
 
 import asyncio

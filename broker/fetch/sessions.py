@@ -7,6 +7,7 @@ news since they were last told of, and those whose ISR the follower is not in, w
 One session for each follower; it lives until the follower begins another one.
 Left to others: consumers, who get no session (handlers/fetch.py), what is read (read.py), the
 follower's half (follower/round.py).
+Why: docs/decisions/0042-brokers-tell-each-other-what-has-changed.md
 """
 
 from collections.abc import Callable, Iterator

@@ -4,6 +4,7 @@ It is created when somebody first looks for a coordinator, and not while fewer b
 `offsets.topic.replication.factor` says, as in Kafka: made at the wrong moment it would have one replica for
 good, and all offsets would be lost with that.
 Left to others: reaching the controller (forward.py), who leads its partitions (metadata/cache.py).
+Why: docs/decisions/0047-offsets-wait-for-their-replicas.md
 """
 
 from collections.abc import Awaitable, Callable

@@ -6,6 +6,7 @@ zstd · v11 rack, not looked at · v12 flexible, epoch of the last record, diver
 v13 topic ids · v15 the follower's incarnation · v16 addresses of leaders.
 Left to others: reading (replicas/partition.py, storage/log/log.py), long waits (replicas/purgatory.py,
 fetch/parked.py).
+Why: docs/decisions/0012-fetch-sessions-not-kept.md
 """
 
 from collections.abc import Iterator

@@ -6,6 +6,7 @@ connection that has not asked for `ANEW_S` waits a moment even if nothing is dou
 clients ask so when they have lost a leader. Who asks more often will ask again soon.
 Left to others: what is doubtful and for how long (doubts.py), what is answered (handlers/metadata.py,
 handlers/groups/coordinators.py).
+Why: docs/decisions/0045-an-answer-waits-for-what-is-about-to-be-known.md
 """
 
 from collections.abc import Callable

@@ -5,9 +5,9 @@ and then it reads again, with every check made again. Few threads read at once i
 bounded number of reads waits for them, and who wants the same shares one. Beyond the bound a fetch ends at
 its deadline and comes again. A directory that hangs keeps its own threads and nobody else's. Questions
 about times are asked here too.
-Left to others: what is cold (storage/segment/not_resident.py, storage/log/uncached_read.py and
-storage/segment/segment.py
-there), the wait (fetch/parked.py).
+Left to others: what is cold (storage/segment/not_resident.py, storage/log/uncached_read.py), the wait
+(fetch/parked.py).
+Why: docs/decisions/0018-cold-reads.md
 """
 
 import asyncio

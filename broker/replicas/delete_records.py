@@ -5,6 +5,7 @@ with a crash; all that come during one write share the next. Followers learn the
 answer to their fetch, which is given at once, and report theirs with each fetch.
 Left to others: the message (handlers/delete_records.py), the files (storage/directories/log_manager.py), when
 the segments go (upkeep/passes.py).
+Why: docs/decisions/0027-what-deleted-records-wait-for.md
 """
 
 from typing import NamedTuple

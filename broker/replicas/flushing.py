@@ -6,6 +6,7 @@ are wanted, and a log is in one lane only. What a thread does is decided before 
 it ends, both on the loop; nobody waits with a future or a task of his own.
 Left to others: what one flush is (storage/log/flush.py), who may not acknowledge what (partition.py,
 replication/follower.py), writing recovery points down (upkeep/passes.py).
+Why: docs/decisions/0026-flushed-before-acknowledged.md
 """
 
 import asyncio

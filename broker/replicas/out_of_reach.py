@@ -9,6 +9,7 @@ its partitions. One in a newer epoch than that of the replica here is obeyed as 
 what LeaderAndIsr says is in the znodes of the partition and of its topic.
 Left to others: the suspicion (isr_writer.py, follower/fetcher.py, controller/challenges.py), what a role
 means (leader_and_isr.py). Topics that this broker has not heard of at all wait for the controller.
+Why: docs/decisions/0050-a-role-that-nobody-can-tell-is-read.md
 """
 
 import asyncio

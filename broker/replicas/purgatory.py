@@ -6,6 +6,7 @@ deadlines, which has a single timer for all. Completing something only puts an a
 nothing is appended or fetched from here.
 Left to others: what is answered (handlers/produce.py, handlers/fetch.py), when the watermark moves
 (partition.py).
+Why: docs/decisions/0013-no-task-per-request.md
 """
 
 import asyncio

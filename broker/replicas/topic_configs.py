@@ -5,6 +5,7 @@ broker after a notification; the newer one holds, whichever comes last. When the
 all that topics inherit is worked out anew.
 Left to others: reading ZooKeeper (broker/config_watch.py), what a replica does with its settings
 (partition.py).
+Why: docs/decisions/0011-controller-pushes-topic-configs.md
 """
 
 import asyncio

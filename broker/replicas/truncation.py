@@ -10,6 +10,7 @@ place at all (no right to write), waiting would be for ever: the cut is made and
 would rather lose it in any case sets strandline.log.aside.bytes.max=0.
 Left to others: what to cut (replication/follower.py), where it is kept and for how long
 (storage/quarantine.py).
+Why: docs/decisions/0039-nothing-is-cut-that-was-not-kept.md
 """
 
 import asyncio

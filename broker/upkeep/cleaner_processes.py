@@ -4,6 +4,7 @@ A helper is started when there is something to do, does one job after the other,
 idle for a while, when its job is given up, or with the broker: at the end of its pipe it stops, whatever
 ended the broker. What a helper says is a report for each new segment; its death is a failure like others.
 Left to others: what to clean and what to make of the reports (compaction.py), the work (storage/cleaning/).
+Why: docs/decisions/0020-cleaners-are-processes.md
 """
 
 import asyncio

@@ -6,6 +6,7 @@ others. Without any working directory the broker stops. A full disk is not a fai
 it, so nothing is noted (full_disks.py). What is damaged in one log is that replica's matter alone. An order
 of the controller that failed for what passes is asked for again: the controller does not repeat it by itself.
 Left to others: who is elected (controller/), what one replica does (replicas/partition.py).
+Why: docs/decisions/0025-a-failed-directory-stays-failed.md
 """
 
 import asyncio

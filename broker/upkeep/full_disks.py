@@ -8,6 +8,7 @@ or a lack of inodes does not show in the free bytes. The reserve is why it does 
 be opened for want of room are tried until they are open, for the reserve may be less than they need, and
 where they want it, beside the directory, there may be none: all others go on without them.
 Left to others: directories that fail (disk_failures.py), who is elected (controller/).
+Why: docs/decisions/0024-a-full-disk-keeps-its-rights.md
 """
 
 import asyncio

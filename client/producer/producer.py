@@ -6,6 +6,7 @@ topic not yet known, records wait in a line that may hold as much again, for at 
 that `send` raises BufferExhausted. Who produces without awaiting receipts paces itself by `await
 producer.room()`; `send_many` does so by itself.
 Left to others: batching (accumulator.py), delivery (sender.py), where a key belongs (partitioner.py).
+Why: docs/decisions/0014-send-is-a-plain-function.md
 """
 
 import asyncio

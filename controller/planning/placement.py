@@ -8,6 +8,7 @@ on one broker. Sources: AdminUtils.assignReplicasToBrokers and AdminZkClient.cre
 Kafka 3.9, with RackAwareMode.Safe: while not every broker says its rack, none counts, so that topics can be
 created while racks are being introduced.
 Left to others: replicas that a client chose, and moving ones (assignment.py), plans (cli/reassign_plan.py).
+Why: docs/decisions/0046-replicas-on-racks.md
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ and what should be different is written. No step is remembered beyond that: a wr
 re-read and judged again, so an event may come twice, late, or together with others.
 A partition with a write in flight is not judged before the answer.
 Left to others: topic deletion (`topic_deletion.py`), carrying the commands out (`controller/controller.py`).
+Why: docs/decisions/0003-pure-rules-thin-shells.md
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ twice does no harm.
 Nobody leaves who might hold the last copy: additions of a cancelled or replaced move go at once only if the
 ISR stays whole without them. So a move may be cancelled even when it was all but done.
 Left to others: the arithmetic of assignments (assignment.py), writing them (controller/assignment_nodes.py).
+Why: docs/decisions/0032-nobody-leaves-before-those-who-stay-are-in-sync.md
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ While a partition has no leader its logs do not move, so an answer stays true fo
 and the leader epoch stands.
 Left to others: who may lead with proof (`elections.py`), asking (`controller/broker_channels.py`), the
 waiting (`controller/active.py`).
+Why: docs/decisions/0030-the-longest-log-of-all-replicas-leads.md
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ When a leader had to be elected without proof (`recovered`), what it has not got
 has is committed as before. Others count again as soon as they are in the ISR of such a leader.
 Left to others: when to look (`invariants.py`), what ZooKeeper says (`states.py`), reading a log
 (`reading.py`).
+Why: docs/decisions/0036-what-is-committed-is-kept-by-the-tester.md
 """
 
 from __future__ import annotations

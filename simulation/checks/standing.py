@@ -4,6 +4,7 @@ Two doors are watched. What a broker sends to ZooKeeper about a partition is tru
 leads in that epoch and knows no newer version, or it reigns and has not resigned. And the rules of a role,
 and the log that belongs to it, hear nothing from whoever still holds a role that has been given up.
 Left to others: whether a write is right (`states.py`), what becomes of it (`environment/zk_client.py`).
+Why: docs/decisions/0043-roles-that-are-over.md
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 An open-addressed table as three numpy arrays; a whole run of keys is put or looked up at once, those that
 met a foreign key going on together to their next slot.
 Left to others: what a key's hash is (keys.py), how far a map gets (clean.py).
+Why: docs/decisions/0021-keys-by-keyed-hash.md
 """
 
 import numpy as np

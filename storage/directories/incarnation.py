@@ -3,6 +3,7 @@
 They are locked, belong to one broker of one cluster, and keep what the verdict of this start is drawn from;
 what is about to be lost is noted in them before it is.
 Left to others: the verdict (intact.py), the registration itself (broker/registration.py).
+Why: docs/decisions/0007-incarnations.md
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -3,6 +3,7 @@
 A file and the directory that names it cost two syncs, some milliseconds each. A failover makes thousands of
 replicas leaders in one breath; for so many the file system is asked once to write down all that it holds.
 Everything here blocks and belongs into a thread.
+Why: docs/decisions/0040-thousands-of-partitions-in-one-breath.md
 """
 
 import posixpath

@@ -1,6 +1,7 @@
 """The small files beside a log's segments: its epochs, its topic's id and settings.
 
 Left to others: what stands in them (checkpoints.py).
+Why: docs/decisions/0010-topic-config-per-log.md
 """
 
 from collections.abc import Sequence

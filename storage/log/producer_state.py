@@ -5,6 +5,7 @@ rebuild the same state from batch headers. Snapshots have Kafka's format, which 
 the four before it stand behind what Kafka reads, for a producer may have five on their way when its leader
 stops, and will send all of them again.
 Left to others: where snapshots lie and when they are taken (producer_snapshots.py).
+Why: docs/decisions/0048-an-unknown-producer-begins-anywhere.md
 """
 
 from collections import deque

@@ -4,6 +4,7 @@ The end of the log file is walked from its last index entry on, so that a file t
 found; the last entries of both indexes are held against the batches they tell of. That is a few small reads
 for a segment of a gigabyte; nothing is taken into memory.
 Left to others: scanning the segments that do not pass (scan_segment.py).
+Why: docs/decisions/0023-believed-until-something-differs.md
 """
 
 from collections.abc import Iterator

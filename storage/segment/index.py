@@ -2,6 +2,7 @@
 
 Arrays in memory, in which lookups search. A missing or implausible index is built again from the log.
 Left to others: their files (index_files.py), when an entry is due (segment.py).
+Why: docs/decisions/0001-kafkas-protocol-and-formats.md
 """
 
 import sys

@@ -5,6 +5,7 @@ opening, writing and closing the file: so no descriptor is held, and an append t
 hundredth of it. A file may end before its log does, by a crash or because it could not be written: the
 log's append counts all the same (KAFKA-7866), the next group begins where the file is known to be good.
 Left to others: when an entry is due (segment.py), what a crash has left (recovery/recover_log.py).
+Why: docs/decisions/0017-index-files-follow.md
 """
 
 from collections.abc import Callable, Mapping

@@ -5,6 +5,7 @@ are looked at when a file must be closed: one that was used since the last look 
 segments also keep indexes in memory, so fewer of them are held, the least recently read are let go; and they
 share a budget in bytes with the tails of logs (memory_budget.py).
 All of it belongs to the broker's loop: a thread that reads a segment opens the file for itself.
+Why: docs/decisions/0019-files-open-on-demand.md
 """
 
 from collections import OrderedDict

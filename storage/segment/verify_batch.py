@@ -2,6 +2,7 @@
 
 Left to others: who asks, and why (broker/replicas/batch_check.py), all batches of a segment
 (recovery/scan_segment.py).
+Why: docs/decisions/0029-what-a-flipped-bit-may-do.md
 """
 
 from bisect import bisect_right

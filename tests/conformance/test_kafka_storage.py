@@ -3,6 +3,7 @@
 Each starts on a copy of the other's log directories, with the other's znodes, as after moving house, and must
 serve the same records, timestamps and committed offsets, and know a producer's batch that it has already.
 Kafka's own dump tool reads every file of ours. Left to others: single files (test_kafka_fixtures.py).
+Why: docs/decisions/0028-moving-between-kafka-and-strandline.md
 """
 
 import json
