@@ -157,44 +157,38 @@ def log_in(directory: str) -> Any:
     return SimpleNamespace(directory=f"{directory}/t-0")
 
 
-def test_few_read_at_once_and_a_bounded_number_waits() -> None:
-    async def story() -> None:
-        let_go = Event()
-        done: list[int] = []
-        reads = ColdReads(asyncio.get_running_loop(), lambda: None, None, 1)
-        log = log_in("a")
+async def test_few_read_at_once_and_a_bounded_number_waits() -> None:
+    let_go = Event()
+    done: list[int] = []
+    reads = ColdReads(asyncio.get_running_loop(), lambda: None, None, 1)
+    log = log_in("a")
 
-        def blocked() -> None:
-            assert let_go.wait(20)
+    def blocked() -> None:
+        assert let_go.wait(20)
 
-        for place in range(THREADS + QUEUE_MAX):
-            assert reads.run(log, place, blocked, partial(done.append, place))
-        assert not reads.run(log, "one more", lambda: None, lambda: None)
-        let_go.set()
-        await until(lambda: len(done) == THREADS + QUEUE_MAX)
-        await reads.stop()
-
-    asyncio.run(story())
+    for place in range(THREADS + QUEUE_MAX):
+        assert reads.run(log, place, blocked, partial(done.append, place))
+    assert not reads.run(log, "one more", lambda: None, lambda: None)
+    let_go.set()
+    await until(lambda: len(done) == THREADS + QUEUE_MAX)
+    await reads.stop()
 
 
-def test_a_directory_that_hangs_keeps_nobody_from_reading_in_another() -> None:
-    async def story() -> None:
-        let_go = Event()
-        done: list[str] = []
-        reads = ColdReads(asyncio.get_running_loop(), lambda: None, None, 2)
+async def test_a_directory_that_hangs_keeps_nobody_from_reading_in_another() -> None:
+    let_go = Event()
+    done: list[str] = []
+    reads = ColdReads(asyncio.get_running_loop(), lambda: None, None, 2)
 
-        def blocked() -> None:
-            assert let_go.wait(20)
+    def blocked() -> None:
+        assert let_go.wait(20)
 
-        for place in range(THREADS + QUEUE_MAX):
-            reads.run(log_in("hanging"), place, blocked, lambda: None)
-        for place in range(3):
-            assert reads.run(log_in("whole"), f"whole {place}", lambda: None, partial(done.append, "whole"))
-        await until(lambda: len(done) == 3)
-        let_go.set()
-        await reads.stop()
-
-    asyncio.run(story())
+    for place in range(THREADS + QUEUE_MAX):
+        reads.run(log_in("hanging"), place, blocked, lambda: None)
+    for place in range(3):
+        assert reads.run(log_in("whole"), f"whole {place}", lambda: None, partial(done.append, "whole"))
+    await until(lambda: len(done) == 3)
+    let_go.set()
+    await reads.stop()
 
 
 class Forgetful(RealDisk):
@@ -250,7 +244,7 @@ async def filled(stage: Cluster, count: int) -> Connection:
 
 @pytest.mark.usefixtures("no_tail")
 @pytest.mark.parametrize("is_blind", [False, True])
-def test_where_nothing_stays_in_memory_threads_read_and_never_the_loop(
+async def test_where_nothing_stays_in_memory_threads_read_and_never_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_blind: bool
 ) -> None:
     brought: list[Cold] = []
@@ -262,29 +256,26 @@ def test_where_nothing_stays_in_memory_threads_read_and_never_the_loop(
 
     monkeypatch.setattr(Cold, "warm", noted)
 
-    async def story() -> None:
-        async with cluster(tmp_path, 2, disk=lambda: Forgetful(is_blind)) as stage:
-            await stage.elect(1, (1,))
-            count = 12
-            client = await filled(stage, count)
-            offset = 0
-            while offset < count:
-                only = fetched(await ask(client, fetch(offset)))
-                batches = [header for _, header in headers(only.records)]
-                assert batches[0].base_offset == offset
-                offset = batches[-1].next_offset
-            follower = stage.members[2].partition.log
-            await until(lambda: follower.end_offset == count)
-            disk = stage.members[1].disk
-            assert isinstance(disk, Forgetful)
-            assert disk.by_threads > 0 and not disk.by_the_loop
-            assert not any(cold.is_blind for cold in brought), "that would be in vain"
-
-    asyncio.run(story())
+    async with cluster(tmp_path, 2, disk=lambda: Forgetful(is_blind)) as stage:
+        await stage.elect(1, (1,))
+        count = 12
+        client = await filled(stage, count)
+        offset = 0
+        while offset < count:
+            only = fetched(await ask(client, fetch(offset)))
+            batches = [header for _, header in headers(only.records)]
+            assert batches[0].base_offset == offset
+            offset = batches[-1].next_offset
+        follower = stage.members[2].partition.log
+        await until(lambda: follower.end_offset == count)
+        disk = stage.members[1].disk
+        assert isinstance(disk, Forgetful)
+        assert disk.by_threads > 0 and not disk.by_the_loop
+        assert not any(cold.is_blind for cold in brought), "that would be in vain"
 
 
 @pytest.mark.usefixtures("no_tail")
-def test_what_a_thread_has_read_of_a_log_that_was_cut_meanwhile_is_not_served(
+async def test_what_a_thread_has_read_of_a_log_that_was_cut_meanwhile_is_not_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, may_end, warm = Event(), Event(), ReadApart.warm
@@ -296,37 +287,31 @@ def test_what_a_thread_has_read_of_a_log_that_was_cut_meanwhile_is_not_served(
 
     monkeypatch.setattr(ReadApart, "warm", held)
 
-    async def story() -> None:
-        async with cluster(tmp_path, 1, disk=Forgetful) as stage:
-            await stage.elect(1, (1,))
-            client = await filled(stage, 9)
-            asking = asyncio.ensure_future(ask(client, fetch(8)))
-            assert await asyncio.to_thread(read.wait, 20)
-            partition = stage.members[1].partition
-            partition.log.truncate_to(8)
-            partition.append(memoryview(bytearray(batch(b"another"))), 1)
-            may_end.set()
-            assert b"another" in bytes(fetched(await asking).records)
-
-    asyncio.run(story())
+    async with cluster(tmp_path, 1, disk=Forgetful) as stage:
+        await stage.elect(1, (1,))
+        client = await filled(stage, 9)
+        asking = asyncio.ensure_future(ask(client, fetch(8)))
+        assert await asyncio.to_thread(read.wait, 20)
+        partition = stage.members[1].partition
+        partition.log.truncate_to(8)
+        partition.append(memoryview(bytearray(batch(b"another"))), 1)
+        may_end.set()
+        assert b"another" in bytes(fetched(await asking).records)
 
 
 @pytest.mark.usefixtures("no_tail")
-def test_threads_read_no_more_for_a_fetch_than_it_takes(tmp_path: Path) -> None:
+async def test_threads_read_no_more_for_a_fetch_than_it_takes(tmp_path: Path) -> None:
     """However many of its partitions are cold."""
 
-    async def story() -> None:
-        async with cluster(tmp_path, 1, disk=Forgetful) as stage:
-            await stage.elect(1, (1,))
-            await filled(stage, 9)
-            partition, bytes_max = stage.members[1].partition, 200
-            items = [FetchItem(TOPIC, TOPIC_ID, fetch(n).topics[0].partitions[0]) for n in range(8)]
-            for item in items:
-                item.partition, item.cold_tries = partition, COLD_TRIES
-            reading = Reading(CONSUMER, items, bytes_max, 0)
-            reading.read()
-            assert sum(item.apart.bytes_max for item in items if item.apart) <= bytes_max
-            await until(lambda: (reading.read() and not reading.is_cold) or reading.nbytes > 0)
-            assert reading.nbytes <= bytes_max
-
-    asyncio.run(story())
+    async with cluster(tmp_path, 1, disk=Forgetful) as stage:
+        await stage.elect(1, (1,))
+        await filled(stage, 9)
+        partition, bytes_max = stage.members[1].partition, 200
+        items = [FetchItem(TOPIC, TOPIC_ID, fetch(n).topics[0].partitions[0]) for n in range(8)]
+        for item in items:
+            item.partition, item.cold_tries = partition, COLD_TRIES
+        reading = Reading(CONSUMER, items, bytes_max, 0)
+        reading.read()
+        assert sum(item.apart.bytes_max for item in items if item.apart) <= bytes_max
+        await until(lambda: (reading.read() and not reading.is_cold) or reading.nbytes > 0)
+        assert reading.nbytes <= bytes_max

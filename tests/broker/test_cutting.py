@@ -57,29 +57,26 @@ def aside(directory: Path) -> list[dict[str, Any]]:
     return removal_rows(RealDisk(), str(directory / "1"), TP)
 
 
-def test_what_is_cut_is_kept_with_all_that_is_known_of_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with parted(tmp_path) as stage:
-            log = stage.members[1].partition.log
-            bytes_before = bytes(log.read(0, 1 << 20, 4))
-            watermark = stage.members[1].partition.high_watermark
-            await cut_by(stage)
-            await until(lambda: log.end_offset == 2)
-            (row,) = aside(tmp_path)
-            removal = row["removal"]
-            assert (removal["from_offset"], removal["end_offset"]) == (1, 4)
-            assert (removal["cause"], removal["leader"], removal["leader_epoch"]) == ("truncation", 2, 1)
-            assert [list(each) for each in removal["epochs"]] == [[0, 1]]
-            assert removal["high_watermark"] == watermark
-            (name,) = row["files"]
-            kept = (Path(row["path"]) / name).read_bytes()
-            assert kept == bytes_before[-len(kept) :]
-            assert [bytes(r.value or b"") for r in iterate(kept)] == [b"only", b"here", b"!"]
-            decision = stage.members[1].replicas.host.recorder.of("t-0")[-1]
-            assert decision.what == "truncated" and decision.values["aside"] == row["path"]
-            assert decision.values["end"] == 1 and decision.values["was"] == 4
-
-    asyncio.run(story())
+async def test_what_is_cut_is_kept_with_all_that_is_known_of_it(tmp_path: Path) -> None:
+    async with parted(tmp_path) as stage:
+        log = stage.members[1].partition.log
+        bytes_before = bytes(log.read(0, 1 << 20, 4))
+        watermark = stage.members[1].partition.high_watermark
+        await cut_by(stage)
+        await until(lambda: log.end_offset == 2)
+        (row,) = aside(tmp_path)
+        removal = row["removal"]
+        assert (removal["from_offset"], removal["end_offset"]) == (1, 4)
+        assert (removal["cause"], removal["leader"], removal["leader_epoch"]) == ("truncation", 2, 1)
+        assert [list(each) for each in removal["epochs"]] == [[0, 1]]
+        assert removal["high_watermark"] == watermark
+        (name,) = row["files"]
+        kept = (Path(row["path"]) / name).read_bytes()
+        assert kept == bytes_before[-len(kept) :]
+        assert [bytes(r.value or b"") for r in iterate(kept)] == [b"only", b"here", b"!"]
+        decision = stage.members[1].replicas.host.recorder.of("t-0")[-1]
+        assert decision.what == "truncated" and decision.values["aside"] == row["path"]
+        assert decision.values["end"] == 1 and decision.values["was"] == 4
 
 
 def test_the_copy_is_on_the_medium_before_the_log_is_touched(tmp_path: Path) -> None:
@@ -115,28 +112,25 @@ def test_the_copy_is_on_the_medium_before_the_log_is_touched(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("call", ["append", "replace"])
-def test_nothing_is_cut_while_there_is_no_room_to_keep_it(tmp_path: Path, call: str) -> None:
+async def test_nothing_is_cut_while_there_is_no_room_to_keep_it(tmp_path: Path, call: str) -> None:
     disk = FaultyDisk()
 
-    async def story() -> None:
-        async with parted(
-            tmp_path, lambda: disk, replication={"lag_time_max_ms": 1000, "fetch_backoff_ms": 50}
-        ) as stage:
-            log = stage.members[1].partition.log
-            fault = disk.fail(call, "*.aside/*", ENOSPC)
-            await cut_by(stage)
-            await until(lambda: fault.hits > 2)
-            assert log.end_offset == 4 and stage.members[1].partition.offline is None
-            place = tmp_path / "1.aside"
-            await until(lambda: not any(place.iterdir()))  # but for the attempt that is being made
-            waits = stage.members[1].replicas.host.recorder.of("t-0")[-1]
-            assert waits.what == "cut_waits"
-            disk.heal(fault)
-            await until(lambda: log.end_offset == 2)
-            (row,) = aside(tmp_path)
-            assert row["removal"]["from_offset"] == 1
-
-    asyncio.run(story())
+    async with parted(
+        tmp_path, lambda: disk, replication={"lag_time_max_ms": 1000, "fetch_backoff_ms": 50}
+    ) as stage:
+        log = stage.members[1].partition.log
+        fault = disk.fail(call, "*.aside/*", ENOSPC)
+        await cut_by(stage)
+        await until(lambda: fault.hits > 2)
+        assert log.end_offset == 4 and stage.members[1].partition.offline is None
+        place = tmp_path / "1.aside"
+        await until(lambda: not any(place.iterdir()))  # but for the attempt that is being made
+        waits = stage.members[1].replicas.host.recorder.of("t-0")[-1]
+        assert waits.what == "cut_waits"
+        disk.heal(fault)
+        await until(lambda: log.end_offset == 2)
+        (row,) = aside(tmp_path)
+        assert row["removal"]["from_offset"] == 1
 
 
 @pytest.mark.parametrize(
@@ -166,94 +160,79 @@ def test_where_nothing_can_ever_be_kept_the_follower_does_not_wait(
     assert line["log_level"] == "error" and line["cut"]
 
 
-def test_a_copy_of_what_was_replaced_meanwhile_does_not_count(tmp_path: Path) -> None:
+async def test_a_copy_of_what_was_replaced_meanwhile_does_not_count(tmp_path: Path) -> None:
     """Retention and compaction go on while a thread copies: what it has may not be what goes."""
 
-    async def story() -> None:
-        async with parted(tmp_path) as stage:
-            partition = stage.members[1].partition
-            partition.log.roll(1000)
-            stage.members[1].replicas.fetchers.stop()
-            await stage.elect(2, [2])
-            await until(lambda: partition.following is not None)
-            cut = Cut(partition, Truncate(Offset(1), settled=True))
-            directory = Path(partition.log.directory)
-            for suffix in (".log", ".index", ".timeindex"):
-                (directory / f"{0:020d}{suffix}.cleaned").touch()
-            partition.log.replace([0])
-            assert list(await carry_out([cut])) == [partition], "it is asked for again"
-            assert partition.log.end_offset == 4 and aside(tmp_path) == []
-
-    asyncio.run(story())
+    async with parted(tmp_path) as stage:
+        partition = stage.members[1].partition
+        partition.log.roll(1000)
+        stage.members[1].replicas.fetchers.stop()
+        await stage.elect(2, [2])
+        await until(lambda: partition.following is not None)
+        cut = Cut(partition, Truncate(Offset(1), settled=True))
+        directory = Path(partition.log.directory)
+        for suffix in (".log", ".index", ".timeindex"):
+            (directory / f"{0:020d}{suffix}.cleaned").touch()
+        partition.log.replace([0])
+        assert list(await carry_out([cut])) == [partition], "it is asked for again"
+        assert partition.log.end_offset == 4 and aside(tmp_path) == []
 
 
-def test_a_cut_is_made_of_the_log_that_was_looked_at(tmp_path: Path) -> None:
+async def test_a_cut_is_made_of_the_log_that_was_looked_at(tmp_path: Path) -> None:
     """It ends where it ended then, and in the same segment; yet what it ends with was never copied."""
 
-    async def story() -> None:
-        async with parted(tmp_path) as stage:
-            partition = stage.members[1].partition
-            stage.members[1].replicas.fetchers.stop()
-            await stage.elect(2, [2])
-            await until(lambda: partition.following is not None)
-            cut = Cut(partition, Truncate(Offset(1), settled=True))
-            partition.log.truncate_to(3)
-            other = bytearray(batch(b"another"))
-            partition.log.append(memoryview(other), read_header(other), 0, 1000)
-            assert partition.log.end_offset == 4
-            assert list(await carry_out([cut])) == [partition], "it is asked for again"
-            assert partition.log.end_offset == 4 and aside(tmp_path) == []
-
-    asyncio.run(story())
+    async with parted(tmp_path) as stage:
+        partition = stage.members[1].partition
+        stage.members[1].replicas.fetchers.stop()
+        await stage.elect(2, [2])
+        await until(lambda: partition.following is not None)
+        cut = Cut(partition, Truncate(Offset(1), settled=True))
+        partition.log.truncate_to(3)
+        other = bytearray(batch(b"another"))
+        partition.log.append(memoryview(other), read_header(other), 0, 1000)
+        assert partition.log.end_offset == 4
+        assert list(await carry_out([cut])) == [partition], "it is asked for again"
+        assert partition.log.end_offset == 4 and aside(tmp_path) == []
 
 
-def test_an_operator_may_prefer_to_keep_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with parted(tmp_path, storage={"aside_bytes_max": 0}) as stage:
-            await cut_by(stage)
-            await until(lambda: stage.members[1].partition.log.end_offset == 2)
-            assert aside(tmp_path) == []
-
-    asyncio.run(story())
+async def test_an_operator_may_prefer_to_keep_nothing(tmp_path: Path) -> None:
+    async with parted(tmp_path, storage={"aside_bytes_max": 0}) as stage:
+        await cut_by(stage)
+        await until(lambda: stage.members[1].partition.log.end_offset == 2)
+        assert aside(tmp_path) == []
 
 
-def test_a_cut_that_was_overtaken_is_not_made_and_its_copy_goes(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with parted(tmp_path) as stage:
-            partition = stage.members[1].partition
-            stage.members[1].replicas.fetchers.stop()
-            await stage.elect(2, [2])
-            await until(lambda: partition.following is not None)
-            cut = Cut(partition, Truncate(Offset(1), settled=True))
-            cut.keep()
-            assert cut.holds() and len(aside(tmp_path)) == 1
-            await stage.elect(1, [1])
-            assert not cut.holds()
-            cut.discard()
-            assert aside(tmp_path) == [] and partition.log.end_offset == 4
-
-    asyncio.run(story())
+async def test_a_cut_that_was_overtaken_is_not_made_and_its_copy_goes(tmp_path: Path) -> None:
+    async with parted(tmp_path) as stage:
+        partition = stage.members[1].partition
+        stage.members[1].replicas.fetchers.stop()
+        await stage.elect(2, [2])
+        await until(lambda: partition.following is not None)
+        cut = Cut(partition, Truncate(Offset(1), settled=True))
+        cut.keep()
+        assert cut.holds() and len(aside(tmp_path)) == 1
+        await stage.elect(1, [1])
+        assert not cut.holds()
+        cut.discard()
+        assert aside(tmp_path) == [] and partition.log.end_offset == 4
 
 
-def test_all_segments_behind_the_cut_are_kept(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with parted(tmp_path) as stage:
-            log = stage.members[1].partition.log
-            client = await stage.members[1].connect()
-            for number in range(3):
-                log.roll(1000)
-                await ask(client, produce(batch(b"%d" % number), acks=1))
-            await client.close()
-            assert len(log.segments) == 4
-            await cut_by(stage)
-            await until(lambda: log.end_offset == 2)
-            (row,) = aside(tmp_path)
-            files = sorted(row["files"])
-            kept = b"".join((Path(row["path"]) / name).read_bytes() for name in files)
-            assert len(files) == 4
-            assert [h.base_offset for _, h in headers(kept)] == [1, 2, 3, 4, 5, 6]
-
-    asyncio.run(story())
+async def test_all_segments_behind_the_cut_are_kept(tmp_path: Path) -> None:
+    async with parted(tmp_path) as stage:
+        log = stage.members[1].partition.log
+        client = await stage.members[1].connect()
+        for number in range(3):
+            log.roll(1000)
+            await ask(client, produce(batch(b"%d" % number), acks=1))
+        await client.close()
+        assert len(log.segments) == 4
+        await cut_by(stage)
+        await until(lambda: log.end_offset == 2)
+        (row,) = aside(tmp_path)
+        files = sorted(row["files"])
+        kept = b"".join((Path(row["path"]) / name).read_bytes() for name in files)
+        assert len(files) == 4
+        assert [h.base_offset for _, h in headers(kept)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_only_what_lies_aside_is_read(tmp_path: Path) -> None:
@@ -297,43 +276,40 @@ class Watched(RealDisk):
 
 
 @pytest.mark.parametrize(("begins_anew", "broken"), [(False, False), (True, False), (True, True)])
-def test_the_loop_waits_for_no_disk_when_logs_are_cut_or_begin_anew(
+async def test_the_loop_waits_for_no_disk_when_logs_are_cut_or_begin_anew(
     tmp_path: Path, begins_anew: bool, broken: bool
 ) -> None:
     """A broker that was away for a week does it with all of its logs at once."""
 
-    async def story() -> None:
-        disks: list[Watched] = []
+    disks: list[Watched] = []
 
-        def disk() -> Watched:
-            disks.append(Watched())
-            return disks[-1]
+    def disk() -> Watched:
+        disks.append(Watched())
+        return disks[-1]
 
-        async with parted(tmp_path, disk) as stage:
-            away, partition = stage.members[1], stage.members[1].partition
-            await away.replicas.flushing.until_flushed(list(away.logs.logs.values()))
-            away.logs.checkpoint_recovery_points()
-            away.logs.checkpoint_high_watermarks(lambda: {TP: 4})
-            if begins_anew:
-                other = stage.members[2].partition.log
-                other.restart_at(1000)
-            disks[0].waited.clear()
-            disks[0].broken = partition.log.directory if broken else ""
-            if begins_anew:
-                await stage.elect(2, [2])
-                await until(lambda: partition.log.start_offset == 1000)
-            else:
-                await cut_by(stage)
-            await until(lambda: partition.log.end_offset == (1000 if begins_anew else 2))
-            assert disks[0].waited == []
-            if broken:
-                await until(lambda: partition.offline is not None)
-                return
-            await until(lambda: partition.high_watermark == partition.log.end_offset)
-            points = read_offsets(disks[0], str(tmp_path / "1" / RECOVERY_POINTS))
-            assert points[TP] == (0 if begins_anew else 1), "lowered before, in a thread"
-
-    asyncio.run(story())
+    async with parted(tmp_path, disk) as stage:
+        away, partition = stage.members[1], stage.members[1].partition
+        await away.replicas.flushing.until_flushed(list(away.logs.logs.values()))
+        away.logs.checkpoint_recovery_points()
+        away.logs.checkpoint_high_watermarks(lambda: {TP: 4})
+        if begins_anew:
+            other = stage.members[2].partition.log
+            other.restart_at(1000)
+        disks[0].waited.clear()
+        disks[0].broken = partition.log.directory if broken else ""
+        if begins_anew:
+            await stage.elect(2, [2])
+            await until(lambda: partition.log.start_offset == 1000)
+        else:
+            await cut_by(stage)
+        await until(lambda: partition.log.end_offset == (1000 if begins_anew else 2))
+        assert disks[0].waited == []
+        if broken:
+            await until(lambda: partition.offline is not None)
+            return
+        await until(lambda: partition.high_watermark == partition.log.end_offset)
+        points = read_offsets(disks[0], str(tmp_path / "1" / RECOVERY_POINTS))
+        assert points[TP] == (0 if begins_anew else 1), "lowered before, in a thread"
 
 
 def test_what_is_left_of_producers_is_read_by_a_thread(tmp_path: Path, monkeypatch: Any) -> None:
@@ -360,41 +336,37 @@ def test_what_is_left_of_producers_is_read_by_a_thread(tmp_path: Path, monkeypat
     assert readers and main_thread() not in readers
 
 
-def test_a_cut_that_cannot_be_looked_at_waits_longer_each_time(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_a_cut_that_cannot_be_looked_at_waits_longer_each_time(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     """Without a descriptor there is no use in asking the leader again at once."""
 
-    async def story() -> None:
-        async with parted(tmp_path, replication={"fetch_backoff_ms": 50}) as stage:
-            partition, fetchers = stage.members[1].partition, stage.members[1].replicas.fetchers
-            whole, tried = partition.log.leaving, list[int]()
+    async with parted(tmp_path, replication={"fetch_backoff_ms": 50}) as stage:
+        partition, fetchers = stage.members[1].partition, stage.members[1].replicas.fetchers
+        whole, tried = partition.log.leaving, list[int]()
 
-            def without_descriptor(offset: int) -> Any:
-                tried.append(offset)
-                raise NoDescriptor(partition.log.directory, OSError(EMFILE, "too many open files"))
+        def without_descriptor(offset: int) -> Any:
+            tried.append(offset)
+            raise NoDescriptor(partition.log.directory, OSError(EMFILE, "too many open files"))
 
-            monkeypatch.setattr(partition.log, "leaving", without_descriptor)
-            await cut_by(stage)
-            await until(lambda: len(tried) > 2)
-            (fetcher,) = fetchers.of()
-            assert partition in fetcher._delays
-            assert partition.offline is None and partition.log.end_offset == 4
-            monkeypatch.setattr(partition.log, "leaving", whole)
-            await until(lambda: partition.log.end_offset == 2)
-
-    asyncio.run(story())
+        monkeypatch.setattr(partition.log, "leaving", without_descriptor)
+        await cut_by(stage)
+        await until(lambda: len(tried) > 2)
+        (fetcher,) = fetchers.of()
+        assert partition in fetcher._delays
+        assert partition.offline is None and partition.log.end_offset == 4
+        monkeypatch.setattr(partition.log, "leaving", whole)
+        await until(lambda: partition.log.end_offset == 2)
 
 
-def test_a_cut_that_stops_halfway_takes_the_replica_offline_and_no_other(tmp_path: Path) -> None:
+async def test_a_cut_that_stops_halfway_takes_the_replica_offline_and_no_other(tmp_path: Path) -> None:
     disk = FaultyDisk()
 
-    async def story() -> None:
-        async with parted(tmp_path, lambda: disk) as stage:
-            partition = stage.members[1].partition
-            disk.fail("truncate", "*/1/t-0/*.log", ENOSPC)
-            await cut_by(stage)
-            await until(lambda: partition.offline is not None)
-            assert partition.log.failed and partition.log.damaged
-            assert not stage.members[1].logs.places.offline
-            disk.heal()
-
-    asyncio.run(story())
+    async with parted(tmp_path, lambda: disk) as stage:
+        partition = stage.members[1].partition
+        disk.fail("truncate", "*/1/t-0/*.log", ENOSPC)
+        await cut_by(stage)
+        await until(lambda: partition.offline is not None)
+        assert partition.log.failed and partition.log.damaged
+        assert not stage.members[1].logs.places.offline
+        disk.heal()

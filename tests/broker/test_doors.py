@@ -26,22 +26,19 @@ def listeners(inner: str, client: str) -> Any:
     return config(listeners=f"PLAINTEXT://{inner},CLIENT://{client}")
 
 
-def test_a_client_that_comes_early_is_served_when_the_server_opens() -> None:
-    async def story() -> None:
-        inner, port = free_ports(2)
-        settings = listeners(f"127.0.0.1:{inner}", f"127.0.0.1:{port}")
-        doors = open_doors(settings)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(frame(ApiVersionsRequest(), 0, 7))
-        stage = Stage(settings)
-        assert await stage.server.bind(settings.endpoints, doors) == {"PLAINTEXT": inner, "CLIENT": port}
-        stage.server.open(SimpleNamespace(replicas=stage))  # type: ignore[arg-type]
-        assert await correlation_id(reader) == 7
-        writer.close()
-        await stage.server.stop()
-        assert all(door.fileno() == -1 for each in doors.values() for door in each), "nothing stays open"
-
-    asyncio.run(story())
+async def test_a_client_that_comes_early_is_served_when_the_server_opens() -> None:
+    inner, port = free_ports(2)
+    settings = listeners(f"127.0.0.1:{inner}", f"127.0.0.1:{port}")
+    doors = open_doors(settings)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(frame(ApiVersionsRequest(), 0, 7))
+    stage = Stage(settings)
+    assert await stage.server.bind(settings.endpoints, doors) == {"PLAINTEXT": inner, "CLIENT": port}
+    stage.server.open(SimpleNamespace(replicas=stage))  # type: ignore[arg-type]
+    assert await correlation_id(reader) == 7
+    writer.close()
+    await stage.server.stop()
+    assert all(door.fileno() == -1 for each in doors.values() for door in each), "nothing stays open"
 
 
 def test_which_doors_are_opened() -> None:

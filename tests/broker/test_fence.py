@@ -1,6 +1,5 @@
 """leader.fence.on.zk.loss: what a leader takes whose ZooKeeper session must be taken as ended."""
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,42 +33,36 @@ def delete(offset: int) -> DeleteRecordsRequest:
 
 @pytest.mark.parametrize("fences", [True, False])
 @pytest.mark.parametrize("gone", [SessionState.ASSUME_EXPIRED, SessionState.EXPIRED])
-def test_only_what_all_have_is_acknowledged_without_a_session(
+async def test_only_what_all_have_is_acknowledged_without_a_session(
     tmp_path: Path, fences: bool, gone: SessionState
 ) -> None:
-    async def story() -> None:
-        options = {"lag_time_max_ms": 1000, "fetch_wait_max_ms": 400, "fence_on_zookeeper_loss": fences}
-        async with cluster(tmp_path, 2, replication=options) as stage:
-            await stage.elect(1, [1, 2])
-            client = await stage.members[1].connect()
-            assert outcome(await ask(client, produce(batch(b"all")))) == (0, 0)
-            tell(stage, SessionState.SUSPENDED)
-            assert outcome(await ask(client, produce(batch(b"one"), acks=1))) == (0, 1), "it may live on"
-            tell(stage, gone)
-            tell(stage, SessionState.SUSPENDED)
-            by_itself = outcome(await ask(client, produce(batch(b"one"), acks=1)))
-            assert by_itself == ((REFUSED, -1) if fences else (0, 2))
-            answer = (await ask(client, delete(1))).topics[0].partitions[0]
-            assert answer.error_code == (REFUSED if fences else 0)
-            assert outcome(await ask(client, produce(batch(b"all"))))[0] == 0, "its follower still asks it"
-            tell(stage, SessionState.CONNECTED)
-            assert outcome(await ask(client, produce(batch(b"one"), acks=1)))[0] == 0
-            await client.close()
-
-    asyncio.run(story())
+    options = {"lag_time_max_ms": 1000, "fetch_wait_max_ms": 400, "fence_on_zookeeper_loss": fences}
+    async with cluster(tmp_path, 2, replication=options) as stage:
+        await stage.elect(1, [1, 2])
+        client = await stage.members[1].connect()
+        assert outcome(await ask(client, produce(batch(b"all")))) == (0, 0)
+        tell(stage, SessionState.SUSPENDED)
+        assert outcome(await ask(client, produce(batch(b"one"), acks=1))) == (0, 1), "it may live on"
+        tell(stage, gone)
+        tell(stage, SessionState.SUSPENDED)
+        by_itself = outcome(await ask(client, produce(batch(b"one"), acks=1)))
+        assert by_itself == ((REFUSED, -1) if fences else (0, 2))
+        answer = (await ask(client, delete(1))).topics[0].partitions[0]
+        assert answer.error_code == (REFUSED if fences else 0)
+        assert outcome(await ask(client, produce(batch(b"all"))))[0] == 0, "its follower still asks it"
+        tell(stage, SessionState.CONNECTED)
+        assert outcome(await ask(client, produce(batch(b"one"), acks=1)))[0] == 0
+        await client.close()
 
 
-def test_whoever_may_have_stood_still_looks_before_anything_is_executed(tmp_path: Path) -> None:
+async def test_whoever_may_have_stood_still_looks_before_anything_is_executed(tmp_path: Path) -> None:
     """A deadline that has passed unseen is found when the first bytes come, not at the next timer."""
 
-    async def story() -> None:
-        async with cluster(tmp_path, 1, replication={"fence_on_zookeeper_loss": True}) as stage:
-            await stage.elect(1, [1])
-            client, server = await stage.members[1].connect(), stage.members[1].server
-            assert outcome(await ask(client, produce(batch(b"a"), acks=1))) == (0, 0)
-            server.on_turn = lambda: tell(stage, SessionState.ASSUME_EXPIRED)
-            assert outcome(await ask(client, produce(batch(b"b"), acks=1))) == (REFUSED, -1)
-            assert stage.members[1].partition.log.end_offset == 1
-            await client.close()
-
-    asyncio.run(story())
+    async with cluster(tmp_path, 1, replication={"fence_on_zookeeper_loss": True}) as stage:
+        await stage.elect(1, [1])
+        client, server = await stage.members[1].connect(), stage.members[1].server
+        assert outcome(await ask(client, produce(batch(b"a"), acks=1))) == (0, 0)
+        server.on_turn = lambda: tell(stage, SessionState.ASSUME_EXPIRED)
+        assert outcome(await ask(client, produce(batch(b"b"), acks=1))) == (REFUSED, -1)
+        assert stage.members[1].partition.log.end_offset == 1
+        await client.close()

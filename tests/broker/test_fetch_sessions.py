@@ -291,26 +291,23 @@ def test_brokers_that_are_gone_keep_no_session(tmp_path: Path) -> None:
     with_peer(tmp_path, story)
 
 
-def test_two_brokers_begin_anew_when_a_session_is_lost(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 2) as stage:
-            await stage.elect(1, [1, 2])
-            client = await stage.members[1].connect()
-            assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
-            sessions = stage.members[1].replicas.sessions
-            (held,) = sessions._of.values()
-            assert len(held) == 1
-            sessions.keep_only(frozenset())
-            assert outcome(await ask(client, produce(batch(b"b")))) == (0, 1)
-            (again,) = sessions._of.values()
-            assert again is not held and stage.members[2].partition.log.end_offset == 2
-            stage.members[2].replicas.reborn(Incarnation(2))
-            assert outcome(await ask(client, produce(batch(b"c")))) == (0, 2)
-            (third,) = sessions._of.values()
-            assert third.fetcher.incarnation == 2
-            await client.close()
-
-    asyncio.run(story())
+async def test_two_brokers_begin_anew_when_a_session_is_lost(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2])
+        client = await stage.members[1].connect()
+        assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
+        sessions = stage.members[1].replicas.sessions
+        (held,) = sessions._of.values()
+        assert len(held) == 1
+        sessions.keep_only(frozenset())
+        assert outcome(await ask(client, produce(batch(b"b")))) == (0, 1)
+        (again,) = sessions._of.values()
+        assert again is not held and stage.members[2].partition.log.end_offset == 2
+        stage.members[2].replicas.reborn(Incarnation(2))
+        assert outcome(await ask(client, produce(batch(b"c")))) == (0, 2)
+        (third,) = sessions._of.values()
+        assert third.fetcher.incarnation == 2
+        await client.close()
 
 
 def test_a_pulse_counts_only_up_to_the_moment_when_the_log_grew() -> None:

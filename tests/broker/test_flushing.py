@@ -271,73 +271,62 @@ def several(directory: Path, disk: RealDisk, count: int) -> tuple[Logs, list[Log
     return logs, made
 
 
-def test_no_more_flushes_at_once_than_there_are_threads(tmp_path: Path) -> None:
-    async def story() -> None:
-        disk = GatedDisk()
-        logs, made = several(tmp_path, disk, 7)
-        heard: list[str] = []
-        flushing = Flushing(
-            logs,
-            StorageConfig(flush_threads=2),
-            lambda each: heard.append(str(each.partition)),
-            lambda each, error: heard.append(str(error)),
-        )
-        disk.gate.clear()
-        for each in made:
-            flushing.want(each)
-        flushing.start()
-        await until(lambda: disk.waiting == 2)
-        flushing.want(made[0])
-        flushing.start()
-        disk.gate.set()
-        await flushing.until_flushed(made)
-        assert disk.waiting_max == 2
-        assert sorted(heard) == [f"t-{n}" for n in range(7)], "each once"
-        await flushing.until_flushed(made)
-        assert len(heard) == 7, "nothing to do"
-        await flushing.stop()
-        logs.close(clean=False)
-
-    asyncio.run(story())
+async def test_no_more_flushes_at_once_than_there_are_threads(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    logs, made = several(tmp_path, disk, 7)
+    heard: list[str] = []
+    flushing = Flushing(
+        logs,
+        StorageConfig(flush_threads=2),
+        lambda each: heard.append(str(each.partition)),
+        lambda each, error: heard.append(str(error)),
+    )
+    disk.gate.clear()
+    for each in made:
+        flushing.want(each)
+    flushing.start()
+    await until(lambda: disk.waiting == 2)
+    flushing.want(made[0])
+    flushing.start()
+    disk.gate.set()
+    await flushing.until_flushed(made)
+    assert disk.waiting_max == 2
+    assert sorted(heard) == [f"t-{n}" for n in range(7)], "each once"
+    await flushing.until_flushed(made)
+    assert len(heard) == 7, "nothing to do"
+    await flushing.stop()
+    logs.close(clean=False)
 
 
-def test_a_stop_waits_for_what_is_under_way_and_begins_no_more(tmp_path: Path) -> None:
-    async def story() -> None:
-        disk = GatedDisk()
-        logs, made = several(tmp_path, disk, 3)
-        flushing = Flushing(logs, StorageConfig(flush_threads=1), lambda each: None, lambda each, error: None)
-        disk.gate.clear()
-        waiting = asyncio.ensure_future(flushing.until_flushed(made))
-        await until(lambda: disk.waiting == 1)
-        stopping = asyncio.ensure_future(flushing.stop())
-        await stays(lambda: not stopping.done(), turns=5)
-        disk.gate.set()
-        await stopping
-        await waiting
-        flushing.want(made[0])
-        flushing.start()
-        assert disk.waiting == 0
-        logs.close(clean=False)
-
-    asyncio.run(story())
+async def test_a_stop_waits_for_what_is_under_way_and_begins_no_more(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    logs, made = several(tmp_path, disk, 3)
+    flushing = Flushing(logs, StorageConfig(flush_threads=1), lambda each: None, lambda each, error: None)
+    disk.gate.clear()
+    waiting = asyncio.ensure_future(flushing.until_flushed(made))
+    await until(lambda: disk.waiting == 1)
+    stopping = asyncio.ensure_future(flushing.stop())
+    await stays(lambda: not stopping.done(), turns=5)
+    disk.gate.set()
+    await stopping
+    await waiting
+    flushing.want(made[0])
+    flushing.start()
+    assert disk.waiting == 0
+    logs.close(clean=False)
 
 
-def test_a_lack_of_descriptors_passes(tmp_path: Path) -> None:
-    async def story() -> None:
-        disk = GatedDisk()
-        logs, made = several(tmp_path, disk, 1)
-        failures: list[DiskError] = []
-        flushing = Flushing(
-            logs, StorageConfig(), lambda each: None, lambda each, error: failures.append(error)
-        )
-        disk.fault = errno.EMFILE
-        waiting = asyncio.ensure_future(flushing.until_flushed(made))
-        await until(lambda: disk.syncs == 1)
-        disk.fault = 0
-        await waiting
-        assert made[0].flushed_offset == 1
-        assert not failures
-        await flushing.stop()
-        logs.close(clean=False)
-
-    asyncio.run(story())
+async def test_a_lack_of_descriptors_passes(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    logs, made = several(tmp_path, disk, 1)
+    failures: list[DiskError] = []
+    flushing = Flushing(logs, StorageConfig(), lambda each: None, lambda each, error: failures.append(error))
+    disk.fault = errno.EMFILE
+    waiting = asyncio.ensure_future(flushing.until_flushed(made))
+    await until(lambda: disk.syncs == 1)
+    disk.fault = 0
+    await waiting
+    assert made[0].flushed_offset == 1
+    assert not failures
+    await flushing.stop()
+    logs.close(clean=False)

@@ -235,20 +235,17 @@ async def test_offsets_expire_when_the_group_is_left(stage: Stage) -> None:
     await successor.groups.stop()
 
 
-def test_the_timer_ends_a_silent_members_session() -> None:
-    async def story() -> None:
-        config = GroupsConfig(offsets_partitions=1, initial_rebalance_delay_ms=0, session_timeout_ms_min=1)
-        stage = await Stage(config).lead()
-        (joined,) = stage.join("a", session_ms=30)
-        stage.sync(joined.member_id, 1)
-        stage.commit()
-        group = stage.groups.all_groups()[0]
-        async with asyncio.timeout(2):
-            while group.state is not GroupState.EMPTY:
-                await asyncio.sleep(0.01)
-        await stage.groups.stop()
-
-    asyncio.run(story())
+async def test_the_timer_ends_a_silent_members_session() -> None:
+    config = GroupsConfig(offsets_partitions=1, initial_rebalance_delay_ms=0, session_timeout_ms_min=1)
+    stage = await Stage(config).lead()
+    (joined,) = stage.join("a", session_ms=30)
+    stage.sync(joined.member_id, 1)
+    stage.commit()
+    group = stage.groups.all_groups()[0]
+    async with asyncio.timeout(2):
+        while group.state is not GroupState.EMPTY:
+            await asyncio.sleep(0.01)
+    await stage.groups.stop()
 
 
 @plays

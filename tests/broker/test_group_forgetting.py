@@ -313,25 +313,22 @@ class Others:
 
 
 @pytest.mark.parametrize("batches", [1, 40])
-def test_others_live_while_groups_are_read_and_built(batches: int) -> None:
+async def test_others_live_while_groups_are_read_and_built(batches: int) -> None:
     """Ten thousand commits of as many groups, be they one batch or many."""
 
-    async def story() -> None:
-        stage = Stage()
-        value = offset_value(value_of(GroupOffset(7, 0, "", NOW_MS)))
-        for batch in range(batches):
-            builder = BatchBuilder()
-            for number in range(10_000 // batches):
-                builder.append(NOW_MS, offset_key(f"g-{batch}-{number}", "t", 0), value)
-            stage.log.append(bytearray(builder.build()))
-        others = Others()
-        await stage.lead()
-        assert len(stage.groups.all_groups()) == 10_000
-        assert await others.end() > 10_000 / 500 + 10_000 / 200
-        assert max(stage.log.asked_for) <= 1 << 16, "bytes read at once"
-        await stage.groups.stop()
-
-    asyncio.run(story())
+    stage = Stage()
+    value = offset_value(value_of(GroupOffset(7, 0, "", NOW_MS)))
+    for batch in range(batches):
+        builder = BatchBuilder()
+        for number in range(10_000 // batches):
+            builder.append(NOW_MS, offset_key(f"g-{batch}-{number}", "t", 0), value)
+        stage.log.append(bytearray(builder.build()))
+    others = Others()
+    await stage.lead()
+    assert len(stage.groups.all_groups()) == 10_000
+    assert await others.end() > 10_000 / 500 + 10_000 / 200
+    assert max(stage.log.asked_for) <= 1 << 16, "bytes read at once"
+    await stage.groups.stop()
 
 
 @plays

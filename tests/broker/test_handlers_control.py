@@ -1,6 +1,5 @@
 """Commands of controllers: stale ones, repeated ones, deletion."""
 
-import asyncio
 import sys
 from errno import EIO
 from pathlib import Path
@@ -55,101 +54,86 @@ def stop(epoch: int, delete: bool, **options: Any) -> StopReplicaRequest:
     )
 
 
-def test_leader_and_isr_is_judged_partition_by_partition(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            await stage.elect(1, [1])
-            member = stage.members[1]
+async def test_leader_and_isr_is_judged_partition_by_partition(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        await stage.elect(1, [1])
+        member = stage.members[1]
 
-            async def code(request: Any) -> int:
-                answer = await ask(member.control, request)
-                return int(answer.topics[0].partition_errors[0].error_code)
+        async def code(request: Any) -> int:
+            answer = await ask(member.control, request)
+            return int(answer.topics[0].partition_errors[0].error_code)
 
-            leader = member.partition.leading
-            assert await code(leader_and_isr(0)) == 0
-            assert member.partition.leading is leader, "an equal epoch changes nothing"
-            assert await code(leader_and_isr(3)) == 0
-            assert member.partition.leader_epoch == 3
-            assert await code(leader_and_isr(2)) == ErrorCode.STALE_CONTROLLER_EPOCH
-            assert await code(leader_and_isr(4, UUID(int=8))) == ErrorCode.INCONSISTENT_TOPIC_ID
-            assert await code(leader_and_isr(4, replicas=(2,))) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert member.partition.leader_epoch == 3
-
-    asyncio.run(story())
+        leader = member.partition.leading
+        assert await code(leader_and_isr(0)) == 0
+        assert member.partition.leading is leader, "an equal epoch changes nothing"
+        assert await code(leader_and_isr(3)) == 0
+        assert member.partition.leader_epoch == 3
+        assert await code(leader_and_isr(2)) == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert await code(leader_and_isr(4, UUID(int=8))) == ErrorCode.INCONSISTENT_TOPIC_ID
+        assert await code(leader_and_isr(4, replicas=(2,))) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert member.partition.leader_epoch == 3
 
 
-def test_stop_replica(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            await stage.elect(1, [1])
-            member = stage.members[1]
-            client = await member.connect()
-            await ask(client, produce(batch(b"a")))
-            stage.epoch = 4
-            await stage.tell(member, 1, [1], 5)
-            answer = await ask(member.control, stop(3, delete=True))
-            assert answer.partition_errors[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
-            answer = await ask(member.control, stop(5, delete=False))
-            assert answer.partition_errors[0].error_code == 0
-            assert outcome(await ask(client, produce(batch(b"b"))))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            answer = await ask(member.control, stop(-2, delete=True))
-            assert answer.partition_errors[0].error_code == 0
-            assert TP not in member.logs.logs
-            answer = await ask(member.control, stop(-2, delete=True, controller_epoch=0))
-            assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-            stage.epoch = 0
-            await stage.tell(member, 1, [1], 6)
-            await until(lambda: member.partition.leading is not None)
-            assert member.partition.log.end_offset == 0, "a topic created again begins empty"
-            await client.close()
-
-    asyncio.run(story())
+async def test_stop_replica(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        await stage.elect(1, [1])
+        member = stage.members[1]
+        client = await member.connect()
+        await ask(client, produce(batch(b"a")))
+        stage.epoch = 4
+        await stage.tell(member, 1, [1], 5)
+        answer = await ask(member.control, stop(3, delete=True))
+        assert answer.partition_errors[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+        answer = await ask(member.control, stop(5, delete=False))
+        assert answer.partition_errors[0].error_code == 0
+        assert outcome(await ask(client, produce(batch(b"b"))))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answer = await ask(member.control, stop(-2, delete=True))
+        assert answer.partition_errors[0].error_code == 0
+        assert TP not in member.logs.logs
+        answer = await ask(member.control, stop(-2, delete=True, controller_epoch=0))
+        assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        stage.epoch = 0
+        await stage.tell(member, 1, [1], 6)
+        await until(lambda: member.partition.leading is not None)
+        assert member.partition.log.end_offset == 0, "a topic created again begins empty"
+        await client.close()
 
 
-def test_a_log_of_an_earlier_topic_is_set_aside(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            member = stage.members[1]
-            member.logs.create(TP, UUID(int=5), member.replicas.settings.config_of(TOPIC))
-            await stage.elect(1, [1])
-            assert member.partition.log.topic_id == TOPIC_ID
-            assert [p.name for p in (tmp_path / "1").glob("*-stray")] != []
-
-    asyncio.run(story())
+async def test_a_log_of_an_earlier_topic_is_set_aside(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        member = stage.members[1]
+        member.logs.create(TP, UUID(int=5), member.replicas.settings.config_of(TOPIC))
+        await stage.elect(1, [1])
+        assert member.partition.log.topic_id == TOPIC_ID
+        assert [p.name for p in (tmp_path / "1").glob("*-stray")] != []
 
 
-def test_a_leader_must_be_in_its_isr_and_own_no_later_epoch(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            stage.epoch = 3
-            assert await stage.tell(stage.members[1], 1, [2], 0) == ErrorCode.INVALID_REQUEST
-            await stage.elect(1, [1])
-            stage.members[1].partition.log.epochs.assign(9, 0)
-            stage.epoch = 6
-            assert await stage.tell(stage.members[1], 1, [1], 1) == ErrorCode.KAFKA_STORAGE_ERROR
-            assert stage.members[1].partition.offline is not None
-
-    asyncio.run(story())
+async def test_a_leader_must_be_in_its_isr_and_own_no_later_epoch(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        stage.epoch = 3
+        assert await stage.tell(stage.members[1], 1, [2], 0) == ErrorCode.INVALID_REQUEST
+        await stage.elect(1, [1])
+        stage.members[1].partition.log.epochs.assign(9, 0)
+        stage.epoch = 6
+        assert await stage.tell(stage.members[1], 1, [1], 1) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert stage.members[1].partition.offline is not None
 
 
-def test_whoever_shuts_down_is_still_there_and_counts_for_no_isr(tmp_path: Path) -> None:
+async def test_whoever_shuts_down_is_still_there_and_counts_for_no_isr(tmp_path: Path) -> None:
     """KAFKA-14140, KAFKA-15021: it is reached as before, but no leader admits it or waits for it."""
 
-    async def story() -> None:
-        async with cluster(tmp_path, 2) as stage:
-            await stage.elect(1, [1, 2])
-            member = stage.members[1]
-            picture = stage.picture(1, [1, 2], 0)
-            assert (await ask(member.control, picture)).error_code == 0
-            assert member.replicas.host.membership.live == {1, 2}
-            picture.live_brokers[1].is_leaving = True
-            assert (await ask(member.control, picture)).error_code == 0
-            assert member.replicas.host.membership.live == {1}
-
-    asyncio.run(story())
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2])
+        member = stage.members[1]
+        picture = stage.picture(1, [1, 2], 0)
+        assert (await ask(member.control, picture)).error_code == 0
+        assert member.replicas.host.membership.live == {1, 2}
+        picture.live_brokers[1].is_leaving = True
+        assert (await ask(member.control, picture)).error_code == 0
+        assert member.replicas.host.membership.live == {1}
 
 
-def test_a_deletion_is_on_the_medium_when_it_is_answered_and_not_by_the_loop(tmp_path: Path) -> None:
+async def test_a_deletion_is_on_the_medium_when_it_is_answered_and_not_by_the_loop(tmp_path: Path) -> None:
     class Watched(RealDisk):
         synced: list[tuple[str, bool]] = []
 
@@ -161,29 +145,23 @@ def test_a_deletion_is_on_the_medium_when_it_is_answered_and_not_by_the_loop(tmp
 
     broken: set[str] = set()
 
-    async def story() -> None:
-        async with cluster(tmp_path, 1, Watched) as stage:
-            member = stage.members[1]
-            for number in range(2):
-                stage.epoch = number
-                await stage.elect(1, [1]) if not number else await stage.tell(member, 1, [1], 1)
-                await until(lambda: member.partition.leading is not None)
-                Watched.synced.clear()
-                broken.update([str(tmp_path / "1")] if number else [])
-                answer = await ask(member.control, stop(-2, delete=True))
-                assert answer.partition_errors[0].error_code == number * ErrorCode.KAFKA_STORAGE_ERROR
-                assert set(Watched.synced) == {(str(tmp_path / "1"), False)}
-
-    asyncio.run(story())
+    async with cluster(tmp_path, 1, Watched) as stage:
+        member = stage.members[1]
+        for number in range(2):
+            stage.epoch = number
+            await stage.elect(1, [1]) if not number else await stage.tell(member, 1, [1], 1)
+            await until(lambda: member.partition.leading is not None)
+            Watched.synced.clear()
+            broken.update([str(tmp_path / "1")] if number else [])
+            answer = await ask(member.control, stop(-2, delete=True))
+            assert answer.partition_errors[0].error_code == number * ErrorCode.KAFKA_STORAGE_ERROR
+            assert set(Watched.synced) == {(str(tmp_path / "1"), False)}
 
 
-def test_groups_hear_of_partitions_that_are_deleted(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 2) as stage:
-            await stage.elect(1, [1, 2])
-            member = stage.members[1]
-            assert member.deleted == []
-            await ask(member.control, stage.picture(-2, [], 1))
-            assert member.deleted == [TP]
-
-    asyncio.run(story())
+async def test_groups_hear_of_partitions_that_are_deleted(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2])
+        member = stage.members[1]
+        assert member.deleted == []
+        await ask(member.control, stage.picture(-2, [], 1))
+        assert member.deleted == [TP]

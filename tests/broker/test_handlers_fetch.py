@@ -247,31 +247,30 @@ def test_a_batch_that_lies_about_its_records_does_not_break_lookups(tmp_path: Pa
     run(tmp_path, story)
 
 
-def test_a_followers_parked_fetch_is_woken_after_the_append_and_before_the_watermark(tmp_path: Path) -> None:
+async def test_a_followers_parked_fetch_is_woken_after_the_append_and_before_the_watermark(
+    tmp_path: Path,
+) -> None:
     """The order of a leader: append, its log ends later, the waiting fetch wakes, and only what the follower
     asks next raises the watermark. Woken before the append it would bring nothing; a watermark raised at the
     wake-up would show consumers what the follower has not got yet."""
 
-    async def story() -> None:
-        async with cluster(tmp_path, 2) as stage:
-            await stage.elect(1, [1, 2])
-            stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
-            leader = stage.members[1].partition
-            follower = await stage.members[1].connect("PLAINTEXT")
-            client = await stage.members[1].connect()
-            me = ReplicaState(replica_id=2, replica_epoch=1)
-            soon = asyncio.get_running_loop().time() + 5
-            in_epoch = {"replica_state": me, "current_leader_epoch": stage.epoch}
-            waiting = follower.submit(fetch(0, 5_000, **in_epoch), deadline=soon)
-            await until(lambda: leader.parked)
-            acknowledged = client.submit(produce(batch(b"a")), deadline=soon)
-            woken = fetched(await waiting)
-            assert len(woken.records) and woken.high_watermark == 0, "with the record, and the old watermark"
-            assert (leader.log.end_offset, leader.high_watermark) == (1, 0) and not acknowledged.done()
-            told = follower.submit(fetch(1, 0, **in_epoch), deadline=soon)
-            assert outcome(await acknowledged) == (0, 0), "that it asks from 1 says that it has 0"
-            assert fetched(await told).high_watermark == 1
-            await client.close()
-            await follower.close()
-
-    asyncio.run(story())
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2])
+        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        leader = stage.members[1].partition
+        follower = await stage.members[1].connect("PLAINTEXT")
+        client = await stage.members[1].connect()
+        me = ReplicaState(replica_id=2, replica_epoch=1)
+        soon = asyncio.get_running_loop().time() + 5
+        in_epoch = {"replica_state": me, "current_leader_epoch": stage.epoch}
+        waiting = follower.submit(fetch(0, 5_000, **in_epoch), deadline=soon)
+        await until(lambda: leader.parked)
+        acknowledged = client.submit(produce(batch(b"a")), deadline=soon)
+        woken = fetched(await waiting)
+        assert len(woken.records) and woken.high_watermark == 0, "with the record, and the old watermark"
+        assert (leader.log.end_offset, leader.high_watermark) == (1, 0) and not acknowledged.done()
+        told = follower.submit(fetch(1, 0, **in_epoch), deadline=soon)
+        assert outcome(await acknowledged) == (0, 0), "that it asks from 1 says that it has 0"
+        assert fetched(await told).high_watermark == 1
+        await client.close()
+        await follower.close()

@@ -223,130 +223,110 @@ def forwarding(made: Any) -> Forwarder:
     return forwarder
 
 
-def test_bad_names_never_reach_the_controller() -> None:
-    async def story() -> None:
-        made = broker()
-        forwarding(made)
-        wanted = [CreatableTopic(name=name) for name in ("good", "..", "a/b", "")]
-        response = await topics.create(
-            made, exchange(Api.CREATE_TOPICS, 5), CreateTopicsRequest(topics=wanted, timeout_ms=1000)
-        )
-        assert {t.name: t.error_code for t in response.topics} == {"good": 0, "..": 17, "a/b": 17, "": 17}
-        assert [t.name for r in made.controller.asked for t in r.topics] == ["good"]
-        assert all(t.configs == [] for t in response.topics), "null would end Java's admin client"
-
-    asyncio.run(story())
+async def test_bad_names_never_reach_the_controller() -> None:
+    made = broker()
+    forwarding(made)
+    wanted = [CreatableTopic(name=name) for name in ("good", "..", "a/b", "")]
+    response = await topics.create(
+        made, exchange(Api.CREATE_TOPICS, 5), CreateTopicsRequest(topics=wanted, timeout_ms=1000)
+    )
+    assert {t.name: t.error_code for t in response.topics} == {"good": 0, "..": 17, "a/b": 17, "": 17}
+    assert [t.name for r in made.controller.asked for t in r.topics] == ["good"]
+    assert all(t.configs == [] for t in response.topics), "null would end Java's admin client"
 
 
-def test_a_moving_controller_is_waited_for() -> None:
-    async def story() -> None:
-        made = broker()
-        forwarding(made)
-        made.controller.moves = 2
-        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000)
-        response = await topics.delete(made, exchange(Api.DELETE_TOPICS, 4), request)
-        assert [r.error_code for r in response.responses] == [0]
-        assert len(made.controller.asked) == 3
-        made.controller.moves = 1
-        created = await topics.create(
-            made, exchange(Api.CREATE_TOPICS, 2), CreateTopicsRequest(topics=[CreatableTopic(name="x")])
-        )
-        assert [t.error_code for t in created.topics] == [0]
-
-    asyncio.run(story())
+async def test_a_moving_controller_is_waited_for() -> None:
+    made = broker()
+    forwarding(made)
+    made.controller.moves = 2
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000)
+    response = await topics.delete(made, exchange(Api.DELETE_TOPICS, 4), request)
+    assert [r.error_code for r in response.responses] == [0]
+    assert len(made.controller.asked) == 3
+    made.controller.moves = 1
+    created = await topics.create(
+        made, exchange(Api.CREATE_TOPICS, 2), CreateTopicsRequest(topics=[CreatableTopic(name="x")])
+    )
+    assert [t.error_code for t in created.topics] == [0]
 
 
-def test_who_asked_once_is_not_told_of_what_its_first_try_has_done() -> None:
+async def test_who_asked_once_is_not_told_of_what_its_first_try_has_done() -> None:
     """The answer was lost with the controller that gave it."""
 
-    async def story() -> None:
-        made = broker()
-        forwarding(made)
+    made = broker()
+    forwarding(made)
+    made.controller.moves = 1
+    wanted = [CreatableTopic(name="x"), CreatableTopic(name="y", topic_id=ONE)]
+    await topics.create(made, exchange(Api.CREATE_TOPICS, 5), CreateTopicsRequest(topics=wanted))
+    first, second = ([t.topic_id for t in r.topics] for r in made.controller.asked)
+    assert first == second, "the controller knows its own topic by its id"
+    assert len({*first, ONE, NO_UUID}) == 4, "which no client chooses"
+
+    async def full(request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        made.controller.asked.append(request)
+        code = ErrorCode.NOT_CONTROLLER if len(made.controller.asked) == 1 else 0
+        return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name="t", error_code=code)])
+
+    made.controller.answers[CreatePartitionsRequest], made.controller.asked = full, []
+    more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)], timeout_ms=5000)
+    await topics.create_partitions(made, exchange(Api.CREATE_PARTITIONS, 2), more)
+    assert [r.topics[0].grows_from for r in made.controller.asked] == [-1, 2], "what it had at first"
+
+    async def gone(request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if made.controller.moves else ErrorCode.NOT_CONTROLLER
         made.controller.moves = 1
-        wanted = [CreatableTopic(name="x"), CreatableTopic(name="y", topic_id=ONE)]
-        await topics.create(made, exchange(Api.CREATE_TOPICS, 5), CreateTopicsRequest(topics=wanted))
-        first, second = ([t.topic_id for t in r.topics] for r in made.controller.asked)
-        assert first == second, "the controller knows its own topic by its id"
-        assert len({*first, ONE, NO_UUID}) == 4, "which no client chooses"
+        rows = [DeletableTopicResult(name=t.name, error_code=code) for t in request.topics]
+        return DeleteTopicsResponse(responses=rows)
 
-        async def full(request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-            made.controller.asked.append(request)
-            code = ErrorCode.NOT_CONTROLLER if len(made.controller.asked) == 1 else 0
-            return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name="t", error_code=code)])
-
-        made.controller.answers[CreatePartitionsRequest], made.controller.asked = full, []
-        more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)], timeout_ms=5000)
-        await topics.create_partitions(made, exchange(Api.CREATE_PARTITIONS, 2), more)
-        assert [r.topics[0].grows_from for r in made.controller.asked] == [-1, 2], "what it had at first"
-
-        async def gone(request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if made.controller.moves else ErrorCode.NOT_CONTROLLER
-            made.controller.moves = 1
-            rows = [DeletableTopicResult(name=t.name, error_code=code) for t in request.topics]
-            return DeleteTopicsResponse(responses=rows)
-
-        made.controller.answers[DeleteTopicsRequest] = gone
-        for moves, of_t in ((0, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
-            made.controller.moves = moves
-            request = DeleteTopicsRequest(topic_names=["t", "none"], timeout_ms=5000)
-            response = await topics.delete(made, exchange(Api.DELETE_TOPICS, 4), request)
-            assert [r.error_code for r in response.responses] == [of_t, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-
-    asyncio.run(story())
+    made.controller.answers[DeleteTopicsRequest] = gone
+    for moves, of_t in ((0, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+        made.controller.moves = moves
+        request = DeleteTopicsRequest(topic_names=["t", "none"], timeout_ms=5000)
+        response = await topics.delete(made, exchange(Api.DELETE_TOPICS, 4), request)
+        assert [r.error_code for r in response.responses] == [of_t, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_without_a_controller_a_request_ends_at_its_own_deadline() -> None:
-    async def story() -> None:
-        made = broker()
-        forwarding(made)
-        made.controller.active = False
-        made.controller.controller_id = None
-        request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)], timeout_ms=120)
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(RequestTimedOut) as caught:
-            await topics.create_partitions(made, exchange(Api.CREATE_PARTITIONS, 2), request)
-        assert asyncio.get_running_loop().time() - began < 1
-        refused = topics.refuse_create_partitions(request, caught.value)
-        assert [(r.name, r.error_code) for r in refused.results] == [("t", 7)]
-
-    asyncio.run(story())
+async def test_without_a_controller_a_request_ends_at_its_own_deadline() -> None:
+    made = broker()
+    forwarding(made)
+    made.controller.active = False
+    made.controller.controller_id = None
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=3)], timeout_ms=120)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(RequestTimedOut) as caught:
+        await topics.create_partitions(made, exchange(Api.CREATE_PARTITIONS, 2), request)
+    assert asyncio.get_running_loop().time() - began < 1
+    refused = topics.refuse_create_partitions(request, caught.value)
+    assert [(r.name, r.error_code) for r in refused.results] == [("t", 7)]
 
 
-def test_a_topic_is_created_in_the_background_once() -> None:
-    async def story() -> None:
-        made = broker()
-        forwarder = forwarding(made)
-        forwarder.create_soon("new")
-        forwarder.create_soon("new")
-        await asyncio.sleep(0.01)
-        assert [t.name for r in made.controller.asked for t in r.topics] == ["new"]
-
-    asyncio.run(story())
+async def test_a_topic_is_created_in_the_background_once() -> None:
+    made = broker()
+    forwarder = forwarding(made)
+    forwarder.create_soon("new")
+    forwarder.create_soon("new")
+    await asyncio.sleep(0.01)
+    assert [t.name for r in made.controller.asked for t in r.topics] == ["new"]
 
 
-def test_producers_get_ids_and_epochs() -> None:
-    async def story() -> None:
-        made, there = broker(), exchange(Api.INIT_PRODUCER_ID, 3)
-        first = await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1))
-        second = await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1))
-        assert (first.producer_id, second.producer_id, second.producer_epoch) == (1000, 1001, 0)
-        again = InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7, producer_epoch=3)
-        bumped = await producers.handle(made, there, again)
-        assert (bumped.producer_id, bumped.producer_epoch) == (7, 4)
-        worn = InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7, producer_epoch=32766)
-        assert (await producers.handle(made, there, worn)).producer_id == 1002
-        with pytest.raises(ApiError) as caught:
-            await producers.handle(
-                made, there, InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1)
-            )
-        refused = producers.refuse(again, caught.value)
-        assert (refused.error_code, refused.producer_id) == (53, -1)
-        with pytest.raises(InvalidRequest):
-            await producers.handle(
-                made, there, InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7)
-            )
-
-    asyncio.run(story())
+async def test_producers_get_ids_and_epochs() -> None:
+    made, there = broker(), exchange(Api.INIT_PRODUCER_ID, 3)
+    first = await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1))
+    second = await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1))
+    assert (first.producer_id, second.producer_id, second.producer_epoch) == (1000, 1001, 0)
+    again = InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7, producer_epoch=3)
+    bumped = await producers.handle(made, there, again)
+    assert (bumped.producer_id, bumped.producer_epoch) == (7, 4)
+    worn = InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7, producer_epoch=32766)
+    assert (await producers.handle(made, there, worn)).producer_id == 1002
+    with pytest.raises(ApiError) as caught:
+        await producers.handle(
+            made, there, InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1)
+        )
+    refused = producers.refuse(again, caught.value)
+    assert (refused.error_code, refused.producer_id) == (53, -1)
+    with pytest.raises(InvalidRequest):
+        await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7))
 
 
 def test_the_cluster_is_described() -> None:
@@ -356,15 +336,12 @@ def test_the_cluster_is_described() -> None:
     assert [(b.broker_id, b.port) for b in response.brokers] == [(1, 9001), (2, 9002)]
 
 
-def test_topics_are_not_deleted_where_that_is_switched_off() -> None:
-    async def story() -> None:
-        made = broker()
-        forwarding(made)
-        made.config = config(controller={"delete_topic_enable": False})
-        with pytest.raises(TopicDeletionDisabled):
-            await topics.delete(
-                made, exchange(Api.DELETE_TOPICS, 5), DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
-            )
-        assert made.controller.asked == []
-
-    asyncio.run(story())
+async def test_topics_are_not_deleted_where_that_is_switched_off() -> None:
+    made = broker()
+    forwarding(made)
+    made.config = config(controller={"delete_topic_enable": False})
+    with pytest.raises(TopicDeletionDisabled):
+        await topics.delete(
+            made, exchange(Api.DELETE_TOPICS, 5), DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+        )
+    assert made.controller.asked == []

@@ -1,6 +1,5 @@
 """Inspect: served on every listener, offered on none, bounded, and never a way to other files."""
 
-import asyncio
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,35 +42,29 @@ def test_no_client_is_offered_it_and_every_listener_serves_it() -> None:
         assert route_key(Api.INSPECT, 0) in routes(internal, HANDLERS)
 
 
-def test_a_leader_tells_of_itself_and_its_followers(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 2) as stage:
-            await stage.elect(1, [1, 2])
-            client = await stage.members[1].connect()
-            await ask(client, produce(batch(b"a")))
-            await client.close()
-            told = await inspected(stage, about="partition", topic="t", partition=0)
-            assert told["replica"]["role"] == "leading" and told["replica"]["watermark"] == 1
-            (follower,) = told["replica"]["leading"]["followers"]
-            assert follower["broker"] == 2 and follower["holds"] and follower["end"] == 1
-            assert [each["what"] for each in told["decisions"]] == ["became_leading"]
-            nowhere = await inspected(stage, about="partition", topic="elsewhere", partition=3)
-            assert nowhere["replica"] is None and nowhere["decisions"] == []
-            metrics = await inspected(stage, about="metrics")
-            assert metrics["replication"]["LeaderCount"] == 1
-            cleaner = {"uncleanable-partitions-count": 1, "Cleanings": 3, "BytesFreed": 0}
-            assert metrics["cleaner"] == {**cleaner, "CleaningsGivenUp": 0, "CleaningFailures": 0}
-            assert (await inspected(stage, about="removals"))["removals"] == []
-
-    asyncio.run(story())
+async def test_a_leader_tells_of_itself_and_its_followers(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2])
+        client = await stage.members[1].connect()
+        await ask(client, produce(batch(b"a")))
+        await client.close()
+        told = await inspected(stage, about="partition", topic="t", partition=0)
+        assert told["replica"]["role"] == "leading" and told["replica"]["watermark"] == 1
+        (follower,) = told["replica"]["leading"]["followers"]
+        assert follower["broker"] == 2 and follower["holds"] and follower["end"] == 1
+        assert [each["what"] for each in told["decisions"]] == ["became_leading"]
+        nowhere = await inspected(stage, about="partition", topic="elsewhere", partition=3)
+        assert nowhere["replica"] is None and nowhere["decisions"] == []
+        metrics = await inspected(stage, about="metrics")
+        assert metrics["replication"]["LeaderCount"] == 1
+        cleaner = {"uncleanable-partitions-count": 1, "Cleanings": 3, "BytesFreed": 0}
+        assert metrics["cleaner"] == {**cleaner, "CleaningsGivenUp": 0, "CleaningFailures": 0}
+        assert (await inspected(stage, about="removals"))["removals"] == []
 
 
-def test_what_may_not_be_asked_is_refused(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            assert await inspected(stage, about="passwords") == ErrorCode.INVALID_REQUEST
-            assert await inspected(stage, about="partition") == ErrorCode.INVALID_REQUEST
-            for path in ("/etc/passwd", f"{tmp_path}/1/meta.properties", f"{tmp_path}/1.aside/../1/.lock"):
-                assert await inspected(stage, about="removed", name=path) == ErrorCode.INVALID_REQUEST
-
-    asyncio.run(story())
+async def test_what_may_not_be_asked_is_refused(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        assert await inspected(stage, about="passwords") == ErrorCode.INVALID_REQUEST
+        assert await inspected(stage, about="partition") == ErrorCode.INVALID_REQUEST
+        for path in ("/etc/passwd", f"{tmp_path}/1/meta.properties", f"{tmp_path}/1.aside/../1/.lock"):
+            assert await inspected(stage, about="removed", name=path) == ErrorCode.INVALID_REQUEST

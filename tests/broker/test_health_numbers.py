@@ -18,58 +18,49 @@ sys.path.insert(0, str(Path(__file__).parent))
 from replica_stage import ask, batch, cluster, outcome, produce, until
 
 
-def test_a_follower_that_is_gone_is_counted_and_one_that_is_back_is_not(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 2) as stage:
-            await stage.elect(1, [1, 2], [TopicConfigEntry(name="min.insync.replicas", value="2")])
-            one, two = stage.members[1], stage.members[2]
-            leader, follower = lambda: of_replicas(one.replicas), lambda: of_replicas(two.replicas)
-            assert leader()["AtMinIsrPartitionCount"] == 1 and leader()["UnderReplicatedPartitions"] == 0
-            client = await one.connect()
-            assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
-            two.replicas.fetchers.drop(two.partition)
-            await ask(client, produce(batch(b"b"), acks=1))
-            await until(lambda: leader()["IsrShrinks"] == 1)
-            assert leader()["UnderReplicatedPartitions"] == 1
-            assert leader()["UnderMinIsrPartitionCount"] == 1 and leader()["AtMinIsrPartitionCount"] == 0
-            assert (leader()["PartitionCount"], leader()["LeaderCount"]) == (1, 1)
-            assert (follower()["PartitionCount"], follower()["LeaderCount"]) == (1, 0)
-            await stage.elect(1, [1], [TopicConfigEntry(name="min.insync.replicas", value="2")])
-            await until(lambda: leader()["IsrExpands"] == 1)
-            assert leader()["UnderReplicatedPartitions"] == 0
-            await client.close()
-
-    asyncio.run(story())
+async def test_a_follower_that_is_gone_is_counted_and_one_that_is_back_is_not(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2], [TopicConfigEntry(name="min.insync.replicas", value="2")])
+        one, two = stage.members[1], stage.members[2]
+        leader, follower = lambda: of_replicas(one.replicas), lambda: of_replicas(two.replicas)
+        assert leader()["AtMinIsrPartitionCount"] == 1 and leader()["UnderReplicatedPartitions"] == 0
+        client = await one.connect()
+        assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
+        two.replicas.fetchers.drop(two.partition)
+        await ask(client, produce(batch(b"b"), acks=1))
+        await until(lambda: leader()["IsrShrinks"] == 1)
+        assert leader()["UnderReplicatedPartitions"] == 1
+        assert leader()["UnderMinIsrPartitionCount"] == 1 and leader()["AtMinIsrPartitionCount"] == 0
+        assert (leader()["PartitionCount"], leader()["LeaderCount"]) == (1, 1)
+        assert (follower()["PartitionCount"], follower()["LeaderCount"]) == (1, 0)
+        await stage.elect(1, [1], [TopicConfigEntry(name="min.insync.replicas", value="2")])
+        await until(lambda: leader()["IsrExpands"] == 1)
+        assert leader()["UnderReplicatedPartitions"] == 0
+        await client.close()
 
 
-def test_lag_is_what_a_follower_lacks(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 2) as stage:
-            await stage.elect(1, [1, 2])
-            partition = stage.members[2].partition
-            assert of_replicas(stage.members[2].replicas)["MaxLag"] == 0
-            stage.members[2].replicas.fetchers.drop(partition)
-            partition.missing = 7  # as the last fetch told
-            assert of_replicas(stage.members[2].replicas)["MaxLag"] == 7
-
-    asyncio.run(story())
+async def test_lag_is_what_a_follower_lacks(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2) as stage:
+        await stage.elect(1, [1, 2])
+        partition = stage.members[2].partition
+        assert of_replicas(stage.members[2].replicas)["MaxLag"] == 0
+        stage.members[2].replicas.fetchers.drop(partition)
+        partition.missing = 7  # as the last fetch told
+        assert of_replicas(stage.members[2].replicas)["MaxLag"] == 7
 
 
-def test_what_the_controller_counts_is_told(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            chronicle = DecisionNotes(lambda _: None)
-            chronicle.elections, chronicle.unclean_elections, chronicle.potential_losses = 5, 2, 3
-            broker: Any = SimpleNamespace(
-                replicas=stage.members[1].replicas,
-                controller=SimpleNamespace(view=None, active=True, chronicle=chronicle),
-                metrics=Metrics(),
-            )
-            told = replication_metrics(broker)
-            assert (told["ActiveControllerCount"], told["LeaderElections"]) == (1, 5)
-            assert (told["UncleanLeaderElections"], told["PotentialDataLoss"]) == (2, 3)
-
-    asyncio.run(story())
+async def test_what_the_controller_counts_is_told(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        chronicle = DecisionNotes(lambda _: None)
+        chronicle.elections, chronicle.unclean_elections, chronicle.potential_losses = 5, 2, 3
+        broker: Any = SimpleNamespace(
+            replicas=stage.members[1].replicas,
+            controller=SimpleNamespace(view=None, active=True, chronicle=chronicle),
+            metrics=Metrics(),
+        )
+        told = replication_metrics(broker)
+        assert (told["ActiveControllerCount"], told["LeaderElections"]) == (1, 5)
+        assert (told["UncleanLeaderElections"], told["PotentialDataLoss"]) == (2, 3)
 
 
 def test_a_leader_that_zookeeper_has_lost_answers_nobody_if_it_is_told_to(tmp_path: Path) -> None:

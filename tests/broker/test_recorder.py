@@ -64,16 +64,13 @@ def test_it_survives_a_restart_and_goes_on(tmp_path: Path) -> None:
     assert kept(tmp_path) == [0, 1, 2]
 
 
-def test_what_was_noted_is_there_soon_without_a_stop(tmp_path: Path) -> None:
-    async def story() -> None:
-        recorder = await opened(tmp_path)
-        recorder.note("t-0", "became_leading", epoch=1)
-        await until(lambda: kept(tmp_path) == [1])
-        recorder.note("t-0", "became_leading", epoch=2)
-        await until(lambda: kept(tmp_path) == [1, 2])
-        await recorder.stop()
-
-    asyncio.run(story())
+async def test_what_was_noted_is_there_soon_without_a_stop(tmp_path: Path) -> None:
+    recorder = await opened(tmp_path)
+    recorder.note("t-0", "became_leading", epoch=1)
+    await until(lambda: kept(tmp_path) == [1])
+    recorder.note("t-0", "became_leading", epoch=2)
+    await until(lambda: kept(tmp_path) == [1, 2])
+    await recorder.stop()
 
 
 def test_kill_9_takes_only_the_last_moment(tmp_path: Path) -> None:
@@ -155,11 +152,8 @@ def test_nothing_is_kept_where_nothing_shall_be(tmp_path: Path) -> None:
     assert not (tmp_path / FLIGHT_RECORDER).exists()
 
 
-def test_without_a_file_everything_is_at_hand_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        recorder = await in_memory(RealDisk(), SystemClock(), 1 << 20, str(tmp_path), None)
-        recorder.series(iter([Note("t-0", "elected", {"leader": 1})]))
-        assert [d.what for d in recorder.of("t-0")] == ["elected"]
-        await recorder.stop()
-
-    asyncio.run(story())
+async def test_without_a_file_everything_is_at_hand_at_once(tmp_path: Path) -> None:
+    recorder = await in_memory(RealDisk(), SystemClock(), 1 << 20, str(tmp_path), None)
+    recorder.series(iter([Note("t-0", "elected", {"leader": 1})]))
+    assert [d.what for d in recorder.of("t-0")] == ["elected"]
+    await recorder.stop()

@@ -1,6 +1,5 @@
 """Bad bytes at a leader do not spread: its follower takes none, and the leader finds out."""
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -21,49 +20,39 @@ def spoil(path: str, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [-1, 7], ids=["in its records", "in its offset"])
-def test_a_follower_takes_no_bad_batch_and_the_leader_goes_offline(tmp_path: Path, at: int) -> None:
-    async def story() -> None:
-        async with cluster(
-            tmp_path, 2, replication={"fetch_backoff_ms": 50, "fetch_wait_max_ms": 50}
-        ) as stage:
-            leader, follower = stage.members[1], stage.members[2]
-            await stage.elect(1, [1])
-            follower.replicas.fetchers.drop(follower.partition)
-            client = await leader.connect()
-            for value in (b"good", b"bad", b"more"):
-                assert outcome(await ask(client, produce(batch(value), acks=1)))[0] == 0
-            log = leader.partition.log
-            assert [damage_at(log.segments, offset, 3) for offset in range(4)] == [""] * 4
-            size = len(batch(b"good"))
-            spoil(log.segments[0].path(".log"), size + (at if at > 0 else len(batch(b"bad")) - 1))
-            assert damage_at(log.segments, 1, 3)
-            log._tail.clear()
-            with capture_logs() as lines:
-                follower.replicas.fetchers.follow(follower.partition)
-                await until(lambda: leader.partition.offline is not None)
-            if at < 0:
-                assert any(line["event"] == "fetch_refused" for line in lines), "the follower has said so"
-            assert follower.partition.log.end_offset == (1 if at < 0 else 0), (
-                "what is good before it, at most"
-            )
-            assert fetched(await ask(client, fetch(0))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            await client.close()
-
-    asyncio.run(story())
+async def test_a_follower_takes_no_bad_batch_and_the_leader_goes_offline(tmp_path: Path, at: int) -> None:
+    async with cluster(tmp_path, 2, replication={"fetch_backoff_ms": 50, "fetch_wait_max_ms": 50}) as stage:
+        leader, follower = stage.members[1], stage.members[2]
+        await stage.elect(1, [1])
+        follower.replicas.fetchers.drop(follower.partition)
+        client = await leader.connect()
+        for value in (b"good", b"bad", b"more"):
+            assert outcome(await ask(client, produce(batch(value), acks=1)))[0] == 0
+        log = leader.partition.log
+        assert [damage_at(log.segments, offset, 3) for offset in range(4)] == [""] * 4
+        size = len(batch(b"good"))
+        spoil(log.segments[0].path(".log"), size + (at if at > 0 else len(batch(b"bad")) - 1))
+        assert damage_at(log.segments, 1, 3)
+        log._tail.clear()
+        with capture_logs() as lines:
+            follower.replicas.fetchers.follow(follower.partition)
+            await until(lambda: leader.partition.offline is not None)
+        if at < 0:
+            assert any(line["event"] == "fetch_refused" for line in lines), "the follower has said so"
+        assert follower.partition.log.end_offset == (1 if at < 0 else 0), "what is good before it, at most"
+        assert fetched(await ask(client, fetch(0))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await client.close()
 
 
-def test_a_good_batch_that_is_asked_for_again_is_no_harm(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 2) as stage:
-            leader = stage.members[1]
-            await stage.elect(1, [1, 2])
-            client = await leader.connect()
-            await ask(client, produce(batch(b"good")))
-            with capture_logs() as lines:
-                for _ in range(5):
-                    leader.partition.follower_fetched(2, 1, 0, -1, leader.partition.leader_epoch)
-                await until(lambda: any(line["event"] == "batch_checked" for line in lines))
-            assert leader.partition.offline is None
-            await client.close()
-
-    asyncio.run(story())
+async def test_a_good_batch_that_is_asked_for_again_is_no_harm(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2) as stage:
+        leader = stage.members[1]
+        await stage.elect(1, [1, 2])
+        client = await leader.connect()
+        await ask(client, produce(batch(b"good")))
+        with capture_logs() as lines:
+            for _ in range(5):
+                leader.partition.follower_fetched(2, 1, 0, -1, leader.partition.leader_epoch)
+            await until(lambda: any(line["event"] == "batch_checked" for line in lines))
+        assert leader.partition.offline is None
+        await client.close()

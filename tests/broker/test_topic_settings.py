@@ -1,6 +1,5 @@
 """Readings of a topic's settings come late and on two ways: the newer one holds, and replicas follow it."""
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -19,71 +18,57 @@ def kept(member: Member) -> int:
     return found.config.retention_ms
 
 
-def test_an_older_reading_changes_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            member = stage.members[1]
-            await stage.elect(1, [1], [TopicConfigEntry(name="retention.ms", value="5")])
-            settings, partition = member.replicas.settings, member.partition
-            assert partition.topic_config.retention_ms == kept(member) == 5
-            settings.learn(TOPIC, Overrides({"retention.ms": "7"}, 30, 2))
-            assert partition.log.config.retention_ms == kept(member) == 7
-            settings.learn(TOPIC, Overrides({"retention.ms": "6"}, 30, 1))
-            settings.learn(TOPIC, Overrides({"retention.ms": "6"}, 29, 9))
-            assert partition.topic_config.retention_ms == 7
-            await stage.elect(
-                1, [1], [TopicConfigEntry(name="retention.ms", value="5")]
-            )  # of no known edition
-            assert partition.topic_config.retention_ms == kept(member) == 7
-            settings.learn(TOPIC, Overrides({}, 31, 0))  # the znode was made anew
-            assert partition.topic_config.retention_ms == 7 * 24 * 3600 * 1000
-
-    asyncio.run(story())
+async def test_an_older_reading_changes_nothing(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        member = stage.members[1]
+        await stage.elect(1, [1], [TopicConfigEntry(name="retention.ms", value="5")])
+        settings, partition = member.replicas.settings, member.partition
+        assert partition.topic_config.retention_ms == kept(member) == 5
+        settings.learn(TOPIC, Overrides({"retention.ms": "7"}, 30, 2))
+        assert partition.log.config.retention_ms == kept(member) == 7
+        settings.learn(TOPIC, Overrides({"retention.ms": "6"}, 30, 1))
+        settings.learn(TOPIC, Overrides({"retention.ms": "6"}, 29, 9))
+        assert partition.topic_config.retention_ms == 7
+        await stage.elect(1, [1], [TopicConfigEntry(name="retention.ms", value="5")])  # of no known edition
+        assert partition.topic_config.retention_ms == kept(member) == 7
+        settings.learn(TOPIC, Overrides({}, 31, 0))  # the znode was made anew
+        assert partition.topic_config.retention_ms == 7 * 24 * 3600 * 1000
 
 
-def test_a_leader_counts_by_its_new_settings(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            member = stage.members[1]
-            await stage.elect(1, [1])
-            settings, partition = member.replicas.settings, member.partition
-            assert partition.leading is not None
-            settings.learn(TOPIC, Overrides({"min.insync.replicas": "2", "max.message.bytes": "99"}, 1, 0))
-            assert partition.leading.min_insync_replicas == 2
-            assert partition.limits is not None and partition.limits.message_bytes_max == 99
-            settings.learn(TOPIC, Overrides({"min.insync.replicas": "none", "segment.ms": "8"}, 1, 1))
-            assert partition.leading.min_insync_replicas == 1, "what cannot be understood is left out"
-            assert settings.understood(TOPIC) == {"segment.ms": "8"}
-
-    asyncio.run(story())
+async def test_a_leader_counts_by_its_new_settings(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        member = stage.members[1]
+        await stage.elect(1, [1])
+        settings, partition = member.replicas.settings, member.partition
+        assert partition.leading is not None
+        settings.learn(TOPIC, Overrides({"min.insync.replicas": "2", "max.message.bytes": "99"}, 1, 0))
+        assert partition.leading.min_insync_replicas == 2
+        assert partition.limits is not None and partition.limits.message_bytes_max == 99
+        settings.learn(TOPIC, Overrides({"min.insync.replicas": "none", "segment.ms": "8"}, 1, 1))
+        assert partition.leading.min_insync_replicas == 1, "what cannot be understood is left out"
+        assert settings.understood(TOPIC) == {"segment.ms": "8"}
 
 
-def test_replicas_take_over_what_they_inherit(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            member = stage.members[1]
-            await stage.elect(1, [1], [TopicConfigEntry(name="segment.ms", value="8")])
-            new = {"retention_ms": 9, "segment_ms": 9, "validate_records": True, "producer_ids_max": 3}
-            member.logs.configure(member.logs.config.model_copy(update=new))
-            await member.replicas.config_changed()
-            config = member.partition.log.config
-            assert (config.retention_ms, config.segment_ms, kept(member)) == (9, 8, 9)
-            assert member.replicas.host.validate_records
-            assert member.partition.log.producers.producers_max == 3
-
-    asyncio.run(story())
+async def test_replicas_take_over_what_they_inherit(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        member = stage.members[1]
+        await stage.elect(1, [1], [TopicConfigEntry(name="segment.ms", value="8")])
+        new = {"retention_ms": 9, "segment_ms": 9, "validate_records": True, "producer_ids_max": 3}
+        member.logs.configure(member.logs.config.model_copy(update=new))
+        await member.replicas.config_changed()
+        config = member.partition.log.config
+        assert (config.retention_ms, config.segment_ms, kept(member)) == (9, 8, 9)
+        assert member.replicas.host.validate_records
+        assert member.partition.log.producers.producers_max == 3
 
 
-def test_topics_that_are_gone_are_forgotten(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with cluster(tmp_path, 1) as stage:
-            settings = stage.members[1].replicas.settings
-            await stage.elect(1, [1])
-            settings.learn("gone", Overrides({"retention.ms": "5"}, 1, 0))
-            settings.learn("stays", Overrides({"retention.ms": "5"}, 1, 0))
-            settings.learn(TOPIC, Overrides({"retention.ms": "5"}, 1, 0))
-            settings.forget_others(["stays"])
-            assert settings.of("gone") == NOTHING != settings.of("stays")
-            assert settings.of(TOPIC).names, "its replica is here before the cluster is told of it"
-
-    asyncio.run(story())
+async def test_topics_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as stage:
+        settings = stage.members[1].replicas.settings
+        await stage.elect(1, [1])
+        settings.learn("gone", Overrides({"retention.ms": "5"}, 1, 0))
+        settings.learn("stays", Overrides({"retention.ms": "5"}, 1, 0))
+        settings.learn(TOPIC, Overrides({"retention.ms": "5"}, 1, 0))
+        settings.forget_others(["stays"])
+        assert settings.of("gone") == NOTHING != settings.of("stays")
+        assert settings.of(TOPIC).names, "its replica is here before the cluster is told of it"

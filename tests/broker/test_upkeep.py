@@ -108,142 +108,121 @@ async def most_calls_in_a_turn(world: World) -> int:
     return max(world.disk.calls.values(), default=0)
 
 
-def test_a_log_of_many_segments_goes_a_few_at_a_time(tmp_path: Path) -> None:
-    async def story() -> None:
-        world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
-        log = world.log(0, 100)
-        assert len(log.segments) == 100
-        world.clock.now = START_MS + 1000 + 90
-        most = await most_calls_in_a_turn(world)
-        assert log.start_offset == 90
-        assert 0 < most <= SEGMENTS_PER_SLICE * 4 + 4, "four renames each, and the epochs"
-        assert len(world.logs.condemned) > 200
-        world.logs.close(clean=False)
-
-    asyncio.run(story())
+async def test_a_log_of_many_segments_goes_a_few_at_a_time(tmp_path: Path) -> None:
+    world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
+    log = world.log(0, 100)
+    assert len(log.segments) == 100
+    world.clock.now = START_MS + 1000 + 90
+    most = await most_calls_in_a_turn(world)
+    assert log.start_offset == 90
+    assert 0 < most <= SEGMENTS_PER_SLICE * 4 + 4, "four renames each, and the epochs"
+    assert len(world.logs.condemned) > 200
+    world.logs.close(clean=False)
 
 
-def test_many_logs_are_looked_at_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        world = World(tmp_path / "d", retention_ms=1000)
-        for index in range(3 * LOGS_PER_SLICE):
-            world.log(index, 1)
-        looked: Counter[int] = Counter()
-        retire = world.logs.retire
+async def test_many_logs_are_looked_at_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path / "d", retention_ms=1000)
+    for index in range(3 * LOGS_PER_SLICE):
+        world.log(index, 1)
+    looked: Counter[int] = Counter()
+    retire = world.logs.retire
 
-        def counted(*told: Any) -> int:
-            looked[world.disk.turn] += 1
-            return retire(*told)
+    def counted(*told: Any) -> int:
+        looked[world.disk.turn] += 1
+        return retire(*told)
 
-        monkeypatch.setattr(world.logs, "retire", counted)
-        assert await most_calls_in_a_turn(world) == 0, "nothing is read to see that nothing is old"
-        assert sorted(looked.values()) == [LOGS_PER_SLICE] * 3
-        world.logs.close(clean=False)
-
-    asyncio.run(story())
+    monkeypatch.setattr(world.logs, "retire", counted)
+    assert await most_calls_in_a_turn(world) == 0, "nothing is read to see that nothing is old"
+    assert sorted(looked.values()) == [LOGS_PER_SLICE] * 3
+    world.logs.close(clean=False)
 
 
-def test_a_log_may_be_removed_or_fail_during_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_may_be_removed_or_fail_during_a_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from uuid import UUID
 
-    async def story() -> None:
-        world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
-        failing, removed, last = (world.log(index, 20) for index in range(3))
-        world.clock.now = START_MS + 9999
-        rename = world.disk.rename
+    world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
+    failing, removed, last = (world.log(index, 20) for index in range(3))
+    world.clock.now = START_MS + 9999
+    rename = world.disk.rename
 
-        def broken(source: str, target: str) -> None:
-            if "/t-0/" in source:
-                raise OSError(5, "Input/output error")
-            if "/t-1/" in source and world.logs.get(removed.partition) is removed:
-                asyncio.get_running_loop().call_soon(world.logs.remove, removed.partition, UUID(int=1))
-            rename(source, target)
+    def broken(source: str, target: str) -> None:
+        if "/t-0/" in source:
+            raise OSError(5, "Input/output error")
+        if "/t-1/" in source and world.logs.get(removed.partition) is removed:
+            asyncio.get_running_loop().call_soon(world.logs.remove, removed.partition, UUID(int=1))
+        rename(source, target)
 
-        monkeypatch.setattr(world.disk, "rename", broken)
-        await world.upkeep.retain()
-        assert failing.failed
-        assert len(world.failed) == 1, "the replica is told of its disk"
-        assert removed.closed
-        assert last.start_offset == 20
-        world.logs.close(clean=False)
-
-    asyncio.run(story())
+    monkeypatch.setattr(world.disk, "rename", broken)
+    await world.upkeep.retain()
+    assert failing.failed
+    assert len(world.failed) == 1, "the replica is told of its disk"
+    assert removed.closed
+    assert last.start_offset == 20
+    world.logs.close(clean=False)
 
 
-def test_a_watermark_that_is_behind_holds_back(tmp_path: Path) -> None:
-    async def story() -> None:
-        world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
-        lagging, unspoken_of = world.log(0, 10), world.log(1, 10)
-        world.watermarks[lagging.partition] = 4
-        del world.watermarks[unspoken_of.partition]
-        world.logs.high_watermarks[unspoken_of.partition] = 2
-        world.clock.now = START_MS + 9999
-        await world.upkeep.retain()
-        assert (lagging.start_offset, unspoken_of.start_offset) == (4, 2)
-        world.logs.close(clean=False)
-
-    asyncio.run(story())
+async def test_a_watermark_that_is_behind_holds_back(tmp_path: Path) -> None:
+    world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
+    lagging, unspoken_of = world.log(0, 10), world.log(1, 10)
+    world.watermarks[lagging.partition] = 4
+    del world.watermarks[unspoken_of.partition]
+    world.logs.high_watermarks[unspoken_of.partition] = 2
+    world.clock.now = START_MS + 9999
+    await world.upkeep.retain()
+    assert (lagging.start_offset, unspoken_of.start_offset) == (4, 2)
+    world.logs.close(clean=False)
 
 
-def test_what_lies_aside_is_kept_within_its_bounds(tmp_path: Path) -> None:
-    async def story() -> None:
-        world = World(tmp_path / "d", aside_retention_ms=1000)
-        removal = Removal(partition="t-0", at_ms=START_MS, cause="recovery", reason="a test", from_offset=0)
-        kept = Aside(world.disk, str(tmp_path / "d")).shelf(removal).path
-        world.clock.now = START_MS + 1000
-        await world.upkeep.retain()
-        assert world.disk.exists(kept)
-        world.clock.now = START_MS + 1001
-        await world.upkeep.retain()
-        assert world.disk.exists(kept), "it may be the only copy"
-        world.elsewhere.add(TopicPartition("t", 0))
-        await world.upkeep.retain()
-        assert not world.disk.exists(kept)
-        world.logs.close(clean=False)
-
-    asyncio.run(story())
+async def test_what_lies_aside_is_kept_within_its_bounds(tmp_path: Path) -> None:
+    world = World(tmp_path / "d", aside_retention_ms=1000)
+    removal = Removal(partition="t-0", at_ms=START_MS, cause="recovery", reason="a test", from_offset=0)
+    kept = Aside(world.disk, str(tmp_path / "d")).shelf(removal).path
+    world.clock.now = START_MS + 1000
+    await world.upkeep.retain()
+    assert world.disk.exists(kept)
+    world.clock.now = START_MS + 1001
+    await world.upkeep.retain()
+    assert world.disk.exists(kept), "it may be the only copy"
+    world.elsewhere.add(TopicPartition("t", 0))
+    await world.upkeep.retain()
+    assert not world.disk.exists(kept)
+    world.logs.close(clean=False)
 
 
-def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
-        log = world.log(0, 10)
-        world.clock.now = START_MS + passes.CLOCK_JUMP_MS_MAX + 60_000
-        await world.upkeep.retain()
-        assert log.start_offset == 0
-        await world.upkeep.retain()
-        assert log.start_offset == 10
-        world.logs.close(clean=False)
-
-    asyncio.run(story())
+async def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
+    log = world.log(0, 10)
+    world.clock.now = START_MS + passes.CLOCK_JUMP_MS_MAX + 60_000
+    await world.upkeep.retain()
+    assert log.start_offset == 0
+    await world.upkeep.retain()
+    assert log.start_offset == 10
+    world.logs.close(clean=False)
 
 
-def test_files_and_moved_starts_reach_the_disk_by_themselves(
+async def test_files_and_moved_starts_reach_the_disk_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passes, "PURGE_INTERVAL_S", 0.01)
     monkeypatch.setattr(passes, "START_OFFSETS_INTERVAL_MS", 10)
 
-    async def story() -> None:
-        world = World(
-            tmp_path / "d", segment_bytes=200, retention_check_interval_ms=10, file_delete_delay_ms=20
-        )
-        log = world.log(0, 10, retention_ms="1000")
-        inside = world.log(1, 10, retention_ms="-1", segment_bytes="100000")
-        world.upkeep.start()
-        inside.move_start(5)
-        world.clock.now = START_MS + 1005
-        await until(lambda: log.start_offset == 5)
-        folder = Path(log.directory)
-        await until(lambda: not list(folder.glob("*.deleted")) and not len(world.logs.condemned))
-        assert not (folder / "00000000000000000004.log").exists()
-        written = tmp_path / "d" / "log-start-offset-checkpoint"
-        await until(lambda: written.exists() and written.read_text() == "0\n1\nt 1 5\n")
-        await world.upkeep.stop()
-        world.logs.close(clean=False)
-        assert world.failed == []
-
-    asyncio.run(story())
+    world = World(tmp_path / "d", segment_bytes=200, retention_check_interval_ms=10, file_delete_delay_ms=20)
+    log = world.log(0, 10, retention_ms="1000")
+    inside = world.log(1, 10, retention_ms="-1", segment_bytes="100000")
+    world.upkeep.start()
+    inside.move_start(5)
+    world.clock.now = START_MS + 1005
+    await until(lambda: log.start_offset == 5)
+    folder = Path(log.directory)
+    await until(lambda: not list(folder.glob("*.deleted")) and not len(world.logs.condemned))
+    assert not (folder / "00000000000000000004.log").exists()
+    written = tmp_path / "d" / "log-start-offset-checkpoint"
+    await until(lambda: written.exists() and written.read_text() == "0\n1\nt 1 5\n")
+    await world.upkeep.stop()
+    world.logs.close(clean=False)
+    assert world.failed == []
 
 
 def unreadable(path: Path) -> None:
@@ -252,19 +231,16 @@ def unreadable(path: Path) -> None:
     path.mkdir()
 
 
-def test_a_log_whose_age_cannot_be_read_spares_the_others(tmp_path: Path) -> None:
-    async def story() -> None:
-        world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
-        logs = [world.log(index, 10) for index in range(2)]
-        world.clock.now = START_MS + 5000
-        spoilt = logs[0].segments[0]
-        spoilt.release()
-        spoilt._max_time = None  # as after a start
-        unreadable(Path(spoilt.path(".timeindex")))
-        await world.upkeep.retain()
-        assert logs[0].start_offset == 0 and logs[1].start_offset == 10
-        (told,) = world.failed
-        assert isinstance(told, DiskFailed)
-        world.logs.close(clean=False)
-
-    asyncio.run(story())
+async def test_a_log_whose_age_cannot_be_read_spares_the_others(tmp_path: Path) -> None:
+    world = World(tmp_path / "d", segment_bytes=200, retention_ms=1000)
+    logs = [world.log(index, 10) for index in range(2)]
+    world.clock.now = START_MS + 5000
+    spoilt = logs[0].segments[0]
+    spoilt.release()
+    spoilt._max_time = None  # as after a start
+    unreadable(Path(spoilt.path(".timeindex")))
+    await world.upkeep.retain()
+    assert logs[0].start_offset == 0 and logs[1].start_offset == 10
+    (told,) = world.failed
+    assert isinstance(told, DiskFailed)
+    world.logs.close(clean=False)

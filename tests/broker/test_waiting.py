@@ -20,50 +20,44 @@ class Probe(Waiter):
         self.told.append((place, int(code)))
 
 
-def test_deadlines_fire_in_time_and_once() -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        deadlines = Deadlines(loop)
-        soon, later, gone = Probe(), Probe(), Probe()
-        now = loop.time()
-        assert deadlines.add(later, now + 0.2)
-        assert deadlines.add(soon, now + 0.02)
-        assert deadlines.add(gone, now + 0.02)
-        deadlines.remove(gone)
-        deadlines.remove(gone)
-        await asyncio.sleep(0.1)
-        assert (soon.told, later.told, gone.told) == (["expired"], [], [])
-        assert len(deadlines) == 1
-        await asyncio.sleep(0.15)
-        assert later.told == ["expired"]
-        deadlines.stop()
-        assert not deadlines.add(Probe(), now)
-
-    asyncio.run(story())
+async def test_deadlines_fire_in_time_and_once() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    soon, later, gone = Probe(), Probe(), Probe()
+    now = loop.time()
+    assert deadlines.add(later, now + 0.2)
+    assert deadlines.add(soon, now + 0.02)
+    assert deadlines.add(gone, now + 0.02)
+    deadlines.remove(gone)
+    deadlines.remove(gone)
+    await asyncio.sleep(0.1)
+    assert (soon.told, later.told, gone.told) == (["expired"], [], [])
+    assert len(deadlines) == 1
+    await asyncio.sleep(0.15)
+    assert later.told == ["expired"]
+    deadlines.stop()
+    assert not deadlines.add(Probe(), now)
 
 
-def test_one_that_fails_takes_no_time_from_the_others() -> None:
+async def test_one_that_fails_takes_no_time_from_the_others() -> None:
     """One wheel serves all: if it stood still, no request would ever be told that its time is over."""
 
     class Failing(Probe):
         def expire(self) -> None:
             raise KeyError("this cannot be")
 
-    async def story() -> None:
-        loop, heard = asyncio.get_running_loop(), list[object]()
-        loop.set_exception_handler(lambda _, context: heard.append(context["exception"]))
-        deadlines = Deadlines(loop)
-        now = loop.time()
-        waits = [Failing(), Probe(), Probe()]
-        for each, seconds in zip(waits, (0.02, 0.02, 0.05), strict=True):
-            deadlines.add(each, now + seconds)
-        async with asyncio.timeout(2):
-            while waits[2].told != ["expired"]:
-                await asyncio.sleep(0.005)
-        assert [each.told for each in waits] == [[], ["expired"], ["expired"]]
-        assert [type(each) for each in heard] == [KeyError] and len(deadlines) == 0
-
-    asyncio.run(story())
+    loop, heard = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, context: heard.append(context["exception"]))
+    deadlines = Deadlines(loop)
+    now = loop.time()
+    waits = [Failing(), Probe(), Probe()]
+    for each, seconds in zip(waits, (0.02, 0.02, 0.05), strict=True):
+        deadlines.add(each, now + seconds)
+    async with asyncio.timeout(2):
+        while waits[2].told != ["expired"]:
+            await asyncio.sleep(0.005)
+    assert [each.told for each in waits] == [[], ["expired"], ["expired"]]
+    assert [type(each) for each in heard] == [KeyError] and len(deadlines) == 0
 
 
 def waiting(queue: AckQueue, required: int, place: int = 0) -> Probe:

@@ -56,45 +56,39 @@ def controller_of(registry: OneBroker, session_timeout_s: float = 18.0) -> Contr
     return Controller(config, registry, SystemClock(), random.Random(1).randbytes)
 
 
-def test_a_connection_that_breaks_while_a_reign_begins_does_not_make_it_blind() -> None:
+async def test_a_connection_that_breaks_while_a_reign_begins_does_not_make_it_blind() -> None:
     """All has been read, and nothing of it is watched any more: brokers would come and go unseen."""
 
-    async def story() -> None:
-        registry = OneBroker()
-        await registry.register(1)
-        registry.before_seat = registry.bounce
-        controller = controller_of(registry)
-        await controller.start()
-        await until(lambda: controller.active)
-        await registry.register(2)
-        await until(lambda: controller.view is not None and 2 in controller.view.brokers, 1)
-        await controller.stop()
-
-    asyncio.run(story())
+    registry = OneBroker()
+    await registry.register(1)
+    registry.before_seat = registry.bounce
+    controller = controller_of(registry)
+    await controller.start()
+    await until(lambda: controller.active)
+    await registry.register(2)
+    await until(lambda: controller.view is not None and 2 in controller.view.brokers, 1)
+    await controller.stop()
 
 
-def test_a_plan_that_fails_as_a_reign_begins_ends_that_reign_and_not_the_broker(
+async def test_a_plan_that_fails_as_a_reign_begins_ends_that_reign_and_not_the_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its successors may meet the same: one broker after the other would be gone."""
 
-    async def story() -> None:
-        registry, planned = OneBroker(), []
-        await registry.register(1)
+    registry, planned = OneBroker(), []
+    await registry.register(1)
 
-        def fails_once(*told: Any) -> Any:
-            planned.append(told)
-            assert len(planned) > 1, "this cannot be"
-            return plan(*told)
+    def fails_once(*told: Any) -> Any:
+        planned.append(told)
+        assert len(planned) > 1, "this cannot be"
+        return plan(*told)
 
-        plan = active.plan
-        monkeypatch.setattr(active, "plan", fails_once)
-        controller = controller_of(registry, session_timeout_s=0.2)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        await controller.start()
-        await until(lambda: controller.active)
-        assert loop.time() - began >= 0.15 and controller.epoch == 2, "others may stand first"
-        await controller.stop()
-
-    asyncio.run(story())
+    plan = active.plan
+    monkeypatch.setattr(active, "plan", fails_once)
+    controller = controller_of(registry, session_timeout_s=0.2)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await controller.start()
+    await until(lambda: controller.active)
+    assert loop.time() - began >= 0.15 and controller.epoch == 2, "others may stand first"
+    await controller.stop()

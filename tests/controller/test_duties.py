@@ -34,27 +34,24 @@ async def stopped(brokers: list[Any]) -> None:
         await broker.stop()
 
 
-def test_the_timer_looks_at_the_balance_again_and_again(
+async def test_the_timer_looks_at_the_balance_again_and_again(
     fake_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes of a look is in planner_preferred.txt."""
     monkeypatch.setattr(elections, "FIRST_BALANCE_S", 0.02)
     looked = recorded(monkeypatch, plans.RebalanceDue)
 
-    async def story() -> None:
-        policy = ElectionPolicy(balance_every_s=0.02, imbalance_percentage=17)
-        brokers = await started(fake_broker, 1, defaults=lambda: Defaults(elections=policy))
-        await until(lambda: len(looked) >= 3)
-        assert {event.percentage for event in looked} == {17}
-        await stopped(brokers)
-        del looked[:]
-        never = ElectionPolicy(balance=False, balance_every_s=0.02)
-        brokers = await started(fake_broker, 2, defaults=lambda: Defaults(elections=never))
-        await asyncio.sleep(0.2)
-        assert not looked
-        await stopped(brokers)
-
-    asyncio.run(story())
+    policy = ElectionPolicy(balance_every_s=0.02, imbalance_percentage=17)
+    brokers = await started(fake_broker, 1, defaults=lambda: Defaults(elections=policy))
+    await until(lambda: len(looked) >= 3)
+    assert {event.percentage for event in looked} == {17}
+    await stopped(brokers)
+    del looked[:]
+    never = ElectionPolicy(balance=False, balance_every_s=0.02)
+    brokers = await started(fake_broker, 2, defaults=lambda: Defaults(elections=never))
+    await asyncio.sleep(0.2)
+    assert not looked
+    await stopped(brokers)
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[Any]:
@@ -71,20 +68,17 @@ def recorded(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[Any]:
     return taken
 
 
-def test_events_are_taken_one_after_the_other_in_the_order_they_came(
+async def test_events_are_taken_one_after_the_other_in_the_order_they_came(
     fake_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = recorded(monkeypatch, plans.RebalanceDue)
 
-    async def story() -> None:
-        brokers = await started(fake_broker, 1)
-        for number in range(1001, 1051):
-            brokers[0].controller._office.post(plans.RebalanceDue(number))
-        await until(lambda: len(taken) == 50)
-        assert [event.percentage for event in taken] == list(range(1001, 1051))
-        await stopped(brokers)
-
-    asyncio.run(story())
+    brokers = await started(fake_broker, 1)
+    for number in range(1001, 1051):
+        brokers[0].controller._office.post(plans.RebalanceDue(number))
+    await until(lambda: len(taken) == 50)
+    assert [event.percentage for event in taken] == list(range(1001, 1051))
+    await stopped(brokers)
 
 
 def watched(broker: Any) -> set[str]:
@@ -94,34 +88,29 @@ def watched(broker: Any) -> set[str]:
     return {path.removeprefix(client.chroot) for path, watchers in armed if watchers}
 
 
-def test_only_the_controller_watches_the_cluster(fake_broker: Any) -> None:
+async def test_only_the_controller_watches_the_cluster(fake_broker: Any) -> None:
     """A hundred brokers that watch all would wake up together; these watch what concerns themselves."""
 
-    async def story() -> None:
-        brokers = await started(fake_broker, 1, 2, 3)
-        one = brokers[0]
-        wanted = [
-            topics.CreatableTopic(name=f"t{n}", num_partitions=2, replication_factor=2) for n in range(3)
-        ]
-        await one.controller.ask(topics.CreateTopicsRequest(topics=wanted, timeout_ms=5000))
-        await until(lambda: all(documents.CONTROLLER in watched(broker) for broker in brokers[1:]))
-        for other in brokers[1:]:
-            beside = {
-                documents.challenge_path(other.id),
-                documents.broker_path(one.id),
-            }  # is it asked, does the ruler live
-            assert watched(other) - beside == {documents.CONTROLLER}, "who does not rule waits for the seat"
-        expected = {
-            documents.BROKER_IDS,
-            documents.TOPICS,
-            documents.DELETE_TOPICS,
-            documents.ISR_CHANGES,
-            documents.LOG_DIR_EVENTS,
-            documents.CONTROLLER,
-        }
-        assert watched(one) >= expected
-        per_topic = {path for path in watched(one) if path.startswith(documents.TOPICS + "/")}
-        assert len(per_topic) <= 3, "one for each topic, not for each partition"
-        await stopped(brokers)
-
-    asyncio.run(story())
+    brokers = await started(fake_broker, 1, 2, 3)
+    one = brokers[0]
+    wanted = [topics.CreatableTopic(name=f"t{n}", num_partitions=2, replication_factor=2) for n in range(3)]
+    await one.controller.ask(topics.CreateTopicsRequest(topics=wanted, timeout_ms=5000))
+    await until(lambda: all(documents.CONTROLLER in watched(broker) for broker in brokers[1:]))
+    for other in brokers[1:]:
+        beside = {
+            documents.challenge_path(other.id),
+            documents.broker_path(one.id),
+        }  # is it asked, does the ruler live
+        assert watched(other) - beside == {documents.CONTROLLER}, "who does not rule waits for the seat"
+    expected = {
+        documents.BROKER_IDS,
+        documents.TOPICS,
+        documents.DELETE_TOPICS,
+        documents.ISR_CHANGES,
+        documents.LOG_DIR_EVENTS,
+        documents.CONTROLLER,
+    }
+    assert watched(one) >= expected
+    per_topic = {path for path in watched(one) if path.startswith(documents.TOPICS + "/")}
+    assert len(per_topic) <= 3, "one for each topic, not for each partition"
+    await stopped(brokers)

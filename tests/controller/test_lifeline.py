@@ -165,37 +165,31 @@ def test_a_peer_that_can_be_reached_again_has_no_verdict() -> None:
 
 
 @pytest.mark.parametrize("word", [Word.SILENT, Word.ALIVE])
-def test_of_a_peer_that_left_a_request_unanswered_a_connection_proves_nothing(word: Word) -> None:
+async def test_of_a_peer_that_left_a_request_unanswered_a_connection_proves_nothing(word: Word) -> None:
     """A process that stands still has its connections accepted by the kernel."""
 
-    async def scene() -> None:
-        peer, oracle = Peer(), Oracle()
-        oracle.word = word
-        await peer.listen()
-        lifeline = oracle.lifeline(("127.0.0.1", peer.port))
-        connection = await lifeline.open(doubtful=True)
-        assert oracle.asked == 1
-        assert lifeline.standing is (Standing.DEAD if word is Word.SILENT else Standing.REACHED)
-        await connection.close()
-        peer.cut(listening=False)
-
-    asyncio.run(scene())
+    peer, oracle = Peer(), Oracle()
+    oracle.word = word
+    await peer.listen()
+    lifeline = oracle.lifeline(("127.0.0.1", peer.port))
+    connection = await lifeline.open(doubtful=True)
+    assert oracle.asked == 1
+    assert lifeline.standing is (Standing.DEAD if word is Word.SILENT else Standing.REACHED)
+    await connection.close()
+    peer.cut(listening=False)
 
 
-def test_a_port_that_we_never_got_into_has_longer() -> None:
+async def test_a_port_that_we_never_got_into_has_longer() -> None:
     """Its broker may be about to listen there, or something between us refuses in its name."""
 
-    async def scene() -> None:
-        with socket.socket() as nobody:
-            nobody.bind(("127.0.0.1", 0))
-            oracle = Oracle()
-            task = asyncio.ensure_future(oracle.lifeline(nobody.getsockname()).run())
-            await until(lambda: oracle.deaths)
-            assert oracle.patience_s == [0.3]
-            task.cancel()
-            await asyncio.wait([task])
-
-    asyncio.run(scene())
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        oracle = Oracle()
+        task = asyncio.ensure_future(oracle.lifeline(nobody.getsockname()).run())
+        await until(lambda: oracle.deaths)
+        assert oracle.patience_s == [0.3]
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def test_a_silent_peer_has_no_verdict() -> None:
@@ -216,43 +210,37 @@ def test_a_peer_that_hangs_up_at_once_is_not_besieged() -> None:
     play(story)
 
 
-def test_a_host_that_swallows_everything_is_dead_too() -> None:
-    async def scene() -> None:
-        with socket.socket() as full:  # a listener whose queue is full drops what comes
-            full.bind(("127.0.0.1", 0))
-            full.listen(0)
-            crowd = [socket.socket() for _ in range(4)]
-            for one in crowd:
-                one.setblocking(False)
-                one.connect_ex(full.getsockname())
-            oracle = Oracle()
-            started = asyncio.get_running_loop().time()
-            task = asyncio.ensure_future(oracle.lifeline(full.getsockname()).run())
-            await until(lambda: oracle.deaths)
-            assert 0.29 <= oracle.deaths[0] - started < 0.5
-            assert oracle.patience_s == [0.3]
-            task.cancel()
-            await asyncio.wait([task])
-            for one in crowd:
-                one.close()
-
-    asyncio.run(scene())
+async def test_a_host_that_swallows_everything_is_dead_too() -> None:
+    with socket.socket() as full:  # a listener whose queue is full drops what comes
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        crowd = [socket.socket() for _ in range(4)]
+        for one in crowd:
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        oracle = Oracle()
+        started = asyncio.get_running_loop().time()
+        task = asyncio.ensure_future(oracle.lifeline(full.getsockname()).run())
+        await until(lambda: oracle.deaths)
+        assert 0.29 <= oracle.deaths[0] - started < 0.5
+        assert oracle.patience_s == [0.3]
+        task.cancel()
+        await asyncio.wait([task])
+        for one in crowd:
+            one.close()
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_a_process_that_stood_still_itself_gives_no_verdict(steps: int) -> None:
-    async def scene() -> None:
-        peer, oracle = Peer(), Oracle()
-        await peer.listen()
-        task = asyncio.ensure_future(oracle.lifeline(("127.0.0.1", peer.port)).run())
-        for _ in range(steps):
-            await asyncio.sleep(0)  # so far has it come with its first connection
-        time.sleep(0.35)  # noqa: ASYNC251 - the process stands still, that is the story
-        await asyncio.sleep(0.1)
-        assert not oracle.deaths and peer.accepted, "the peer was there all the time"
-        peer.cut(listening=False)
-        await until(lambda: oracle.deaths)
-        task.cancel()
-        await asyncio.wait([task])
-
-    asyncio.run(scene())
+async def test_a_process_that_stood_still_itself_gives_no_verdict(steps: int) -> None:
+    peer, oracle = Peer(), Oracle()
+    await peer.listen()
+    task = asyncio.ensure_future(oracle.lifeline(("127.0.0.1", peer.port)).run())
+    for _ in range(steps):
+        await asyncio.sleep(0)  # so far has it come with its first connection
+    time.sleep(0.35)  # noqa: ASYNC251 - the process stands still, that is the story
+    await asyncio.sleep(0.1)
+    assert not oracle.deaths and peer.accepted, "the peer was there all the time"
+    peer.cut(listening=False)
+    await until(lambda: oracle.deaths)
+    task.cancel()
+    await asyncio.wait([task])

@@ -18,154 +18,130 @@ from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, Delete
 
 
-def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_broker: Any) -> None:
+async def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_broker: Any) -> None:
     """Of three brokers the controller reaches one: it rules on, and nothing is written about the other."""
 
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2, 3) as brokers:
-            one, two, three = brokers.values()
-            assert (await create(one, "t", 3, 3)).error_code == 0
-            before = await znodes.read_state(one.registry, TopicPartition("t", 1))
-            two.hide()
-            channel = one.controller._office.announcer._channels[2]
-            await until(lambda: channel.lifeline.standing is Standing.CUT)
-            await asyncio.sleep(DOUBTED_S + 0.5)
-            assert await znodes.read_state(one.registry, TopicPartition("t", 1)) == before
-            assert one.controller.active and one.controller.epoch == 1
-            assert not one.controller.view.suspected
-            assert two.orders and three.orders
-            shown = one.controller._office.announcer._sender.update_metadata(
-                one.controller.view, plans.SendUpdateMetadata((3,), ())
-            )[3].build(1)
-            assert [each.id for each in shown.live_brokers] == [1, 2, 3]
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1, 2, 3) as brokers:
+        one, two, three = brokers.values()
+        assert (await create(one, "t", 3, 3)).error_code == 0
+        before = await znodes.read_state(one.registry, TopicPartition("t", 1))
+        two.hide()
+        channel = one.controller._office.announcer._channels[2]
+        await until(lambda: channel.lifeline.standing is Standing.CUT)
+        await asyncio.sleep(DOUBTED_S + 0.5)
+        assert await znodes.read_state(one.registry, TopicPartition("t", 1)) == before
+        assert one.controller.active and one.controller.epoch == 1
+        assert not one.controller.view.suspected
+        assert two.orders and three.orders
+        shown = one.controller._office.announcer._sender.update_metadata(
+            one.controller.view, plans.SendUpdateMetadata((3,), ())
+        )[3].build(1)
+        assert [each.id for each in shown.live_brokers] == [1, 2, 3]
 
 
-def test_a_broker_that_cannot_be_told_is_not_made_leader(fake_broker: Any) -> None:
+async def test_a_broker_that_cannot_be_told_is_not_made_leader(fake_broker: Any) -> None:
     """Its partition would be without a leader for as long as the path from the controller is broken."""
 
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2, 3, 4) as brokers:
-            one, two, three, _ = brokers.values()
-            chosen = [topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[3, 2, 4])]
-            assert (await create(one, "t", -1, -1, assignments=chosen)).error_code == 0
-            two.hide()
-            await until(lambda: one.controller.view.unreached == {(2, 1)})
-            await three.die()
-            three.dead.add(3)
-            await until(lambda: one.controller.view.partitions[TopicPartition("t", 0)].leader_epoch == 1)
-            state, _ = await znodes.read_state(one.registry, TopicPartition("t", 0))
-            assert (state.leader, set(state.isr)) == (4, {2, 4})
-            await two.listen(two.port)
-            await until(lambda: not one.controller.view.unreached)
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1, 2, 3, 4) as brokers:
+        one, two, three, _ = brokers.values()
+        chosen = [topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[3, 2, 4])]
+        assert (await create(one, "t", -1, -1, assignments=chosen)).error_code == 0
+        two.hide()
+        await until(lambda: one.controller.view.unreached == {(2, 1)})
+        await three.die()
+        three.dead.add(3)
+        await until(lambda: one.controller.view.partitions[TopicPartition("t", 0)].leader_epoch == 1)
+        state, _ = await znodes.read_state(one.registry, TopicPartition("t", 0))
+        assert (state.leader, set(state.isr)) == (4, {2, 4})
+        await two.listen(two.port)
+        await until(lambda: not one.controller.view.unreached)
 
 
-def test_silence_speaks_for_its_moment(fake_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silence_speaks_for_its_moment(fake_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cut all off from the controller kept them from ZooKeeper, too, but not for long: then they answer
     there, and the controller sees that it is the one who is cut off.
     """
     monkeypatch.setattr(failure_detector, "ASK_AGAIN_S", 0.3)
 
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2, 3) as brokers:
-            one, two, three = brokers.values()
-            cut_off(one, [two, three])
-            for other in (two, three):
-                await other.stall()
-            await until(lambda: len(one.controller.view.suspected) == 2)
-            for other in (two, three):
-                await other.listen(other.port)
-                other._respondent = Respondent(other.registry, other.id, other._failed)
-                await other._respondent.begin(1)
-            await until(lambda: one.controller.view is None or not one.controller.view.suspected)
-            await until(lambda: not one.controller.active)
-            await until(lambda: two.controller.active or three.controller.active)
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1, 2, 3) as brokers:
+        one, two, three = brokers.values()
+        cut_off(one, [two, three])
+        for other in (two, three):
+            await other.stall()
+        await until(lambda: len(one.controller.view.suspected) == 2)
+        for other in (two, three):
+            await other.listen(other.port)
+            other._respondent = Respondent(other.registry, other.id, other._failed)
+            await other._respondent.begin(1)
+        await until(lambda: one.controller.view is None or not one.controller.view.suspected)
+        await until(lambda: not one.controller.active)
+        await until(lambda: two.controller.active or three.controller.active)
 
 
-def test_a_controller_that_reaches_too_few_of_the_living_gives_the_seat_up(fake_broker: Any) -> None:
+async def test_a_controller_that_reaches_too_few_of_the_living_gives_the_seat_up(fake_broker: Any) -> None:
     """The others reach each other: one of them rules. Whoever gave up comes back if nobody else wants it."""
 
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2, 3) as brokers:
-            one, two, three = brokers.values()
-            assert (await create(one, "t", 3, 3)).error_code == 0
-            states = [await znodes.read_state(one.registry, TopicPartition("t", i)) for i in range(3)]
-            begun = asyncio.get_running_loop().time()
-            cut_off(one, [two, three])
-            await until(lambda: not one.controller.active)
-            assert DOUBTED_S <= asyncio.get_running_loop().time() - begun < DOUBTED_S + 1.0
-            await until(lambda: two.controller.active or three.controller.active)
-            assert states == [
-                await znodes.read_state(one.registry, TopicPartition("t", i)) for i in range(3)
-            ], "nothing was written about anybody"
-            assert two.controller.epoch == 2 or three.controller.epoch == 2
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1, 2, 3) as brokers:
+        one, two, three = brokers.values()
+        assert (await create(one, "t", 3, 3)).error_code == 0
+        states = [await znodes.read_state(one.registry, TopicPartition("t", i)) for i in range(3)]
+        begun = asyncio.get_running_loop().time()
+        cut_off(one, [two, three])
+        await until(lambda: not one.controller.active)
+        assert DOUBTED_S <= asyncio.get_running_loop().time() - begun < DOUBTED_S + 1.0
+        await until(lambda: two.controller.active or three.controller.active)
+        assert states == [await znodes.read_state(one.registry, TopicPartition("t", i)) for i in range(3)], (
+            "nothing was written about anybody"
+        )
+        assert two.controller.epoch == 2 or three.controller.epoch == 2
 
 
-def test_a_seat_that_nobody_else_wants_is_taken_again_and_kept(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers.values()
-            await two.controller.stop()
-            two.hide()
-            await until(lambda: not one.controller.active)
-            left_at = asyncio.get_running_loop().time()
-            await until(lambda: one.controller.active)
-            assert asyncio.get_running_loop().time() - left_at >= EMPTY_S - 0.1
-            await asyncio.sleep(DOUBTED_S + 0.5)
-            assert one.controller.active, "nobody is better placed"
-
-    asyncio.run(story())
+async def test_a_seat_that_nobody_else_wants_is_taken_again_and_kept(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers.values()
+        await two.controller.stop()
+        two.hide()
+        await until(lambda: not one.controller.active)
+        left_at = asyncio.get_running_loop().time()
+        await until(lambda: one.controller.active)
+        assert asyncio.get_running_loop().time() - left_at >= EMPTY_S - 0.1
+        await asyncio.sleep(DOUBTED_S + 0.5)
+        assert one.controller.active, "nobody is better placed"
 
 
-def test_a_broker_that_knows_no_challenges_is_left_to_its_session(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers.values()
-            two.answers_challenges = False
-            await two._respondent.stop()
-            await one.registry.multi([Delete(documents.challenge_path(2), 0)])
-            assert (await create(one, "t", 2, 2)).error_code == 0
-            two.hide()
-            await asyncio.sleep(1.0)
-            assert not one.controller.view.suspected and one.controller.active
-
-    asyncio.run(story())
+async def test_a_broker_that_knows_no_challenges_is_left_to_its_session(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers.values()
+        two.answers_challenges = False
+        await two._respondent.stop()
+        await one.registry.multi([Delete(documents.challenge_path(2), 0)])
+        assert (await create(one, "t", 2, 2)).error_code == 0
+        two.hide()
+        await asyncio.sleep(1.0)
+        assert not one.controller.view.suspected and one.controller.active
 
 
-def test_a_controller_whose_registration_was_away_for_a_moment_is_watched_all_the_same(
+async def test_a_controller_whose_registration_was_away_for_a_moment_is_watched_all_the_same(
     fake_broker: Any,
 ) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers.values()
-            data, stat = await one.registry.get(documents.broker_path(1))
-            await one.registry.multi([Delete(documents.broker_path(1), stat.version)])
-            await until(lambda: not two.controller._vigil.is_kept)
-            await one.registry.multi([Create(documents.broker_path(1), data, ephemeral=True)])
-            await until(lambda: two.controller._vigil.is_kept)
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers.values()
+        data, stat = await one.registry.get(documents.broker_path(1))
+        await one.registry.multi([Delete(documents.broker_path(1), stat.version)])
+        await until(lambda: not two.controller._vigil.is_kept)
+        await one.registry.multi([Create(documents.broker_path(1), data, ephemeral=True)])
+        await until(lambda: two.controller._vigil.is_kept)
 
 
-def test_a_reign_that_fails_ends_no_broker(fake_broker: Any) -> None:
+async def test_a_reign_that_fails_ends_no_broker(fake_broker: Any) -> None:
     """What nobody foresaw may meet the successor, too: all brokers would end, one after the other."""
 
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers.values()
-            one.controller._office.post("no event")
-            await until(lambda: two.controller.active)
-            assert not one.controller.active and one.failure is None and two.controller.epoch == 2
-            await until(lambda: one.controller.controller_id == 2)
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers.values()
+        one.controller._office.post("no event")
+        await until(lambda: two.controller.active)
+        assert not one.controller.active and one.failure is None and two.controller.epoch == 2
+        await until(lambda: one.controller.controller_id == 2)
 
 
 def cut_off(one: Any, others: Sequence[Any]) -> None:

@@ -1,6 +1,5 @@
 """A notification is handled before its node goes: whatever answer is lost, what it says is not."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -44,52 +43,40 @@ async def look_until_gone(registry: MemoryRegistry, watch: Any, parent: str) -> 
 
 
 @pytest.mark.parametrize(("kind", "tell", "event"), KINDS, ids=lambda one: getattr(one, "__name__", ""))
-def test_a_notification_whose_removal_was_not_answered_has_been_heard(
+async def test_a_notification_whose_removal_was_not_answered_has_been_heard(
     kind: Any, tell: Tell, event: plans.Event
 ) -> None:
-    async def story() -> None:
-        registry, watch = await begin(kind)
-        await tell(registry)
-        lost: list[object] = []
-        registry.loses = lambda ops: (
-            not lost and any(isinstance(op, Delete) for op in ops) and not lost.append(ops)
-        )
-        assert event in await look_until_gone(registry, watch, watch._parent)
-        assert lost
-
-    asyncio.run(story())
+    registry, watch = await begin(kind)
+    await tell(registry)
+    lost: list[object] = []
+    registry.loses = lambda ops: (
+        not lost and any(isinstance(op, Delete) for op in ops) and not lost.append(ops)
+    )
+    assert event in await look_until_gone(registry, watch, watch._parent)
+    assert lost
 
 
-def test_one_that_cannot_be_read_takes_no_other_with_it() -> None:
-    async def story() -> None:
-        registry, watch = await begin(IsrWatch)
-        for partition in (T0, T1):
-            await znodes.notify_isr_change(cast(Any, registry), [partition])
-        registry.unreadable = {f"{documents.ISR_CHANGE_PREFIX}0000000001"}
-        heard = await look_until_gone(registry, watch, documents.ISR_CHANGES)
-        assert {q for one in heard for q in one.partitions} == {T0, T1}  # type: ignore[union-attr]
-
-    asyncio.run(story())
+async def test_one_that_cannot_be_read_takes_no_other_with_it() -> None:
+    registry, watch = await begin(IsrWatch)
+    for partition in (T0, T1):
+        await znodes.notify_isr_change(cast(Any, registry), [partition])
+    registry.unreadable = {f"{documents.ISR_CHANGE_PREFIX}0000000001"}
+    heard = await look_until_gone(registry, watch, documents.ISR_CHANGES)
+    assert {q for one in heard for q in one.partitions} == {T0, T1}  # type: ignore[union-attr]
 
 
-def test_one_that_somebody_else_has_removed_is_none() -> None:
-    async def story() -> None:
-        registry, watch = await begin(LogDirWatch)
-        await znodes.notify_log_dir_event(cast(Any, registry), 2)
-        assert await watch.look() == [plans.LogDirsChanged(frozenset({2}))]
-        name = f"{documents.LOG_DIR_EVENT_PREFIX}0000000000"
-        await registry.multi([Delete(name, 0)])
-        await watch.handled()
-        assert await watch.look() == []
-
-    asyncio.run(story())
+async def test_one_that_somebody_else_has_removed_is_none() -> None:
+    registry, watch = await begin(LogDirWatch)
+    await znodes.notify_log_dir_event(cast(Any, registry), 2)
+    assert await watch.look() == [plans.LogDirsChanged(frozenset({2}))]
+    name = f"{documents.LOG_DIR_EVENT_PREFIX}0000000000"
+    await registry.multi([Delete(name, 0)])
+    await watch.handled()
+    assert await watch.look() == []
 
 
-def test_what_cannot_be_understood_is_removed_unheard() -> None:
-    async def story() -> None:
-        registry, watch = await begin(LogDirWatch)
-        await znodes.notify_log_dir_event(cast(Any, registry), 2)
-        registry.server.nodes[f"{documents.LOG_DIR_EVENT_PREFIX}0000000000"].data = b"{"
-        assert await look_until_gone(registry, watch, documents.LOG_DIR_EVENTS) == []
-
-    asyncio.run(story())
+async def test_what_cannot_be_understood_is_removed_unheard() -> None:
+    registry, watch = await begin(LogDirWatch)
+    await znodes.notify_log_dir_event(cast(Any, registry), 2)
+    registry.server.nodes[f"{documents.LOG_DIR_EVENT_PREFIX}0000000000"].data = b"{"
+    assert await look_until_gone(registry, watch, documents.LOG_DIR_EVENTS) == []

@@ -80,62 +80,56 @@ def deleted(broker: Any) -> list[str]:
     ]
 
 
-def test_a_partition_moves_and_old_replicas_are_deleted_when_all_new_ones_are_in_sync(
+async def test_a_partition_moves_and_old_replicas_are_deleted_when_all_new_ones_are_in_sync(
     fake_broker: Any,
 ) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2, 3) as brokers:
-            one, two, three = brokers.values()
-            await create(one, [1, 2], [2, 1])
-            assert await move(one, {0: [2, 3]}) == [(0, "")]
-            assert await moving(one) == {0: ([2, 3, 1], [3], [1])}
-            assert await node(one.registry) | {"topic_id": ""} == {
-                "version": 3,
-                "topic_id": "",
-                "partitions": {"0": [2, 3, 1], "1": [2, 1]},
-                "adding_replicas": {"0": [3]},
-                "removing_replicas": {"0": [1]},
-                "origin_replicas": {"0": [1, 2]},
-            }
-            assert ("t-0", 1) in three.heard_at, "all have been told before the answer came"
-            told = next(
-                state
-                for order in reversed(three.orders)
-                if isinstance(order, control.LeaderAndIsrRequest)
-                for topic in order.topic_states
-                for state in topic.partition_states
-            )
-            assert (told.replicas, told.adding_replicas, told.removing_replicas) == ([2, 3, 1], [3], [1])
-            assert deleted(one) == []
-            await join(two.registry, 1, 2, 3)
-            await until_read(lambda: moving(one), {})
-            state, _ = await znodes.read_state(one.registry, T0)
-            assert (state.leader, state.leader_epoch, state.isr) == (2, 2, [2, 3])
-            await until(lambda: deleted(one) == ["t-0@2"])
-            assert deleted(two) == deleted(three) == []
-            found = await node(one.registry)
-            assert found["partitions"] == {"0": [2, 3], "1": [2, 1]}
-            assert (found["adding_replicas"], found["removing_replicas"]) == ({}, {})
-            assert "origin_replicas" not in found
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1, 2, 3) as brokers:
+        one, two, three = brokers.values()
+        await create(one, [1, 2], [2, 1])
+        assert await move(one, {0: [2, 3]}) == [(0, "")]
+        assert await moving(one) == {0: ([2, 3, 1], [3], [1])}
+        assert await node(one.registry) | {"topic_id": ""} == {
+            "version": 3,
+            "topic_id": "",
+            "partitions": {"0": [2, 3, 1], "1": [2, 1]},
+            "adding_replicas": {"0": [3]},
+            "removing_replicas": {"0": [1]},
+            "origin_replicas": {"0": [1, 2]},
+        }
+        assert ("t-0", 1) in three.heard_at, "all have been told before the answer came"
+        told = next(
+            state
+            for order in reversed(three.orders)
+            if isinstance(order, control.LeaderAndIsrRequest)
+            for topic in order.topic_states
+            for state in topic.partition_states
+        )
+        assert (told.replicas, told.adding_replicas, told.removing_replicas) == ([2, 3, 1], [3], [1])
+        assert deleted(one) == []
+        await join(two.registry, 1, 2, 3)
+        await until_read(lambda: moving(one), {})
+        state, _ = await znodes.read_state(one.registry, T0)
+        assert (state.leader, state.leader_epoch, state.isr) == (2, 2, [2, 3])
+        await until(lambda: deleted(one) == ["t-0@2"])
+        assert deleted(two) == deleted(three) == []
+        found = await node(one.registry)
+        assert found["partitions"] == {"0": [2, 3], "1": [2, 1]}
+        assert (found["adding_replicas"], found["removing_replicas"]) == ({}, {})
+        assert "origin_replicas" not in found
 
 
-def test_a_move_is_cancelled_and_its_additions_are_deleted(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2, 3) as brokers:
-            one, _, three = brokers.values()
-            await create(one, [1, 2])
-            assert await move(one, {0: [3]}) == [(0, "")]
-            await join(one.registry, 1, 2)
-            assert await move(one, {0: None}) == [(0, "")]
-            assert await moving(one) == {}, "it is over when the answer comes"
-            assert (await node(one.registry))["partitions"] == {"0": [1, 2]}, "in the order that it had"
-            await until(lambda: deleted(three) == ["t-0@2"])
-            ((code, message),) = await move(one, {0: None})
-            assert code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and "nothing to cancel" in message
-
-    asyncio.run(story())
+async def test_a_move_is_cancelled_and_its_additions_are_deleted(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2, 3) as brokers:
+        one, _, three = brokers.values()
+        await create(one, [1, 2])
+        assert await move(one, {0: [3]}) == [(0, "")]
+        await join(one.registry, 1, 2)
+        assert await move(one, {0: None}) == [(0, "")]
+        assert await moving(one) == {}, "it is over when the answer comes"
+        assert (await node(one.registry))["partitions"] == {"0": [1, 2]}, "in the order that it had"
+        await until(lambda: deleted(three) == ["t-0@2"])
+        ((code, message),) = await move(one, {0: None})
+        assert code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and "nothing to cancel" in message
 
 
 @pytest.mark.parametrize(
@@ -147,104 +141,93 @@ def test_a_move_is_cancelled_and_its_additions_are_deleted(fake_broker: Any) -> 
         ([1, 9], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "[9] are not alive"),
     ],
 )
-def test_what_cannot_be_is_refused(fake_broker: Any, target: list[int], code: ErrorCode, why: str) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1) as brokers:
-            await create(brokers[1], [1])
-            ((refused, message),) = await move(brokers[1], {0: target})
-            assert refused == code and why in message
-            assert [c for c, _ in await move(brokers[1], {5: [1]})] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-            assert [c for c, _ in await move(brokers[1], {0: [1]}, "u")] == [
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            ]
-
-    asyncio.run(story())
+async def test_what_cannot_be_is_refused(
+    fake_broker: Any, target: list[int], code: ErrorCode, why: str
+) -> None:
+    async with cluster(fake_broker, 1) as brokers:
+        await create(brokers[1], [1])
+        ((refused, message),) = await move(brokers[1], {0: target})
+        assert refused == code and why in message
+        assert [c for c, _ in await move(brokers[1], {5: [1]})] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert [c for c, _ in await move(brokers[1], {0: [1]}, "u")] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 @pytest.mark.parametrize("step", ["asked", "announced", "in sync", "out of the state"])
-def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, step: str) -> None:
+async def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, step: str) -> None:
     """As it stands in ZooKeeper after each step; the first controller never sees it."""
 
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2, 3) as brokers:
-            one, two, three = brokers.values()
-            await create(one, [1, 2])
-            await until(lambda: all(b.controller._vigil.is_kept for b in (two, three)))
-            await one.controller._office._tasks.stop()  # it sees nothing of what follows
-            document = documents.parse(
-                documents.TopicDocument, (await two.registry.get("/brokers/topics/t"))[0]
-            )
-            moved = document.model_copy(
-                update={
-                    "partitions": {0: [2, 3, 1]},
-                    "adding_replicas": {0: [3]},
-                    "removing_replicas": {0: [1]},
-                }
-            )
-            _, stat = await two.registry.get("/brokers/topics/t")
-            await two.registry.multi([SetData("/brokers/topics/t", moved.data(), stat.version)])
-            state, version = await znodes.read_state(two.registry, T0)
-            changes: dict[str, dict[str, Any]] = {
-                "asked": {},
-                "announced": {"leader_epoch": 1},
-                "in sync": {"leader_epoch": 1, "isr": [1, 2, 3], "isr_epochs": {1: 1, 2: 1, 3: 1}},
-                "out of the state": {
-                    "leader": 2, "leader_epoch": 2, "isr": [2, 3], "isr_epochs": {2: 1, 3: 1},
-                },
-            }  # fmt: skip
-            left = state.model_copy(update=changes[step])
-            await two.registry.multi([SetData(documents.state_path(T0), left.data(), version)])
-            one.dead.add(1)
-            await one.die()
-            await until(lambda: ruler(brokers) is not None)
-            new = ruler(brokers)
-            if step in ("asked", "announced"):
-                await until(lambda: any(p == "t-0" for p, _ in three.heard_at))
-                assert [*(await moving(new))] == [0]
-                await until_read(lambda: leader_of(two), 2)  # broker 1 is dead
-                await join(two.registry, 2, 3)
-            await until_read(lambda: moving(new), {})
-            state, _ = await znodes.read_state(two.registry, T0)
-            assert (state.leader, sorted(state.isr)) == (2, [2, 3])
-            assert state.leader_epoch > left.leader_epoch
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1, 2, 3) as brokers:
+        one, two, three = brokers.values()
+        await create(one, [1, 2])
+        await until(lambda: all(b.controller._vigil.is_kept for b in (two, three)))
+        await one.controller._office._tasks.stop()  # it sees nothing of what follows
+        document = documents.parse(documents.TopicDocument, (await two.registry.get("/brokers/topics/t"))[0])
+        moved = document.model_copy(
+            update={
+                "partitions": {0: [2, 3, 1]},
+                "adding_replicas": {0: [3]},
+                "removing_replicas": {0: [1]},
+            }
+        )
+        _, stat = await two.registry.get("/brokers/topics/t")
+        await two.registry.multi([SetData("/brokers/topics/t", moved.data(), stat.version)])
+        state, version = await znodes.read_state(two.registry, T0)
+        changes: dict[str, dict[str, Any]] = {
+            "asked": {},
+            "announced": {"leader_epoch": 1},
+            "in sync": {"leader_epoch": 1, "isr": [1, 2, 3], "isr_epochs": {1: 1, 2: 1, 3: 1}},
+            "out of the state": {
+                "leader": 2, "leader_epoch": 2, "isr": [2, 3], "isr_epochs": {2: 1, 3: 1},
+            },
+        }  # fmt: skip
+        left = state.model_copy(update=changes[step])
+        await two.registry.multi([SetData(documents.state_path(T0), left.data(), version)])
+        one.dead.add(1)
+        await one.die()
+        await until(lambda: ruler(brokers) is not None)
+        new = ruler(brokers)
+        if step in ("asked", "announced"):
+            await until(lambda: any(p == "t-0" for p, _ in three.heard_at))
+            assert [*(await moving(new))] == [0]
+            await until_read(lambda: leader_of(two), 2)  # broker 1 is dead
+            await join(two.registry, 2, 3)
+        await until_read(lambda: moving(new), {})
+        state, _ = await znodes.read_state(two.registry, T0)
+        assert (state.leader, sorted(state.isr)) == (2, [2, 3])
+        assert state.leader_epoch > left.leader_epoch
 
 
 async def leader_of(broker: Any) -> int:
     return (await znodes.read_state(broker.registry, T0))[0].leader
 
 
-def test_old_tools_ask_in_the_node_that_the_controller_watches(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2, 3) as brokers:
-            one, two, _ = brokers.values()
-            await create(one, [1, 2], [1, 2])
-            asked = {
-                "version": 1,
-                "partitions": [
-                    {"topic": "t", "partition": 0, "replicas": [2, 3]},
-                    {"topic": "t", "partition": 1, "replicas": [9]},
-                    {"topic": "u", "partition": 0, "replicas": [1]},
-                ],
-            }
-            path = "/admin/reassign_partitions"
-            await two.registry.multi([Create(path, json.dumps(asked).encode())])
-            await until_read(lambda: moving(one), {0: ([2, 3, 1], [3], [1])})
+async def test_old_tools_ask_in_the_node_that_the_controller_watches(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2, 3) as brokers:
+        one, two, _ = brokers.values()
+        await create(one, [1, 2], [1, 2])
+        asked = {
+            "version": 1,
+            "partitions": [
+                {"topic": "t", "partition": 0, "replicas": [2, 3]},
+                {"topic": "t", "partition": 1, "replicas": [9]},
+                {"topic": "u", "partition": 0, "replicas": [1]},
+            ],
+        }
+        path = "/admin/reassign_partitions"
+        await two.registry.multi([Create(path, json.dumps(asked).encode())])
+        await until_read(lambda: moving(one), {0: ([2, 3, 1], [3], [1])})
 
-            async def left() -> Any:
-                try:
-                    data, _ = await one.registry.get(path)
-                except NoNode:
-                    return None
-                return [e["partition"] for e in json.loads(data)["partitions"]] if data[1:2] == b'"' else data
+        async def left() -> Any:
+            try:
+                data, _ = await one.registry.get(path)
+            except NoNode:
+                return None
+            return [e["partition"] for e in json.loads(data)["partitions"]] if data[1:2] == b'"' else data
 
-            await until_read(left, [0])  # the others cannot be done
-            await join(one.registry, 1, 2, 3)
+        await until_read(left, [0])  # the others cannot be done
+        await join(one.registry, 1, 2, 3)
+        await until_read(left, None)
+        assert (await node(one.registry))["partitions"]["0"] == [2, 3]
+        for nothing in (b"{not JSON", b'{"version":1,"partitions":[]}'):
+            await two.registry.multi([Create(path, nothing)])
             await until_read(left, None)
-            assert (await node(one.registry))["partitions"]["0"] == [2, 3]
-            for nothing in (b"{not JSON", b'{"version":1,"partitions":[]}'):
-                await two.registry.multi([Create(path, nothing)])
-                await until_read(left, None)
-
-    asyncio.run(story())

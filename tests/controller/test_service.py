@@ -20,249 +20,217 @@ from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, SessionEvent, SessionState, SetData, Unknown
 
 
-def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers[1], brokers[2]
-            assert one.controller.active and not two.controller.active
-            await until(lambda: two.controller.controller_id == 1)
-            with pytest.raises(NotController):
-                await create(two, "t", 1, 1)
-            configs = [topics.CreatableTopicConfig(name="min.insync.replicas", value="2")]
-            made = await create(one, "t", 2, 2, configs=configs)
-            assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 2)
-            for broker in (one, two):  # both have heard before the answer came
-                order = next(
-                    o for o in broker.orders if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states
-                )
-                (topic,) = order.topic_states
-                assert (topic.topic_name, topic.topic_id) == ("t", made.topic_id)
-                assert [(c.name, c.value) for c in topic.configs] == [("min.insync.replicas", "2")]
-                assert [(s.leader, s.isr, s.isr_epochs) for s in topic.partition_states] == [
-                    (1, [1, 2], [1, 1]),
-                    (2, [2, 1], [1, 1]),
-                ]
-                assert any(
-                    isinstance(o, control.UpdateMetadataRequest) and o.topic_states for o in broker.orders
-                )
-            assert (await create(one, "t", 2, 2)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-            assert (await create(one, "u", 2, 3)).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-            assert (await create(one, "u", 0, 1)).error_code == ErrorCode.INVALID_PARTITIONS
-            chosen = [topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
-            bad = await create(one, "u", -1, -1, assignments=chosen)
-            assert bad.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-
-            assert await one.registry.exists(documents.life_path(made.topic_id)) is not None
-
-            more = topics.CreatePartitionsTopic(name="t", count=3)
-            grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000))
-            assert grown.results[0].error_code == 0
-            assert ("t-2", 0) in two.heard_at
-
-            gone = await one.controller.ask(
-                topics.DeleteTopicsRequest(topics=[topics.DeleteTopicState(name="t")], timeout_ms=5000)
+async def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers[1], brokers[2]
+        assert one.controller.active and not two.controller.active
+        await until(lambda: two.controller.controller_id == 1)
+        with pytest.raises(NotController):
+            await create(two, "t", 1, 1)
+        configs = [topics.CreatableTopicConfig(name="min.insync.replicas", value="2")]
+        made = await create(one, "t", 2, 2, configs=configs)
+        assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 2)
+        for broker in (one, two):  # both have heard before the answer came
+            order = next(
+                o for o in broker.orders if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states
             )
-            assert gone.responses[0].error_code == 0
-            assert await one.registry.children("/brokers/topics") == []
-            assert await one.registry.children("/admin/delete_topics") == []
-            assert await one.registry.exists("/config/topics/t") is None
-            assert await one.registry.children(documents.LIVES) == []
-            assert (await create(one, "t", 1, 1)).error_code == 0
+            (topic,) = order.topic_states
+            assert (topic.topic_name, topic.topic_id) == ("t", made.topic_id)
+            assert [(c.name, c.value) for c in topic.configs] == [("min.insync.replicas", "2")]
+            assert [(s.leader, s.isr, s.isr_epochs) for s in topic.partition_states] == [
+                (1, [1, 2], [1, 1]),
+                (2, [2, 1], [1, 1]),
+            ]
+            assert any(isinstance(o, control.UpdateMetadataRequest) and o.topic_states for o in broker.orders)
+        assert (await create(one, "t", 2, 2)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert (await create(one, "u", 2, 3)).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert (await create(one, "u", 0, 1)).error_code == ErrorCode.INVALID_PARTITIONS
+        chosen = [topics.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
+        bad = await create(one, "u", -1, -1, assignments=chosen)
+        assert bad.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
-    asyncio.run(story())
+        assert await one.registry.exists(documents.life_path(made.topic_id)) is not None
+
+        more = topics.CreatePartitionsTopic(name="t", count=3)
+        grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000))
+        assert grown.results[0].error_code == 0
+        assert ("t-2", 0) in two.heard_at
+
+        gone = await one.controller.ask(
+            topics.DeleteTopicsRequest(topics=[topics.DeleteTopicState(name="t")], timeout_ms=5000)
+        )
+        assert gone.responses[0].error_code == 0
+        assert await one.registry.children("/brokers/topics") == []
+        assert await one.registry.children("/admin/delete_topics") == []
+        assert await one.registry.exists("/config/topics/t") is None
+        assert await one.registry.children(documents.LIVES) == []
+        assert (await create(one, "t", 1, 1)).error_code == 0
 
 
-def test_what_is_asked_once_more_was_done_before(fake_broker: Any) -> None:
+async def test_what_is_asked_once_more_was_done_before(fake_broker: Any) -> None:
     """Its answer was lost; another one who asks the same is refused."""
 
-    async def story() -> None:
-        async with cluster(fake_broker, 1) as brokers:
-            one = brokers[1]
-            made = await create(one, "t", 2, 1, topic_id=UUID(int=7))
-            assert (made.error_code, made.topic_id) == (0, UUID(int=7))
-            assert await create(one, "t", 2, 1, topic_id=UUID(int=7)) == made
-            another = await create(one, "t", 2, 1, topic_id=UUID(int=8))
-            assert another.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-            refused = ErrorCode.INVALID_PARTITIONS
-            for grows_from, code in ((-1, 0), (2, 0), (3, refused), (-1, refused)):
-                more = topics.CreatePartitionsTopic(name="t", count=3, grows_from=grows_from)
-                grown = await one.controller.ask(
-                    topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000)
-                )
-                assert grown.results[0].error_code == code
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1) as brokers:
+        one = brokers[1]
+        made = await create(one, "t", 2, 1, topic_id=UUID(int=7))
+        assert (made.error_code, made.topic_id) == (0, UUID(int=7))
+        assert await create(one, "t", 2, 1, topic_id=UUID(int=7)) == made
+        another = await create(one, "t", 2, 1, topic_id=UUID(int=8))
+        assert another.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        refused = ErrorCode.INVALID_PARTITIONS
+        for grows_from, code in ((-1, 0), (2, 0), (3, refused), (-1, refused)):
+            more = topics.CreatePartitionsTopic(name="t", count=3, grows_from=grows_from)
+            grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000))
+            assert grown.results[0].error_code == code
 
 
-def test_a_dead_controller_is_succeeded_and_its_partitions_move_within_a_second(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2, 3) as brokers:
-            one, two, three = brokers.values()
-            assert (await create(one, "t", 3, 3)).error_code == 0
-            await until(lambda: two.controller._vigil.is_kept and three.controller._vigil.is_kept)
-            killed_at = asyncio.get_running_loop().time()
-            one.dead.add(1)
-            await one.die()
-            await until(lambda: ("t-0", 1) in three.heard_at)
-            gap = three.heard_at["t-0", 1] - killed_at
-            assert gap < 0.9 * machine_is_slower()
-            await until(lambda: two.controller.active or three.controller.active)
-            state, _ = await znodes.read_state(two.registry, TopicPartition("t", 0))
-            assert (state.leader, state.isr, state.controller_epoch) == (2, [2, 3], 2)
-            assert await two.registry.exists("/brokers/ids/1") is not None, (
-                "the dead broker's own node is left alone"
-            )
+async def test_a_dead_controller_is_succeeded_and_its_partitions_move_within_a_second(
+    fake_broker: Any,
+) -> None:
+    async with cluster(fake_broker, 1, 2, 3) as brokers:
+        one, two, three = brokers.values()
+        assert (await create(one, "t", 3, 3)).error_code == 0
+        await until(lambda: two.controller._vigil.is_kept and three.controller._vigil.is_kept)
+        killed_at = asyncio.get_running_loop().time()
+        one.dead.add(1)
+        await one.die()
+        await until(lambda: ("t-0", 1) in three.heard_at)
+        gap = three.heard_at["t-0", 1] - killed_at
+        assert gap < 0.9 * machine_is_slower()
+        await until(lambda: two.controller.active or three.controller.active)
+        state, _ = await znodes.read_state(two.registry, TopicPartition("t", 0))
+        assert (state.leader, state.isr, state.controller_epoch) == (2, [2, 3], 2)
+        assert await two.registry.exists("/brokers/ids/1") is not None, (
+            "the dead broker's own node is left alone"
+        )
 
-    asyncio.run(story())
 
-
-def test_a_dead_broker_is_suspected_and_welcomed_when_it_answers(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers[1], brokers[2]
-            assert (await create(one, "t", 2, 2)).error_code == 0
-            await two.stall()
-            await until(lambda: ("t-1", 1) in one.heard_at)
-            state, _ = await znodes.read_state(one.registry, TopicPartition("t", 1))
-            assert (state.leader, state.isr) == (1, [1])
-            assert ("t-1", 1) not in two.heard_at
-            await two.listen(two.port)
-            await until(lambda: ("t-1", 1) in two.heard_at)
-
-    asyncio.run(story())
+async def test_a_dead_broker_is_suspected_and_welcomed_when_it_answers(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers[1], brokers[2]
+        assert (await create(one, "t", 2, 2)).error_code == 0
+        await two.stall()
+        await until(lambda: ("t-1", 1) in one.heard_at)
+        state, _ = await znodes.read_state(one.registry, TopicPartition("t", 1))
+        assert (state.leader, state.isr) == (1, [1])
+        assert ("t-1", 1) not in two.heard_at
+        await two.listen(two.port)
+        await until(lambda: ("t-1", 1) in two.heard_at)
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_write_whose_answer_is_lost_is_settled_before_it_is_announced(fake_broker: Any, late: bool) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers[1], brokers[2]
-            assert (await create(one, "t", 2, 2)).error_code == 0
-            multi, pending = one.registry.multi, []
+async def test_a_write_whose_answer_is_lost_is_settled_before_it_is_announced(
+    fake_broker: Any, late: bool
+) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers[1], brokers[2]
+        assert (await create(one, "t", 2, 2)).error_code == 0
+        multi, pending = one.registry.multi, []
 
-            async def lossy(ops: Any) -> Any:
-                if not pending and any(isinstance(op, SetData) for op in ops):
-                    pending.append(asyncio.ensure_future(carry_out(ops)))
-                    if not late:
-                        await pending[0]
-                    raise Unknown("the answer was lost")
-                return await multi(ops)
+        async def lossy(ops: Any) -> Any:
+            if not pending and any(isinstance(op, SetData) for op in ops):
+                pending.append(asyncio.ensure_future(carry_out(ops)))
+                if not late:
+                    await pending[0]
+                raise Unknown("the answer was lost")
+            return await multi(ops)
 
-            async def carry_out(ops: Any) -> Any:
-                await asyncio.sleep(0.19 if late else 0)  # just before the write is issued again
-                return await asyncio.gather(multi(ops), return_exceptions=True)
+        async def carry_out(ops: Any) -> Any:
+            await asyncio.sleep(0.19 if late else 0)  # just before the write is issued again
+            return await asyncio.gather(multi(ops), return_exceptions=True)
 
-            one.registry.multi = lossy
-            await two.stall()
-            await until(lambda: ("t-1", 1) in one.heard_at)
-            state, version = await znodes.read_state(one.registry, TopicPartition("t", 1))
-            assert (state.leader, state.leader_epoch, state.isr, version) == (1, 1, [1], 1)
-            await pending[0]
-            one.registry.multi = multi
-
-    asyncio.run(story())
-
-
-def test_a_fenced_controller_resigns(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers[1], brokers[2]
-            seat = await znodes.read_seat(two.registry)
-            assert seat is not None
-            office = one.controller._office
-            reign = await znodes.take_over(two.registry, 2, 0, seat)
-            assert reign is not None and reign.epoch == 2
-            await until(lambda: one.controller._office is not office)
-            assert office.ended
-
-    asyncio.run(story())
+        one.registry.multi = lossy
+        await two.stall()
+        await until(lambda: ("t-1", 1) in one.heard_at)
+        state, version = await znodes.read_state(one.registry, TopicPartition("t", 1))
+        assert (state.leader, state.leader_epoch, state.isr, version) == (1, 1, [1], 1)
+        await pending[0]
+        one.registry.multi = multi
 
 
-def test_an_expired_session_ends_the_reign(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers[1], brokers[2]
-            credentials = one.registry.credentials
-            other = type(one.registry)(one.registry._hosts, 4000, previous_session=credentials)
-            await other.start()  # takes the session up and closes it
-            await until(lambda: two.controller.active)
-            await until(lambda: one.registry.generation == 2)
-            assert not one.controller.active
-            await one.register()
-            assert two.controller.epoch == 2
-            await two.controller._office.until(lambda state: 1 in state.brokers)
-            await other.close()
-
-    asyncio.run(story())
+async def test_a_fenced_controller_resigns(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers[1], brokers[2]
+        seat = await znodes.read_seat(two.registry)
+        assert seat is not None
+        office = one.controller._office
+        reign = await znodes.take_over(two.registry, 2, 0, seat)
+        assert reign is not None and reign.epoch == 2
+        await until(lambda: one.controller._office is not office)
+        assert office.ended
 
 
-def test_a_reign_is_over_before_the_broker_registers_anew(fake_broker: Any) -> None:
+async def test_an_expired_session_ends_the_reign(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers[1], brokers[2]
+        credentials = one.registry.credentials
+        other = type(one.registry)(one.registry._hosts, 4000, previous_session=credentials)
+        await other.start()  # takes the session up and closes it
+        await until(lambda: two.controller.active)
+        await until(lambda: one.registry.generation == 2)
+        assert not one.controller.active
+        await one.register()
+        assert two.controller.epoch == 2
+        await two.controller._office.until(lambda state: 1 in state.brokers)
+        await other.close()
+
+
+async def test_a_reign_is_over_before_the_broker_registers_anew(fake_broker: Any) -> None:
     """Its fence holds until the next reign: what it had begun must not go on in the new session."""
 
-    async def story() -> None:
-        async with cluster(fake_broker, 1) as brokers:
-            controller = brokers[1].controller
-            office, told = controller._office, list[str]()
-            close, gate = office.close, asyncio.Event()
+    async with cluster(fake_broker, 1) as brokers:
+        controller = brokers[1].controller
+        office, told = controller._office, list[str]()
+        close, gate = office.close, asyncio.Event()
 
-            async def slowly() -> None:
-                await gate.wait()
-                await close()
+        async def slowly() -> None:
+            await gate.wait()
+            await close()
 
-            office.close = slowly
-            # a reign that is just beginning
-            begun = SimpleNamespace(end=told.append, close=gate.wait, abstains=False)
-            controller._dismissed.append(begun)
-            controller._session_changed(SessionEvent(SessionState.EXPIRED, 1))
-            waiting = [asyncio.ensure_future(controller.over()) for _ in range(2)]
-            await until(lambda: told)
-            for _ in range(5):
-                await asyncio.sleep(0)
-            assert office.ended and not any(each.done() for each in waiting)
-            gate.set()
-            await asyncio.gather(*waiting)
-            assert not len(office._tasks)
-
-    asyncio.run(story())
+        office.close = slowly
+        # a reign that is just beginning
+        begun = SimpleNamespace(end=told.append, close=gate.wait, abstains=False)
+        controller._dismissed.append(begun)
+        controller._session_changed(SessionEvent(SessionState.EXPIRED, 1))
+        waiting = [asyncio.ensure_future(controller.over()) for _ in range(2)]
+        await until(lambda: told)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert office.ended and not any(each.done() for each in waiting)
+        gate.set()
+        await asyncio.gather(*waiting)
+        assert not len(office._tasks)
 
 
-def test_the_isr_that_a_leader_wrote_is_shown_to_everybody(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers[1], brokers[2]
-            partition = TopicPartition("t", 0)
-            assert (await create(one, "t", 1, 2)).error_code == 0
-            state, version = await znodes.read_state(one.registry, partition)
-            smaller = state.model_copy(update={"isr": [1]})
-            await znodes.write_state(one.registry, partition, smaller, version, znodes.leader_checks(1, 1))
-            await znodes.notify_isr_change(one.registry, [partition])
-            await until(lambda: shown_isr(two) == [1])
-            assert await one.registry.children(documents.ISR_CHANGES) == []
-
-    asyncio.run(story())
+async def test_the_isr_that_a_leader_wrote_is_shown_to_everybody(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers[1], brokers[2]
+        partition = TopicPartition("t", 0)
+        assert (await create(one, "t", 1, 2)).error_code == 0
+        state, version = await znodes.read_state(one.registry, partition)
+        smaller = state.model_copy(update={"isr": [1]})
+        await znodes.write_state(one.registry, partition, smaller, version, znodes.leader_checks(1, 1))
+        await znodes.notify_isr_change(one.registry, [partition])
+        await until(lambda: shown_isr(two) == [1])
+        assert await one.registry.children(documents.ISR_CHANGES) == []
 
 
-def test_partitions_that_somebody_takes_out_of_a_topics_node_are_put_back(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one = brokers[1]
-            assert (await create(one, "t", 3, 2)).error_code == 0
-            fewer = topics.CreatePartitionsTopic(name="t", count=2)
-            refused = await one.controller.ask(
-                topics.CreatePartitionsRequest(topics=[fewer], timeout_ms=5000)
-            )
-            assert refused.results[0].error_code == ErrorCode.INVALID_PARTITIONS
-            path = documents.topic_path("t")
-            data, stat = await one.registry.get(path)
-            whole = documents.parse(documents.TopicDocument, data)
-            shrunk = whole.model_copy(update={"partitions": {0: whole.partitions[0]}})
-            await one.registry.multi([SetData(path, shrunk.data(), stat.version)])
-            async with asyncio.timeout(8):
-                while documents.parse(documents.TopicDocument, (await one.registry.get(path))[0]) != whole:
-                    await asyncio.sleep(0.02)
-            assert sorted(one.controller._office.state.topics["t"].replicas) == [0, 1, 2]
-
-    asyncio.run(story())
+async def test_partitions_that_somebody_takes_out_of_a_topics_node_are_put_back(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one = brokers[1]
+        assert (await create(one, "t", 3, 2)).error_code == 0
+        fewer = topics.CreatePartitionsTopic(name="t", count=2)
+        refused = await one.controller.ask(topics.CreatePartitionsRequest(topics=[fewer], timeout_ms=5000))
+        assert refused.results[0].error_code == ErrorCode.INVALID_PARTITIONS
+        path = documents.topic_path("t")
+        data, stat = await one.registry.get(path)
+        whole = documents.parse(documents.TopicDocument, data)
+        shrunk = whole.model_copy(update={"partitions": {0: whole.partitions[0]}})
+        await one.registry.multi([SetData(path, shrunk.data(), stat.version)])
+        async with asyncio.timeout(8):
+            while documents.parse(documents.TopicDocument, (await one.registry.get(path))[0]) != whole:
+                await asyncio.sleep(0.02)
+        assert sorted(one.controller._office.state.topics["t"].replicas) == [0, 1, 2]
 
 
 class Deaf:
@@ -280,56 +248,49 @@ class Deaf:
         return unanswered
 
 
-def test_a_start_does_not_depend_on_zookeeper(fake_broker: Any) -> None:
+async def test_a_start_does_not_depend_on_zookeeper(fake_broker: Any) -> None:
     """The connection may be lost between the registration and this: the broker must live through it."""
 
-    async def story() -> None:
-        told = ControllerOptions(1, "PLAINTEXT")
-        controller = Controller(told, Deaf(), fake_broker(1), random.Random(1).randbytes)
-        await controller.start()
-        await asyncio.sleep(0.05)
-        assert not controller.active
-        await controller.stop()
-
-    asyncio.run(story())
+    told = ControllerOptions(1, "PLAINTEXT")
+    controller = Controller(told, Deaf(), fake_broker(1), random.Random(1).randbytes)
+    await controller.start()
+    await asyncio.sleep(0.05)
+    assert not controller.active
+    await controller.stop()
 
 
-def test_defaults_that_change_hold_in_this_reign(fake_broker: Any) -> None:
+async def test_defaults_that_change_hold_in_this_reign(fake_broker: Any) -> None:
     """What acks=all needs decides when a cancelled move gives up its additions."""
 
-    async def story() -> None:
-        one, now = fake_broker(1), [Defaults(min_isr=1)]
-        await one.start(defaults=lambda: now[0])
-        await until(lambda: one.controller.active)
-        unclean = ElectionPolicy(unclean=True)
-        for wanted in (Defaults(min_isr=2), Defaults(min_isr=3, elections=unclean), Defaults(min_isr=1)):
-            now[0] = wanted
-            one.controller.defaults_changed()
-            await until(lambda: one.controller.view.min_isr == now[0].min_isr)
-            assert one.controller.view.unclean == now[0].elections.unclean
-        await one.stop()
-
-    asyncio.run(story())
+    one, now = fake_broker(1), [Defaults(min_isr=1)]
+    await one.start(defaults=lambda: now[0])
+    await until(lambda: one.controller.active)
+    unclean = ElectionPolicy(unclean=True)
+    for wanted in (Defaults(min_isr=2), Defaults(min_isr=3, elections=unclean), Defaults(min_isr=1)):
+        now[0] = wanted
+        one.controller.defaults_changed()
+        await until(lambda: one.controller.view.min_isr == now[0].min_isr)
+        assert one.controller.view.unclean == now[0].elections.unclean
+    await one.stop()
 
 
-def test_a_new_controller_finishes_what_was_begun(fake_broker: Any, hosts: str, open_session: Any) -> None:
-    async def story() -> None:
-        async with open_session(hosts) as registry:
-            await znodes.ensure_paths(registry)
-            document = documents.TopicDocument(
-                topic_id=documents.uuid_to_text(documents.UUID(int=7)), partitions={0: [1], 1: [1]}
-            )
-            await registry.multi([Create("/brokers/topics/begun", document.data())])
-            await registry.multi([Create("/brokers/topics/broken", b"{")])
-            await registry.multi([Create("/admin/delete_topics/unknown", b"")])
-            async with cluster(fake_broker, 1) as brokers:
-                await until(lambda: ("begun-1", 0) in brokers[1].heard_at)
-                await until_async(lambda: registry.exists("/admin/delete_topics/unknown"), None)
-                grown = document.model_copy(update={"partitions": {0: [1], 1: [1], 2: [1]}})
-                await registry.multi([SetData("/brokers/topics/begun", grown.data(), 0)])
-                await until(lambda: ("begun-2", 0) in brokers[1].heard_at)
-
-    asyncio.run(story())
+async def test_a_new_controller_finishes_what_was_begun(
+    fake_broker: Any, hosts: str, open_session: Any
+) -> None:
+    async with open_session(hosts) as registry:
+        await znodes.ensure_paths(registry)
+        document = documents.TopicDocument(
+            topic_id=documents.uuid_to_text(documents.UUID(int=7)), partitions={0: [1], 1: [1]}
+        )
+        await registry.multi([Create("/brokers/topics/begun", document.data())])
+        await registry.multi([Create("/brokers/topics/broken", b"{")])
+        await registry.multi([Create("/admin/delete_topics/unknown", b"")])
+        async with cluster(fake_broker, 1) as brokers:
+            await until(lambda: ("begun-1", 0) in brokers[1].heard_at)
+            await until_async(lambda: registry.exists("/admin/delete_topics/unknown"), None)
+            grown = document.model_copy(update={"partitions": {0: [1], 1: [1], 2: [1]}})
+            await registry.multi([SetData("/brokers/topics/begun", grown.data(), 0)])
+            await until(lambda: ("begun-2", 0) in brokers[1].heard_at)
 
 
 def shown_isr(broker: Any) -> list[int] | None:
@@ -346,24 +307,21 @@ async def until_async(ask: Any, wanted: Any, seconds: float = 5) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_topics_begin_anywhere_and_their_replicas_are_on_different_racks(fake_broker: Any) -> None:
-    async def story() -> None:
-        dice = random.Random(3)
+async def test_topics_begin_anywhere_and_their_replicas_are_on_different_racks(fake_broker: Any) -> None:
+    dice = random.Random(3)
 
-        def standing(broker: int) -> Any:
-            return fake_broker(broker, rack="left" if broker < 3 else "right", random_bytes=dice.randbytes)
+    def standing(broker: int) -> Any:
+        return fake_broker(broker, rack="left" if broker < 3 else "right", random_bytes=dice.randbytes)
 
-        async with cluster(standing, 1, 2, 3, 4) as brokers:
-            one = brokers[1]
-            for number in range(16):
-                assert (await create(one, f"t{number}", 1, 2)).error_code == 0
-            more = [topics.CreatePartitionsTopic(name=f"t{number}", count=3) for number in range(16)]
-            grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=more, timeout_ms=5000))
-            assert not any(each.error_code for each in grown.results)
-            state = one.controller._office.state
-            held = [replicas for topic in state.topics.values() for replicas in topic.replicas.values()]
-            assert len(held) == 48
-            assert all(min(replicas) < 3 <= max(replicas) for replicas in held), "one on each side"
-            assert {topic.replicas[0][0] for topic in state.topics.values()} == {1, 2, 3, 4}
-
-    asyncio.run(story())
+    async with cluster(standing, 1, 2, 3, 4) as brokers:
+        one = brokers[1]
+        for number in range(16):
+            assert (await create(one, f"t{number}", 1, 2)).error_code == 0
+        more = [topics.CreatePartitionsTopic(name=f"t{number}", count=3) for number in range(16)]
+        grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=more, timeout_ms=5000))
+        assert not any(each.error_code for each in grown.results)
+        state = one.controller._office.state
+        held = [replicas for topic in state.topics.values() for replicas in topic.replicas.values()]
+        assert len(held) == 48
+        assert all(min(replicas) < 3 <= max(replicas) for replicas in held), "one on each side"
+        assert {topic.replicas[0][0] for topic in state.topics.values()} == {1, 2, 3, 4}

@@ -60,107 +60,92 @@ async def notices(broker: Any) -> list[Any]:
     return [json.loads(data)["entity_path"] for data, _ in found]
 
 
-def test_a_change_is_written_with_its_notification_and_told(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            one, two = brokers[1], brokers[2]
-            await create(one, "t", 1, 2)
-            two.orders.clear()
-            assert (await change(one, 2, "t", retention="5")).error_code == 0
-            assert await standing(one, "/config/topics/t") == {"retention": "5"}
-            assert await notices(one) == ["topics/t"]
-            told = [o for o in two.orders if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states]
-            (topic,) = told[-1].topic_states
-            assert [(c.name, c.value) for c in topic.configs] == [("retention", "5")]
-            _, stat = await one.registry.get("/config/topics/t")
-            assert (topic.configs_born, topic.configs_version) == (stat.czxid, stat.version)
-            assert (await change(one, 4, "", cleaners="2")).error_code == 0
-            assert (await change(one, 4, "2", cleaners="3")).error_code == 0
-            assert await standing(one, "/config/brokers/<default>") == {"cleaners": "2"}
-            assert await standing(one, "/config/brokers/2") == {"cleaners": "3"}
-            assert await notices(one) == ["topics/t", "brokers/<default>", "brokers/2"]
-            anew = AlterConfigsResource(
-                resource_type=2, resource_name="t", configs=[AlterableConfig(name="a", value="b")]
-            )
-            await one.controller.ask(AlterConfigsRequest(resources=[anew]))
-            assert await standing(one, "/config/topics/t") == {"a": "b"}
-
-    asyncio.run(story())
+async def test_a_change_is_written_with_its_notification_and_told(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers[1], brokers[2]
+        await create(one, "t", 1, 2)
+        two.orders.clear()
+        assert (await change(one, 2, "t", retention="5")).error_code == 0
+        assert await standing(one, "/config/topics/t") == {"retention": "5"}
+        assert await notices(one) == ["topics/t"]
+        told = [o for o in two.orders if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states]
+        (topic,) = told[-1].topic_states
+        assert [(c.name, c.value) for c in topic.configs] == [("retention", "5")]
+        _, stat = await one.registry.get("/config/topics/t")
+        assert (topic.configs_born, topic.configs_version) == (stat.czxid, stat.version)
+        assert (await change(one, 4, "", cleaners="2")).error_code == 0
+        assert (await change(one, 4, "2", cleaners="3")).error_code == 0
+        assert await standing(one, "/config/brokers/<default>") == {"cleaners": "2"}
+        assert await standing(one, "/config/brokers/2") == {"cleaners": "3"}
+        assert await notices(one) == ["topics/t", "brokers/<default>", "brokers/2"]
+        anew = AlterConfigsResource(
+            resource_type=2, resource_name="t", configs=[AlterableConfig(name="a", value="b")]
+        )
+        await one.controller.ask(AlterConfigsRequest(resources=[anew]))
+        assert await standing(one, "/config/topics/t") == {"a": "b"}
 
 
-def test_what_is_refused_is_not_written(fake_broker: Any) -> None:
-    async def story() -> None:
-        picky = fake_broker(1)
-        picky.dead = set()
-        await picky.start(catalogue=Picky())
-        await until(lambda: picky.controller.active)
-        await create(picky, "t", 1, 1)
-        _, before = await picky.registry.get("/config/topics/t")
-        codes = [
-            (await change(picky, 2, "t", bad="1", good="2")).error_code,
-            (await change(picky, 2, "none", good="1")).error_code,
-            (await change(picky, 4, "x", good="1")).error_code,
-            (await change(picky, 4, "77", good="1")).error_code,
-            (await change(picky, 8, "1", good="1")).error_code,
-            (await change(picky, 2, "t", validate_only=True, good="1")).error_code,
-            (await change(picky, 2, "t", validate_only=True, bad="1")).error_code,
-        ]
-        assert codes == [
-            ErrorCode.INVALID_CONFIG, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *[ErrorCode.INVALID_REQUEST] * 3,
-            0, ErrorCode.INVALID_CONFIG,
-        ]  # fmt: skip
-        _, after = await picky.registry.get("/config/topics/t")
-        assert after == before and await notices(picky) == []
-        assert await picky.registry.exists("/config/brokers/77") is None
-        await picky.stop()
-
-    asyncio.run(story())
+async def test_what_is_refused_is_not_written(fake_broker: Any) -> None:
+    picky = fake_broker(1)
+    picky.dead = set()
+    await picky.start(catalogue=Picky())
+    await until(lambda: picky.controller.active)
+    await create(picky, "t", 1, 1)
+    _, before = await picky.registry.get("/config/topics/t")
+    codes = [
+        (await change(picky, 2, "t", bad="1", good="2")).error_code,
+        (await change(picky, 2, "none", good="1")).error_code,
+        (await change(picky, 4, "x", good="1")).error_code,
+        (await change(picky, 4, "77", good="1")).error_code,
+        (await change(picky, 8, "1", good="1")).error_code,
+        (await change(picky, 2, "t", validate_only=True, good="1")).error_code,
+        (await change(picky, 2, "t", validate_only=True, bad="1")).error_code,
+    ]
+    assert codes == [
+        ErrorCode.INVALID_CONFIG, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *[ErrorCode.INVALID_REQUEST] * 3,
+        0, ErrorCode.INVALID_CONFIG,
+    ]  # fmt: skip
+    _, after = await picky.registry.get("/config/topics/t")
+    assert after == before and await notices(picky) == []
+    assert await picky.registry.exists("/config/brokers/77") is None
+    await picky.stop()
 
 
-def test_two_clients_do_not_undo_each_other(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1) as brokers:
-            await create(brokers[1], "t", 1, 1)
-            await asyncio.gather(*(change(brokers[1], 2, "t", **{f"n{i}": str(i)}) for i in range(8)))
-            assert await standing(brokers[1], "/config/topics/t") == {f"n{i}": str(i) for i in range(8)}
-
-    asyncio.run(story())
+async def test_two_clients_do_not_undo_each_other(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1) as brokers:
+        await create(brokers[1], "t", 1, 1)
+        await asyncio.gather(*(change(brokers[1], 2, "t", **{f"n{i}": str(i)}) for i in range(8)))
+        assert await standing(brokers[1], "/config/topics/t") == {f"n{i}": str(i) for i in range(8)}
 
 
-def test_a_deposed_controller_changes_nothing(fake_broker: Any) -> None:
-    async def story() -> None:
-        async with cluster(fake_broker, 1, 2) as brokers:
-            await create(brokers[1], "t", 1, 1)
-            with pytest.raises(NotController):
-                await change(brokers[2], 2, "t", a="1")
-            _, fence = await brokers[1].registry.get(documents.CONTROLLER_EPOCH)
-            await brokers[1].registry.multi([SetData(documents.CONTROLLER_EPOCH, b"9", fence.version)])
-            with pytest.raises(NotController):
-                await change(brokers[1], 2, "t", a="1")
-            assert await standing(brokers[1], "/config/topics/t") == {}
-            assert await notices(brokers[1]) == []
-
-    asyncio.run(story())
+async def test_a_deposed_controller_changes_nothing(fake_broker: Any) -> None:
+    async with cluster(fake_broker, 1, 2) as brokers:
+        await create(brokers[1], "t", 1, 1)
+        with pytest.raises(NotController):
+            await change(brokers[2], 2, "t", a="1")
+        _, fence = await brokers[1].registry.get(documents.CONTROLLER_EPOCH)
+        await brokers[1].registry.multi([SetData(documents.CONTROLLER_EPOCH, b"9", fence.version)])
+        with pytest.raises(NotController):
+            await change(brokers[1], 2, "t", a="1")
+        assert await standing(brokers[1], "/config/topics/t") == {}
+        assert await notices(brokers[1]) == []
 
 
-def test_a_tool_that_writes_to_zookeeper_is_heard_while_a_reign_begins(fake_broker: Any) -> None:
+async def test_a_tool_that_writes_to_zookeeper_is_heard_while_a_reign_begins(fake_broker: Any) -> None:
     """The watch is the broker's; what it tells before the new controller is in office must not be lost."""
 
-    async def story() -> None:
-        async with cluster(fake_broker, 1) as brokers:
-            one = brokers[1]
-            await create(one, "t", 1, 1)
-            await one.registry.multi([Create("/config/tool", b"")])
-            data = documents.ConfigDocument(config={"unclean.leader.election.enable": "true"}).data()
-            _, stat = await one.registry.get("/config/topics/t")
-            await one.registry.multi([SetData("/config/topics/t", data, stat.version)])
-            office = one.controller._office
-            assert not office.state.allows_unclean("t"), "nobody has said that there is news"
-            one.controller.topic_configured("t")
-            await office.until(lambda state: state.allows_unclean("t"))
-            one.controller._office, one.controller._configured = None, set()  # as while a reign begins
-            one.controller.topic_configured("t")
-            assert one.controller._configured == {"t"}
-            one.controller._office = office
-
-    asyncio.run(story())
+    async with cluster(fake_broker, 1) as brokers:
+        one = brokers[1]
+        await create(one, "t", 1, 1)
+        await one.registry.multi([Create("/config/tool", b"")])
+        data = documents.ConfigDocument(config={"unclean.leader.election.enable": "true"}).data()
+        _, stat = await one.registry.get("/config/topics/t")
+        await one.registry.multi([SetData("/config/topics/t", data, stat.version)])
+        office = one.controller._office
+        assert not office.state.allows_unclean("t"), "nobody has said that there is news"
+        one.controller.topic_configured("t")
+        await office.until(lambda state: state.allows_unclean("t"))
+        one.controller._office, one.controller._configured = None, set()  # as while a reign begins
+        one.controller.topic_configured("t")
+        assert one.controller._configured == {"t"}
+        one.controller._office = office

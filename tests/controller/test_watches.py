@@ -37,71 +37,59 @@ class Nodes:
             watch(path)
 
 
-def test_a_path_is_armed_once_until_it_fires_or_the_connection_ends() -> None:
-    async def story() -> None:
-        nodes, fired = Nodes(), list[str]()
-        watches = Watches(fired.append)
-        for _ in range(3):
-            await watches.arm("/a", nodes.children)
-        assert len(nodes.armed) == 1
-        nodes.fire()
-        assert fired == ["/a"]
+async def test_a_path_is_armed_once_until_it_fires_or_the_connection_ends() -> None:
+    nodes, fired = Nodes(), list[str]()
+    watches = Watches(fired.append)
+    for _ in range(3):
         await watches.arm("/a", nodes.children)
-        watches.forget()
-        await watches.arm("/a", nodes.children)
-        assert len(nodes.armed) == 2
-
-    asyncio.run(story())
+    assert len(nodes.armed) == 1
+    nodes.fire()
+    assert fired == ["/a"]
+    await watches.arm("/a", nodes.children)
+    watches.forget()
+    await watches.arm("/a", nodes.children)
+    assert len(nodes.armed) == 2
 
 
 @pytest.mark.parametrize("failure", [Unknown("no answer"), NoNode("/a"), asyncio.CancelledError()])
-def test_a_read_that_failed_has_armed_nothing(failure: BaseException) -> None:
+async def test_a_read_that_failed_has_armed_nothing(failure: BaseException) -> None:
     """Its answer may be lost, or the connection break before the question arrives: nobody would ever hear."""
 
-    async def story() -> None:
-        nodes = Nodes()
-        watches = Watches(lambda _: None)
-        nodes.outcomes = [failure]
-        with pytest.raises(type(failure)):
-            await watches.arm("/a", nodes.children)
+    nodes = Nodes()
+    watches = Watches(lambda _: None)
+    nodes.outcomes = [failure]
+    with pytest.raises(type(failure)):
         await watches.arm("/a", nodes.children)
-        assert len(nodes.armed) == 1
-
-    asyncio.run(story())
+    await watches.arm("/a", nodes.children)
+    assert len(nodes.armed) == 1
 
 
 @pytest.mark.parametrize("outcomes", [[LOST], [None, LOST], [LOST, None, LOST]])
-def test_a_topic_that_comes_after_a_look_without_an_answer_is_seen(
+async def test_a_topic_that_comes_after_a_look_without_an_answer_is_seen(
     outcomes: list[BaseException | None],
 ) -> None:
     """The reads of a look fail, one or the other; the look that follows arms what they should have armed."""
 
-    async def story() -> None:
-        nodes = Nodes()
-        topics = TopicWatch(cast(Any, nodes), ControllerTerm(1, 1))
-        nodes.outcomes = list(outcomes)
-        for _ in range(outcomes.count(LOST)):
-            with pytest.raises(Unknown):
-                await topics.look()
-        assert await topics.look() == [] and not topics.due.is_set()
-        assert sorted(path for path, _ in nodes.armed) == [documents.DELETE_TOPICS, documents.TOPICS]
-        nodes.fire()
-        assert topics.due.is_set()
-
-    asyncio.run(story())
+    nodes = Nodes()
+    topics = TopicWatch(cast(Any, nodes), ControllerTerm(1, 1))
+    nodes.outcomes = list(outcomes)
+    for _ in range(outcomes.count(LOST)):
+        with pytest.raises(Unknown):
+            await topics.look()
+    assert await topics.look() == [] and not topics.due.is_set()
+    assert sorted(path for path, _ in nodes.armed) == [documents.DELETE_TOPICS, documents.TOPICS]
+    nodes.fire()
+    assert topics.due.is_set()
 
 
-def test_a_broker_is_seen_with_the_directories_that_it_has_given_up() -> None:
+async def test_a_broker_is_seen_with_the_directories_that_it_has_given_up() -> None:
     """Also by a controller that was elected after that: it must not lead where it cannot read."""
 
-    async def story() -> None:
-        registry = cast(Any, MemoryRegistry(SimZooKeeper()))
-        await znodes.ensure_paths(registry)
-        for broker in (1, 2):
-            await znodes.read_incarnation(registry, broker)
-            await znodes.register_broker(registry, broker, documents.RegistrationDocument.of([], 0, 1, 1), [])
-        await znodes.report_failed_dir(registry, 2, "a-directory")
-        seen = await BrokerWatch(registry).look()
-        assert {broker: known.has_failed_dirs for broker, known in seen.items()} == {1: False, 2: True}
-
-    asyncio.run(story())
+    registry = cast(Any, MemoryRegistry(SimZooKeeper()))
+    await znodes.ensure_paths(registry)
+    for broker in (1, 2):
+        await znodes.read_incarnation(registry, broker)
+        await znodes.register_broker(registry, broker, documents.RegistrationDocument.of([], 0, 1, 1), [])
+    await znodes.report_failed_dir(registry, 2, "a-directory")
+    seen = await BrokerWatch(registry).look()
+    assert {broker: known.has_failed_dirs for broker, known in seen.items()} == {1: False, 2: True}

@@ -26,52 +26,46 @@ from strandline.zookeeper.client import (
 from strandline.zookeeper.kazoo_client import KazooRegistry
 
 
-def test_a_multi_tells_every_result(hosts: str, open_session: Any) -> None:
-    async def story() -> None:
-        async with open_session(hosts) as registry:
-            made = await registry.multi(
-                [Create("/a", b"1"), SetData("/a", b"2", 0), Create("/s-", b"", False, True)]
-            )
-            assert made[0] == "/a"
-            assert isinstance(made[1], Stat) and made[1].version == 1
-            assert made[2] == "/s-0000000001"
-            assert (await registry.get("/a"))[0] == b"2"
-            with pytest.raises(MultiFailed) as failed:
-                await registry.multi([Check("/a", 0), SetData("/a", b"3", 1)])
-            assert [type(e) for e in failed.value.results] == [BadVersion, NotReached]
-            with pytest.raises(MultiFailed) as failed:
-                await registry.multi([SetData("/a", b"3", 1), Check("/none", -1), Create("/a", b"")])
-            assert [type(e) for e in failed.value.results] == [NotReached, NoNode, NotReached]
-            assert failed.value.culprit == 1
-            with pytest.raises(MultiFailed) as failed:
-                await registry.multi([Create("/a", b"")])
-            assert isinstance(failed.value.results[0], NodeExists)
-            assert await registry.multi([Delete("/a", 1), Check("/", -1)]) == [None, None]
-            assert await registry.exists("/a") is None
-            with pytest.raises(NoNode):
-                await registry.get("/a")
-
-    asyncio.run(story())
+async def test_a_multi_tells_every_result(hosts: str, open_session: Any) -> None:
+    async with open_session(hosts) as registry:
+        made = await registry.multi(
+            [Create("/a", b"1"), SetData("/a", b"2", 0), Create("/s-", b"", False, True)]
+        )
+        assert made[0] == "/a"
+        assert isinstance(made[1], Stat) and made[1].version == 1
+        assert made[2] == "/s-0000000001"
+        assert (await registry.get("/a"))[0] == b"2"
+        with pytest.raises(MultiFailed) as failed:
+            await registry.multi([Check("/a", 0), SetData("/a", b"3", 1)])
+        assert [type(e) for e in failed.value.results] == [BadVersion, NotReached]
+        with pytest.raises(MultiFailed) as failed:
+            await registry.multi([SetData("/a", b"3", 1), Check("/none", -1), Create("/a", b"")])
+        assert [type(e) for e in failed.value.results] == [NotReached, NoNode, NotReached]
+        assert failed.value.culprit == 1
+        with pytest.raises(MultiFailed) as failed:
+            await registry.multi([Create("/a", b"")])
+        assert isinstance(failed.value.results[0], NodeExists)
+        assert await registry.multi([Delete("/a", 1), Check("/", -1)]) == [None, None]
+        assert await registry.exists("/a") is None
+        with pytest.raises(NoNode):
+            await registry.get("/a")
 
 
-def test_many_nodes_are_read_in_one_answer(hosts: str, open_session: Any) -> None:
-    async def story() -> None:
-        async with open_session(hosts) as registry:
-            await registry.multi([Create("/many", b"")])
-            paths = [f"/many/{number}" for number in range(TOGETHER_MAX - 1)]
-            await registry.multi([Create(path, path.encode()) for path in paths])
-            await registry.multi([SetData("/many/3", "\u00fc".encode() * 700, 0), Delete("/many/5", 0)])
-            await registry.multi([Create("/many/e", b"", True)])
-            found = await registry.get_many([*paths, "/many/e"])
-            assert found[5] is None
-            for path, node in zip([*paths, "/many/e"], found, strict=True):
-                assert path == "/many/5" or node == await registry.get(path)
-            assert await registry.get_many([]) == []
-            assert found[-1] is not None and found[-1][1].owner == registry.session_id
-            with pytest.raises(AssertionError):
-                await registry.get_many(["/many"] * (TOGETHER_MAX + 1))
-
-    asyncio.run(story())
+async def test_many_nodes_are_read_in_one_answer(hosts: str, open_session: Any) -> None:
+    async with open_session(hosts) as registry:
+        await registry.multi([Create("/many", b"")])
+        paths = [f"/many/{number}" for number in range(TOGETHER_MAX - 1)]
+        await registry.multi([Create(path, path.encode()) for path in paths])
+        await registry.multi([SetData("/many/3", "\u00fc".encode() * 700, 0), Delete("/many/5", 0)])
+        await registry.multi([Create("/many/e", b"", True)])
+        found = await registry.get_many([*paths, "/many/e"])
+        assert found[5] is None
+        for path, node in zip([*paths, "/many/e"], found, strict=True):
+            assert path == "/many/5" or node == await registry.get(path)
+        assert await registry.get_many([]) == []
+        assert found[-1] is not None and found[-1][1].owner == registry.session_id
+        with pytest.raises(AssertionError):
+            await registry.get_many(["/many"] * (TOGETHER_MAX + 1))
 
 
 def test_a_write_without_a_version_is_refused() -> None:
@@ -79,150 +73,127 @@ def test_a_write_without_a_version_is_refused() -> None:
         SetData("/a", b"", -1)
 
 
-def test_watches_fire_once_and_die_with_their_connection(
+async def test_watches_fire_once_and_die_with_their_connection(
     zookeeper: str, chroot: str, open_session: Any, open_wire: Any
 ) -> None:
-    async def story() -> None:
-        async with open_wire(zookeeper) as (wire, address), open_session(address + chroot) as registry:
-            await registry.multi([Create("/a", b"0")])
-            fired: list[str] = []
-            await registry.get("/a", fired.append)
-            await registry.exists("/later", fired.append)
-            await registry.children("/", fired.append)
+    async with open_wire(zookeeper) as (wire, address), open_session(address + chroot) as registry:
+        await registry.multi([Create("/a", b"0")])
+        fired: list[str] = []
+        await registry.get("/a", fired.append)
+        await registry.exists("/later", fired.append)
+        await registry.children("/", fired.append)
+        await registry.multi([SetData("/a", b"1", 0)])
+        await registry.multi([SetData("/a", b"2", 1)])
+        await registry.multi([Create("/later", b"")])
+        await until(lambda: len(fired) == 3)
+        assert sorted(fired) == ["/", "/a", "/later"]
+
+        events: list[SessionEvent] = []
+        registry.listen(events.append)
+        await registry.get("/a", fired.append)
+        session_id = registry.session_id
+        wire.cut()
+        await until(lambda: bool(events) and events[-1].state is SessionState.CONNECTED)
+        assert [e.state for e in events] == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        assert registry.session_id == session_id and registry.generation == 1
+        await registry.get("/a", fired.append)  # what the owner does on CONNECTED
+        await registry.multi([SetData("/a", b"3", 2)])
+        await until(lambda: len(fired) == 4)
+        await asyncio.sleep(0.05)
+        assert fired[3:] == ["/a"]  # the old watch has gone, the new one fired
+
+
+async def test_a_lost_answer_is_unknown_and_the_write_stands(
+    zookeeper: str, chroot: str, open_session: Any, open_wire: Any
+) -> None:
+    async with open_wire(zookeeper) as (wire, address), open_session(address + chroot) as registry:
+        await registry.multi([Create("/a", b"0")])
+        wire.deaf = True
+        write = asyncio.ensure_future(registry.multi([SetData("/a", b"1", 0)]))
+        await asyncio.sleep(0.1)
+        wire.cut()
+        with pytest.raises(Unknown):
+            await write
+        wire.deaf = False
+        await until(lambda: registry.connected)
+        assert (await registry.get("/a"))[0] == b"1"
+
+
+async def test_a_write_whose_caller_gave_up_may_land_later(
+    zookeeper: str, chroot: str, open_session: Any, open_wire: Any
+) -> None:
+    async with (
+        open_wire(zookeeper) as (wire, address),
+        open_session(address + chroot, request_timeout_s=0.2) as registry,
+    ):
+        await registry.multi([Create("/a", b"0")])
+        wire.stalled.clear()
+        with pytest.raises(Unknown):
             await registry.multi([SetData("/a", b"1", 0)])
-            await registry.multi([SetData("/a", b"2", 1)])
-            await registry.multi([Create("/later", b"")])
-            await until(lambda: len(fired) == 3)
-            assert sorted(fired) == ["/", "/a", "/later"]
-
-            events: list[SessionEvent] = []
-            registry.listen(events.append)
-            await registry.get("/a", fired.append)
-            session_id = registry.session_id
-            wire.cut()
-            await until(lambda: bool(events) and events[-1].state is SessionState.CONNECTED)
-            assert [e.state for e in events] == [SessionState.SUSPENDED, SessionState.CONNECTED]
-            assert registry.session_id == session_id and registry.generation == 1
-            await registry.get("/a", fired.append)  # what the owner does on CONNECTED
-            await registry.multi([SetData("/a", b"3", 2)])
-            await until(lambda: len(fired) == 4)
-            await asyncio.sleep(0.05)
-            assert fired[3:] == ["/a"]  # the old watch has gone, the new one fired
-
-    asyncio.run(story())
+        wire.stalled.set()
+        await asyncio.sleep(0.1)
+        assert (await registry.get("/a"))[0] == b"1"
 
 
-def test_a_lost_answer_is_unknown_and_the_write_stands(
+async def test_a_silent_zookeeper_ends_the_session_by_our_own_clock(
     zookeeper: str, chroot: str, open_session: Any, open_wire: Any
 ) -> None:
-    async def story() -> None:
-        async with open_wire(zookeeper) as (wire, address), open_session(address + chroot) as registry:
-            await registry.multi([Create("/a", b"0")])
-            wire.deaf = True
-            write = asyncio.ensure_future(registry.multi([SetData("/a", b"1", 0)]))
-            await asyncio.sleep(0.1)
-            wire.cut()
-            with pytest.raises(Unknown):
-                await write
-            wire.deaf = False
-            await until(lambda: registry.connected)
-            assert (await registry.get("/a"))[0] == b"1"
-
-    asyncio.run(story())
-
-
-def test_a_write_whose_caller_gave_up_may_land_later(
-    zookeeper: str, chroot: str, open_session: Any, open_wire: Any
-) -> None:
-    async def story() -> None:
-        async with (
-            open_wire(zookeeper) as (wire, address),
-            open_session(address + chroot, request_timeout_s=0.2) as registry,
-        ):
-            await registry.multi([Create("/a", b"0")])
-            wire.stalled.clear()
-            with pytest.raises(Unknown):
-                await registry.multi([SetData("/a", b"1", 0)])
-            wire.stalled.set()
-            await asyncio.sleep(0.1)
-            assert (await registry.get("/a"))[0] == b"1"
-
-    asyncio.run(story())
+    async with open_wire(zookeeper) as (wire, address), open_session(address + chroot, 2000) as registry:
+        events: list[SessionState] = []
+        registry.listen(lambda event: events.append(event.state))
+        await registry.multi([Create("/mine", b"", ephemeral=True)])
+        wire.deaf = True
+        wire.stalled.clear()
+        started = asyncio.get_running_loop().time()
+        await until(lambda: SessionState.ASSUME_EXPIRED in events, 5)
+        assert 1.9 < asyncio.get_running_loop().time() - started < 3.2
+        await asyncio.sleep(1.5)  # the server has ended the session by now
+        wire.deaf = False
+        wire.cut()
+        wire.stalled.set()
+        await until(lambda: events[-1] is SessionState.CONNECTED, 5)
+        assert SessionState.EXPIRED in events and registry.generation == 2
 
 
-def test_a_silent_zookeeper_ends_the_session_by_our_own_clock(
-    zookeeper: str, chroot: str, open_session: Any, open_wire: Any
-) -> None:
-    async def story() -> None:
-        async with open_wire(zookeeper) as (wire, address), open_session(address + chroot, 2000) as registry:
-            events: list[SessionState] = []
-            registry.listen(lambda event: events.append(event.state))
-            await registry.multi([Create("/mine", b"", ephemeral=True)])
-            wire.deaf = True
-            wire.stalled.clear()
-            started = asyncio.get_running_loop().time()
-            await until(lambda: SessionState.ASSUME_EXPIRED in events, 5)
-            assert 1.9 < asyncio.get_running_loop().time() - started < 3.2
-            await asyncio.sleep(1.5)  # the server has ended the session by now
-            wire.deaf = False
-            wire.cut()
-            wire.stalled.set()
-            await until(lambda: events[-1] is SessionState.CONNECTED, 5)
-            assert SessionState.EXPIRED in events and registry.generation == 2
-
-    asyncio.run(story())
-
-
-def test_who_has_stood_still_finds_out_before_it_acts(hosts: str, open_session: Any) -> None:
+async def test_who_has_stood_still_finds_out_before_it_acts(hosts: str, open_session: Any) -> None:
     """No timer has run while the process slept: what it asks first must find the deadline passed."""
 
-    async def story() -> None:
-        async with open_session(hosts, 2000) as registry:
-            events: list[SessionState] = []
-            registry.listen(lambda event: events.append(event.state))
-            await registry.multi([Create("/written", b"before")])
-            time.sleep(2.2)  # noqa: ASYNC251 - the loop sleeps, as all of the process would
-            with pytest.raises(Unknown, match="nothing was sent"):
-                await registry.multi([SetData("/written", b"after", 0)])
-            assert events == [SessionState.ASSUME_EXPIRED]
-            await until(lambda: registry.connected, 5)  # kazoo's thread has kept the session
-            assert registry.generation == 1 and SessionState.EXPIRED not in events
-            assert (await registry.get("/written"))[0] == b"before"
-
-    asyncio.run(story())
+    async with open_session(hosts, 2000) as registry:
+        events: list[SessionState] = []
+        registry.listen(lambda event: events.append(event.state))
+        await registry.multi([Create("/written", b"before")])
+        time.sleep(2.2)  # noqa: ASYNC251 - the loop sleeps, as all of the process would
+        with pytest.raises(Unknown, match="nothing was sent"):
+            await registry.multi([SetData("/written", b"after", 0)])
+        assert events == [SessionState.ASSUME_EXPIRED]
+        await until(lambda: registry.connected, 5)  # kazoo's thread has kept the session
+        assert registry.generation == 1 and SessionState.EXPIRED not in events
+        assert (await registry.get("/written"))[0] == b"before"
 
 
-def test_the_session_of_a_killed_predecessor_is_closed_at_once(
+async def test_the_session_of_a_killed_predecessor_is_closed_at_once(
     hosts: str, open_session: Any, kill_session: Any
 ) -> None:
-    async def story() -> None:
-        async with open_session(hosts, 10_000) as witness:
-            killed = KazooRegistry(hosts, 10_000)
-            await killed.start()
-            await killed.multi([Create("/brokers-1", b"", ephemeral=True)])
-            credentials = killed.credentials
-            await kill_session(killed)
-            gone: list[str] = []
-            assert await witness.exists("/brokers-1", gone.append) is not None
-            started = asyncio.get_running_loop().time()
-            async with open_session(hosts, 10_000, previous_session=credentials) as successor:
-                assert asyncio.get_running_loop().time() - started < 1
-                assert successor.session_id not in (0, credentials[0] if credentials else 0)
-                assert await successor.exists("/brokers-1") is None
-                await until(lambda: bool(gone))
-
-    asyncio.run(story())
+    async with open_session(hosts, 10_000) as witness:
+        killed = KazooRegistry(hosts, 10_000)
+        await killed.start()
+        await killed.multi([Create("/brokers-1", b"", ephemeral=True)])
+        credentials = killed.credentials
+        await kill_session(killed)
+        gone: list[str] = []
+        assert await witness.exists("/brokers-1", gone.append) is not None
+        started = asyncio.get_running_loop().time()
+        async with open_session(hosts, 10_000, previous_session=credentials) as successor:
+            assert asyncio.get_running_loop().time() - started < 1
+            assert successor.session_id not in (0, credentials[0] if credentials else 0)
+            assert await successor.exists("/brokers-1") is None
+            await until(lambda: bool(gone))
 
 
-def test_an_unreachable_zookeeper_is_named() -> None:
-    async def story() -> None:
-        registry = KazooRegistry("127.0.0.1:1", 4000, connect_timeout_s=0.3)
-        with pytest.raises(
-            RegistryUnreachable, match=r"no ZooKeeper session at 127\.0\.0\.1:1 within 0\.3 s"
-        ):
-            await registry.start()
-
-    asyncio.run(story())
+async def test_an_unreachable_zookeeper_is_named() -> None:
+    registry = KazooRegistry("127.0.0.1:1", 4000, connect_timeout_s=0.3)
+    with pytest.raises(RegistryUnreachable, match=r"no ZooKeeper session at 127\.0\.0\.1:1 within 0\.3 s"):
+        await registry.start()
 
 
 async def until(condition: Any, seconds: float = 3) -> None:
