@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from threading import Event
@@ -22,12 +21,9 @@ from strandline.storage.disk import Disk, DiskFailed, LogDamaged, NoDescriptor, 
 from strandline.storage.log.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.log.log import Log
 from strandline.storage.segment.segment_swap import discard
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
-from cleaner_model import TRANSACTIONAL, Batch, encode
-from cleaning_stage import START_MS, T0, WAIT_S, Stage, cleaning, in_loop
-from faulty_disk import FaultyDisk
+from tests.broker.cleaning_harness import START_MS, T0, WAIT_S, Stage, cleaning, in_loop
+from tests.storage.cleaner_model import TRANSACTIONAL, Batch, encode
+from tests.storage.faulty_disk import FaultyDisk
 
 
 @pytest.fixture

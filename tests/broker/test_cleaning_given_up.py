@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import sys
 from pathlib import Path
 from threading import Event
 from time import sleep
@@ -10,11 +9,8 @@ from time import sleep
 import pytest
 
 from strandline.storage.segment.segment import Segment
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
-from cleaning_stage import T0, Stage, cleaning, in_loop
-from faulty_disk import FaultyDisk
+from tests.broker.cleaning_harness import T0, Stage, cleaning, in_loop
+from tests.storage.faulty_disk import FaultyDisk
 
 
 @in_loop

@@ -17,11 +17,8 @@ from strandline.protocol.batches import read_header
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.disk import NoDescriptor
 from strandline.storage.segment.verify_batch import damage_at
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
-from cleaning_stage import START_MS, T0, Stage, cleaning, in_loop
-from faulty_disk import FaultyDisk
+from tests.broker.cleaning_harness import START_MS, T0, Stage, cleaning, in_loop
+from tests.storage.faulty_disk import FaultyDisk
 
 
 @pytest.fixture

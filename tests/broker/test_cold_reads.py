@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,9 +22,7 @@ from strandline.storage.log.uncached_read import ReadApart
 from strandline.storage.segment import not_resident
 from strandline.storage.segment.not_resident import Cold
 from strandline.storage.segment.tail_cache import Tail
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import (
+from tests.broker.replica_harness import (
     TOPIC,
     TOPIC_ID,
     Cluster,

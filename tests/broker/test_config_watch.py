@@ -2,15 +2,10 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import config
 
 from strandline.broker import config_watch
 from strandline.broker.config.live import LiveConfig
@@ -19,6 +14,7 @@ from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create, Delete, Op, SessionEvent, SessionState, SetData, Unknown
 from strandline.zookeeper.config_nodes import NOTHING, Overrides
+from tests.broker.cluster_harness import config
 
 
 class Session:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from errno import EACCES, EIO, EMFILE, ENOENT, ENOSPC, EPERM, EROFS
@@ -23,11 +22,8 @@ from strandline.storage.disk import NoDescriptor, RealDisk
 from strandline.storage.log import producer_snapshots
 from strandline.storage.log.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.quarantine import Aside, removal_rows, removed_bytes
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
-from faulty_disk import FaultyDisk
-from replica_stage import TP, ask, batch, cluster, outcome, produce, until
+from tests.broker.replica_harness import TP, ask, batch, cluster, outcome, produce, until
+from tests.storage.faulty_disk import FaultyDisk
 
 
 @asynccontextmanager

@@ -19,9 +19,8 @@ from strandline.storage.config import TopicConfig
 from strandline.storage.directories.incarnation import INCARNATION
 from strandline.storage.directories.intact import Intactness
 from strandline.storage.disk import LogDamaged
-
-from .replica_stage import until
-from .storage_box import EARLIER, TOPIC, Box, box, run, tp
+from tests.broker.replica_harness import until
+from tests.broker.storage_harness import EARLIER, TOPIC, Box, box, run, tp
 
 
 @pytest.mark.parametrize("call", ["append", "pread_now", "open", "sync", "rename"])

@@ -4,16 +4,13 @@ import asyncio
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import Stage, config, correlation_id, frame
 
 from strandline.broker.network.early_listeners import open_doors
 from strandline.local.ports import free_ports
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
+from tests.broker.cluster_harness import Stage, config, correlation_id, frame
 
 LOADED_FIRST = """
 import sys

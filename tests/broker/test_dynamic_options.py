@@ -1,13 +1,9 @@
 """Options that change while a broker runs: which they are, what is refused and how, whose word counts."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import config
 
 from strandline.base.options import InvalidOption
 from strandline.broker.config.broker import OPTIONS
@@ -31,6 +27,7 @@ from strandline.zookeeper.documents import (
     ConfigDocument,
     parse,
 )
+from tests.broker.cluster_harness import config
 
 INHERITED = {name for name, place in OPTIONS.items() if place.option.field in DEFAULT_FROM.values()}
 READ_WHERE_USED = {  # each time it is needed: from Logs.config, Broker.config, or the controller's defaults

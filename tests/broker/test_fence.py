@@ -1,6 +1,5 @@
 """leader.fence.on.zk.loss: what a leader takes whose ZooKeeper session must be taken as ended."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ from strandline.protocol.messages.topics import (
     DeleteRecordsTopic,
 )
 from strandline.zookeeper.client import SessionEvent, SessionState
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC, ask, batch, cluster, outcome, produce
+from tests.broker.replica_harness import TOPIC, ask, batch, cluster, outcome, produce
 
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -1,7 +1,6 @@
 """Fetch sessions between brokers, at the leader: what is told, and what silence means."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -20,9 +19,18 @@ from strandline.replication.isr import Settled
 from strandline.replication.progress import Progress, Pulse
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, Delete
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC_ID, Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.broker.replica_harness import (
+    TOPIC_ID,
+    Cluster,
+    ask,
+    batch,
+    cluster,
+    fetch,
+    fetched,
+    outcome,
+    produce,
+    until,
+)
 
 FOLLOWER = ReplicaState(replica_id=2, replica_epoch=1)
 

@@ -1,13 +1,10 @@
 """Followers and their leader: haste, patience, and what is lost between them."""
 
 import asyncio
-import sys
 from pathlib import Path
 
 from strandline.broker.follower.fetcher import FIRST_RETRY_SECONDS, Backoff
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import ask, batch, cluster, outcome, produce, until
+from tests.broker.replica_harness import ask, batch, cluster, outcome, produce, until
 
 
 def test_backoff_grows_and_begins_anew() -> None:

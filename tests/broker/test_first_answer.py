@@ -4,7 +4,6 @@ Which answers wait, and how long, is told in scenarios/metadata; here real socke
 """
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import pytest
 
 from strandline.broker.metadata import doubts
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC, Cluster, ask, batch, cluster, produce, until
+from tests.broker.replica_harness import TOPIC, Cluster, ask, batch, cluster, produce, until
 
 QUESTION = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False)
 

@@ -1,17 +1,13 @@
 """A flood of clients leaves brokers their place: their connections, and memory to read their requests."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
 from strandline.broker.network.request_memory import Intake
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import Stage, correlation_id, frame, heartbeat, is_closed, run, stage
+from tests.broker.cluster_harness import Stage, correlation_id, frame, heartbeat, is_closed, run, stage
 
 LARGE = frame(MetadataRequest(topics=[MetadataRequestTopic(name="x" * 249) for _ in range(1000)]), 2, 7)
 CLIENTS, BROKERS = "CLIENT", "PLAINTEXT"

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from threading import Event, Lock
@@ -20,9 +19,7 @@ from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError, File, RealDisk
 from strandline.storage.log.log import Log
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.broker.replica_harness import Cluster, ask, batch, cluster, fetch, fetched, outcome, produce, until
 
 
 class GatedDisk(RealDisk):

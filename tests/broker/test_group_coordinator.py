@@ -1,8 +1,6 @@
 """The group coordinator over a log in memory: what is written, what a successor reads, what is forgotten."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,7 @@ from strandline.broker.groups.state import GroupState
 from strandline.broker.metadata.cache import LiveBroker, Picture
 from strandline.protocol.errors import CoordinatorLoadInProgress, ErrorCode, InvalidGroupId, NotCoordinator
 from strandline.protocol.records import BatchBuilder
-
-sys.path.insert(0, str(Path(__file__).parent))
-from group_stage import SIMPLE, TP, Partition, Stage, plays
+from tests.broker.group_harness import SIMPLE, TP, Partition, Stage, plays
 
 T0 = TopicPartition("t", 0)
 

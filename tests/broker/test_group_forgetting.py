@@ -1,8 +1,6 @@
 """What the coordinator forgets: offsets of deleted topics, expired offsets, groups; and no more."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,7 @@ from strandline.broker.metadata.cache import Picture
 from strandline.client.consumer.group_protocol import encode_subscription
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import BatchBuilder
-
-sys.path.insert(0, str(Path(__file__).parent))
-from group_stage import SIMPLE, Partition, Stage, plays
+from tests.broker.group_harness import SIMPLE, Partition, Stage, plays
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 NOW_MS = 1_700_000_000_000

@@ -1,9 +1,7 @@
 """Group requests through their handlers, in every version, from decoded request to encoded answer."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +19,8 @@ from strandline.protocol.messages import groups as members
 from strandline.protocol.messages.control import UpdateMetadataPartitionState
 from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.schema import decode, encode
-
-sys.path.insert(0, str(Path(__file__).parent))
-from group_stage import Stage
-from stage import TellsAtOnce
+from tests.broker.cluster_harness import TellsAtOnce
+from tests.broker.group_harness import Stage
 
 HANDLERS = {**MEMBER_HANDLERS, **OFFSET_HANDLERS}
 

@@ -1,13 +1,8 @@
 """Settings as clients read them: values, sources, types; and how changes go to the controller."""
 
 import asyncio
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import config
 
 from strandline.broker.config.broker import OPTIONS
 from strandline.broker.config.live import LiveConfig
@@ -26,6 +21,7 @@ from strandline.protocol.messages.config_changes import (
 from strandline.protocol.schema import encode
 from strandline.zookeeper.config_nodes import Overrides
 from strandline.zookeeper.documents import ALL_BROKERS
+from tests.broker.cluster_harness import config
 
 NO_EXCHANGE: Any = None
 

@@ -1,6 +1,5 @@
 """Commands of controllers: stale ones, repeated ones, deletion."""
 
-import sys
 from errno import EIO
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -18,9 +17,7 @@ from strandline.protocol.messages.control import (
     StopReplicaTopicState,
 )
 from strandline.storage.disk import RealDisk
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC, TOPIC_ID, TP, ask, batch, cluster, outcome, produce, until
+from tests.broker.replica_harness import TOPIC, TOPIC_ID, TP, ask, batch, cluster, outcome, produce, until
 
 
 def test_the_gate() -> None:

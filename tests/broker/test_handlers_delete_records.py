@@ -1,7 +1,6 @@
 """DeleteRecords, over real sockets: who may ask for what, when it is answered, what consumers see then."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ from strandline.protocol.messages.topics import (
 )
 from strandline.storage.disk import DiskFailed, RealDisk
 from strandline.storage.log.checkpoints import read_offsets
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import (
+from tests.broker.replica_harness import (
     TOPIC,
     TP,
     Cluster,

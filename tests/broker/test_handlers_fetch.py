@@ -1,7 +1,6 @@
 """What a reader may ask, and what it is answered: Fetch, ListOffsets, OffsetForLeaderEpoch."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,7 @@ from strandline.client.network.connection import Connection
 from strandline.protocol.batches import seal
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import ReplicaState
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import (
+from tests.broker.replica_harness import (
     Cluster,
     ask,
     batch,

@@ -1,8 +1,6 @@
 """Metadata in every version, admin requests on their way, settings, producer ids."""
 
 import asyncio
-import sys
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -45,10 +43,8 @@ from strandline.protocol.messages.topics import (
 )
 from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.schema import decode, encode
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import TellsAtOnce, config
-from test_metadata_picture import ONE, partition, topic, update
+from tests.broker.cluster_harness import TellsAtOnce, config
+from tests.broker.test_metadata_picture import ONE, partition, topic, update
 
 CLIENT = Listener("PLAINTEXT", internal=False)
 

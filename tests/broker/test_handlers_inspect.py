@@ -1,6 +1,5 @@
 """Inspect: served on every listener, offered on none, bounded, and never a way to other files."""
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,9 +13,7 @@ from strandline.controller.planning.decisions import DecisionNotes
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.inspection import InspectRequest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import ask, batch, cluster, produce
+from tests.broker.replica_harness import ask, batch, cluster, produce
 
 NOBODY = SimpleNamespace(view=None, is_informed=True, active=False, chronicle=DecisionNotes(lambda _: None))
 

@@ -15,8 +15,7 @@ from strandline.protocol.messages.log_dirs import (
     DescribeLogDirsResponse,
 )
 from strandline.protocol.schema import decode, encode
-
-from .storage_box import TOPIC, Box, box, run, tp
+from tests.broker.storage_harness import TOPIC, Box, box, run, tp
 
 
 async def describe(b: Box, topics: list[DescribableLogDirTopic] | None = None) -> DescribeLogDirsResponse:

@@ -1,7 +1,6 @@
 """What a producer may send, and what it is answered."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.records import BatchBuilder
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC, Cluster, ask, batch, cluster, outcome, produce, until
+from tests.broker.replica_harness import TOPIC, Cluster, ask, batch, cluster, outcome, produce, until
 
 Story = Callable[[Cluster, Connection], Coroutine[Any, Any, None]]
 

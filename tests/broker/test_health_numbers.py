@@ -1,7 +1,6 @@
 """The numbers by which an operator sees that something is wrong are not zero when it is."""
 
 import asyncio
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,9 +12,7 @@ from strandline.controller.planning.decisions import DecisionNotes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.zookeeper.client import SessionEvent, SessionState
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import ask, batch, cluster, outcome, produce, until
+from tests.broker.replica_harness import ask, batch, cluster, outcome, produce, until
 
 
 async def test_a_follower_that_is_gone_is_counted_and_one_that_is_back_is_not(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Who comes while a broker changes its roles is answered when it has, and not told that nobody leads."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from threading import Event
@@ -13,9 +12,7 @@ from strandline.broker.network import connection
 from strandline.broker.replicas import leader_and_isr
 from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import (
+from tests.broker.replica_harness import (
     Cluster,
     ask,
     batch,

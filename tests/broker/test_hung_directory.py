@@ -14,10 +14,9 @@ from strandline.replication.effects import Truncate
 from strandline.storage.cleaning.checkpoint import CLEANER_OFFSETS
 from strandline.storage.directories.offset_checkpoints import Bounds, Lowered
 from strandline.storage.log.checkpoints import HIGH_WATERMARKS, read_offsets
-
-from ..storage.faulty_disk import Fault, FaultyDisk
-from .replica_stage import TP, Cluster, Member, ask, batch, outcome, produce
-from .storage_box import Box, box, run, tp
+from tests.broker.replica_harness import TP, Cluster, Member, ask, batch, outcome, produce
+from tests.broker.storage_harness import Box, box, run, tp
+from tests.storage.faulty_disk import Fault, FaultyDisk
 
 SYNCS = ("sync", "sync_dir", "sync_all")
 GAP_S_MAX = 4.0  # on a machine with much else to do

@@ -1,9 +1,7 @@
 """Thousands of ISR changes at once: written together, each with the outcome that is its own."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,9 +13,7 @@ from strandline.replication.leader import Leader, LeaderOptions, LiveBrokers, Ma
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create, Delete, Op, SetData, Unknown
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import DirectRegistry, until
+from tests.broker.replica_harness import DirectRegistry, until
 
 ME, OTHER = BrokerId(1), BrokerId(2)
 

@@ -1,7 +1,6 @@
 """ISR writes when ZooKeeper is slow to tell, or has moved on."""
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,7 @@ import pytest
 from strandline.replication.isr import Growing, Settled
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create, Delete, MultiFailed, SetData, Unknown
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import (
+from tests.broker.replica_harness import (
     TOPIC_ID,
     TP,
     Cluster,

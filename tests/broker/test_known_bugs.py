@@ -1,7 +1,6 @@
 """Bugs that Kafka once had and that no other test here would find; docs/known-bugs.md names them all."""
 
 import asyncio
-import sys
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ from strandline.broker.replicas import leader_and_isr as transitions
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import ReplicaState
 from strandline.replication.follower import AskEpochEnd, AskRecords
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.broker.replica_harness import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
 
 
 async def test_a_transition_that_failed_half_way_is_made_again(
@@ -42,7 +39,7 @@ async def test_a_transition_that_failed_half_way_is_made_again(
 
 
 def command(stage: Any) -> Any:
-    from test_handlers_control import leader_and_isr
+    from tests.broker.test_handlers_control import leader_and_isr
 
     return leader_and_isr(stage.epoch)
 

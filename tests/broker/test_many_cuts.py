@@ -8,10 +8,9 @@ from strandline.broker.replicas.truncation import Cut, carry_out
 from strandline.replication.effects import Truncate
 from strandline.storage.log.bulk_sync import MANY
 from strandline.storage.quarantine import ASIDE
-
-from ..storage.faulty_disk import FaultyDisk
-from .storage_box import Box, box, run, tp
-from .test_hung_directory import HangingDisk, until
+from tests.broker.storage_harness import Box, box, run, tp
+from tests.broker.test_hung_directory import HangingDisk, until
+from tests.storage.faulty_disk import FaultyDisk
 
 
 async def followers(b: Box, count: int) -> list[Cut]:

@@ -1,7 +1,6 @@
 """Brokers that the controller has stopped telling things: what stands in ZooKeeper holds for them, too."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,9 +20,7 @@ from strandline.protocol.messages.control import (
 )
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import SetData
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import (
+from tests.broker.replica_harness import (
     TOPIC_ID,
     TP,
     Cluster,

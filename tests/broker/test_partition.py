@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ from strandline.broker.replicas.shared import Role
 from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
 from strandline.storage.disk import DiskFailed, DiskFull
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.broker.replica_harness import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
 
 
 async def test_a_full_disk_refuses_writes_and_a_broken_one_ends_the_replica(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """compression.type: what comes in another codec is compressed anew, in a thread, and nothing is overtaken."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from threading import Event, current_thread, main_thread
@@ -19,9 +18,7 @@ from strandline.protocol.compression import Codec, compress, decompress
 from strandline.protocol.errors import ErrorCode, InvalidTopic
 from strandline.protocol.records import BatchBuilder, iterate
 from strandline.storage.config import StorageConfig, TopicConfig
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import ask, cluster, fetch, fetched, outcome, produce, until
+from tests.broker.replica_harness import ask, cluster, fetch, fetched, outcome, produce, until
 
 CODEC_OF = {"uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in list(Codec)[1:]}}
 Story = Callable[[Any, Connection], Awaitable[None]]

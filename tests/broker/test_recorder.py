@@ -14,9 +14,7 @@ from strandline.broker import recorder as module
 from strandline.broker.recorder import Recorder, in_memory, on_disk
 from strandline.storage.decision_log import FLIGHT_RECORDER, Note, read_rings
 from strandline.storage.disk import RealDisk
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
-from faulty_disk import FaultyDisk
+from tests.storage.faulty_disk import FaultyDisk
 
 KILLED = """
 import asyncio, os, sys

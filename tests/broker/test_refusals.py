@@ -1,8 +1,6 @@
 """Every request refused as a whole gets an answer that can be written, and that a strict client reads."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,10 +10,8 @@ from strandline.broker.handlers.table import HANDLERS
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import ErrorCode, error_for
 from strandline.protocol.schema import decode, encode, fields_of, spec_of
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "protocol"))
-from error_answers import BESIDE_ERRORS, errors_in
-from samples import sample
+from tests.protocol.error_answers import BESIDE_ERRORS, errors_in
+from tests.protocol.samples import sample
 
 ASKED = 40  # random requests of each version
 PUBLIC = [api for api in HANDLERS if APIS[api].advertised is not None]

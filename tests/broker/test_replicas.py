@@ -1,15 +1,12 @@
 """A cluster of brokers that replicate, without a controller: the test says who leads."""
 
 import asyncio
-import sys
 from pathlib import Path
 
 from strandline.base.types import BrokerId, Epoch, TopicPartition
 from strandline.protocol.errors import ErrorCode
 from strandline.replication.effects import StepDown
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.broker.replica_harness import TP, ask, batch, cluster, fetch, fetched, outcome, produce, until
 
 
 async def test_acks_all_waits_for_the_followers(tmp_path: Path) -> None:

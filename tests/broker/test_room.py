@@ -11,10 +11,9 @@ from strandline.protocol.errors import ErrorCode, KafkaStorageError
 from strandline.storage.disk import DiskFull
 from strandline.storage.log.checkpoints import EPOCHS, read_epochs
 from strandline.storage.segment.file_names import LOG
-
-from ..storage.faulty_disk import FaultyDisk
-from .replica_stage import until
-from .storage_box import ME, RESERVE, box, run, tp
+from tests.broker.replica_harness import until
+from tests.broker.storage_harness import ME, RESERVE, box, run, tp
+from tests.storage.faulty_disk import FaultyDisk
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """Bad bytes at a leader do not spread: its follower takes none, and the leader finds out."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,7 @@ from structlog.testing import capture_logs
 
 from strandline.protocol.errors import ErrorCode
 from strandline.storage.segment.verify_batch import damage_at
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import ask, batch, cluster, fetch, fetched, outcome, produce, until
+from tests.broker.replica_harness import ask, batch, cluster, fetch, fetched, outcome, produce, until
 
 
 def spoil(path: str, at: int) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 import socket
 import struct
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +10,7 @@ from strandline.broker.network.receive_buffer import START_BYTES
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.topics import CreateTopicsRequest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import correlation_id, frame, heartbeat, is_closed, run, stage
+from tests.broker.cluster_harness import correlation_id, frame, heartbeat, is_closed, run, stage
 
 
 def test_answers_leave_in_the_order_of_the_requests() -> None:

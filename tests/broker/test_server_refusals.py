@@ -3,8 +3,6 @@
 import asyncio
 import socket
 import struct
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +15,7 @@ from strandline.protocol.messages.group_admin import ListGroupsRequest
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from strandline.protocol.messages.topics import CreateTopicsRequest
 from strandline.protocol.schema import decode
-
-sys.path.insert(0, str(Path(__file__).parent))
-from stage import correlation_id, fill, frame, heartbeat, is_closed, run, stage
+from tests.broker.cluster_harness import correlation_id, fill, frame, heartbeat, is_closed, run, stage
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Replicas of topics that are no more, and followers that do not say whom they follow."""
 
 import asyncio
-import sys
 from errno import ENOSPC
 from pathlib import Path
 from uuid import UUID
@@ -20,11 +19,19 @@ from strandline.protocol.messages.fetch import ReplicaState
 from strandline.replication.effects import RestartAt, Truncate
 from strandline.replication.follower import AskRecords, Follower
 from strandline.storage.log.leader_epochs import EpochHistory
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "storage"))
-from faulty_disk import FaultyDisk
-from replica_stage import TOPIC, TOPIC_ID, TP, ask, batch, cluster, fetch, fetched, outcome, produce
+from tests.broker.replica_harness import (
+    TOPIC,
+    TOPIC_ID,
+    TP,
+    ask,
+    batch,
+    cluster,
+    fetch,
+    fetched,
+    outcome,
+    produce,
+)
+from tests.storage.faulty_disk import FaultyDisk
 
 FULL = 2
 

@@ -1,14 +1,11 @@
 """Readings of a topic's settings come late and on two ways: the newer one holds, and replicas follow it."""
 
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import TOPIC, Member, cluster
 
 from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.storage.log.checkpoints import TOPIC_CONFIG, read_topic_config
 from strandline.zookeeper.config_nodes import NOTHING, Overrides
+from tests.broker.replica_harness import TOPIC, Member, cluster
 
 
 def kept(member: Member) -> int:

@@ -1,7 +1,6 @@
 """Passes over many logs leave the loop to others, and touch the disk a little at a time."""
 
 import asyncio
-import sys
 from collections import Counter
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -20,9 +19,7 @@ from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskFailed, RealDisk
 from strandline.storage.log.log import Log
 from strandline.storage.quarantine import Aside, Removal
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replica_stage import until
+from tests.broker.replica_harness import until
 
 START_MS = 1_700_000_000_000
 

@@ -1,17 +1,13 @@
 """Fixtures of the client's tests: a cluster double on loopback, and a runner for coroutines."""
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from double import Double
+from tests.client.broker_harness import Double
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from double import Double
 
 from strandline.client import ApiError, ConfigError, Producer
 from strandline.client.config import ProducerConfig, configure
 from strandline.client.producer.sender import Sender
 from strandline.protocol.messages.produce import ProduceRequest
 from strandline.protocol.records import BatchBuilder
+from tests.client.broker_harness import Double
 
 PATIENCE_S = 5.0  # before what waits counts as stuck; the limits told to the producer are far above it
 

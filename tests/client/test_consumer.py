@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from double import SWALLOW, Broker, Double
 
 from strandline.client import (
     CommitFailed,
@@ -17,6 +16,7 @@ from strandline.client import (
 from strandline.protocol.apis import Api
 from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder
+from tests.client.broker_harness import SWALLOW, Broker, Double
 
 T0 = TopicPartition("t", 0)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from double import Double
 
 from strandline.client import ApiError, ConfigError, Consumer, Producer, TopicPartition
 from strandline.client.config import ProducerConfig, configure
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import produce
+from tests.client.broker_harness import Double
 
 T0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {

@@ -8,7 +8,6 @@ import threading
 from typing import Any
 
 import pytest
-from double import SWALLOW, Double
 
 from strandline.base.tasks import Tasks
 from strandline.client import Admin, NewTopic, TopicAlreadyExists, TopicPartition, UnknownTopicOrPartition
@@ -22,6 +21,7 @@ from strandline.protocol.errors import ErrorCode, RequestTimedOut
 from strandline.protocol.messages import topics
 from strandline.protocol.messages.metadata import MetadataRequest
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.client.broker_harness import SWALLOW, Double
 
 
 def test_the_blocking_faces_do_the_same_and_leave_no_thread(servers: list[str]) -> None:

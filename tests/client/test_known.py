@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from double import Double
 
 from strandline.client import Admin, TopicPartition
 from strandline.protocol.apis import Api
@@ -14,6 +13,7 @@ from strandline.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.client.broker_harness import Double
 
 LATEST = -1
 BRIEFLY_MS = 500

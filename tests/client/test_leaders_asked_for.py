@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from double import Double, on_metadata
 
 from strandline.client import ApiError, Producer
 from strandline.protocol.apis import Api
 from strandline.protocol.messages.metadata import MetadataRequest
+from tests.client.broker_harness import Double, on_metadata
 
 
 def values(partition: Any) -> list[bytes | None]:

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from double import HANDLERS, Broker, Double, Partition
-from double_group import Group
-from test_consumer import GROUP, T0, fill, take
 
 from strandline.client import CommitFailed, Consumer, RebalanceListener, TopicPartition
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, FencedInstanceId
 from strandline.protocol.messages.groups import HeartbeatResponse
+from tests.client.broker_harness import HANDLERS, Broker, Double, Partition
+from tests.client.group_harness import Group
+from tests.client.test_consumer import GROUP, T0, fill, take
 
 T1 = TopicPartition("t", 1)
 BY_HAND: dict[str, Any] = {**GROUP, "enable_auto_commit": False}

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from double import SWALLOW, Double
 
 from strandline.client import (
     BufferExhausted,
@@ -22,6 +21,7 @@ from strandline.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from tests.client.broker_harness import SWALLOW, Double
 
 
 def refusal(request: Any, code: int) -> ProduceResponse:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from double import Broker, Double
-from double_group import Group
-from test_consumer import T0, fill
 
 from strandline.client import Consumer, TopicPartition
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, UnknownTopicOrPartition
+from tests.client.broker_harness import Broker, Double
+from tests.client.group_harness import Group
+from tests.client.test_consumer import T0, fill
 
 
 @pytest.mark.parametrize("policy", ["cut", "latest", "earliest"])

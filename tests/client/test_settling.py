@@ -4,8 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from double import Double
-from test_consumer import GROUP, T0, fill, take
 
 from strandline.client import Consumer, OffsetOutOfRange, TopicPartition
 from strandline.protocol.apis import Api
@@ -15,6 +13,8 @@ from strandline.protocol.messages.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tests.client.broker_harness import Double
+from tests.client.test_consumer import GROUP, T0, fill, take
 
 T1 = TopicPartition("t", 1)
 OPTIONS: dict[str, Any] = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 20}

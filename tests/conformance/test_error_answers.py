@@ -38,10 +38,9 @@ from strandline.protocol.schema import spec_of
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "protocol"), str(ROOT)]
-from error_answers import errors_in  # noqa: E402
-from samples import sample  # noqa: E402
-
 from bench.failover import Wire  # noqa: E402
+from tests.protocol.error_answers import errors_in  # noqa: E402
+from tests.protocol.samples import sample  # noqa: E402
 
 RANDOM_REQUESTS = 3  # of each version
 ACKS_ALL = -1

@@ -3,10 +3,8 @@
 import asyncio
 import random
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,8 +20,6 @@ from strandline.protocol.schema import decode
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SessionState
 from strandline.zookeeper.kazoo_client import KazooRegistry
-
-sys.path.insert(0, str(Path(__file__).parent))  # for what several tests of this folder share
 
 
 class Wire:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_cluster import until
-from memory_registry import MemoryRegistry
 
 from strandline.base.clock import SystemClock
 from strandline.controller import active
@@ -15,6 +13,8 @@ from strandline.controller.controller import Controller, ControllerOptions
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SessionEvent, SessionState, Stat, Watch
+from tests.controller.cluster_harness import until
+from tests.controller.memory_registry import MemoryRegistry
 
 
 class OneBroker(MemoryRegistry):

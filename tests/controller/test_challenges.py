@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
-from memory_registry import MemoryRegistry
 
 from strandline.controller.challenges import Challenger, Respondent, Word
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, Delete, Op, SetData, Unknown, Watch, ZkError
+from tests.controller.memory_registry import MemoryRegistry
 
 B, K = 7, 3
 PATH = documents.challenge_path(B)

@@ -1,9 +1,7 @@
 """What the controller decided is told with what it knew: each candidate, and why it may lead or may not."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from uuid import UUID
 
 from hypothesis import given
@@ -15,9 +13,7 @@ from strandline.controller.planning.elections import is_electable
 from strandline.controller.planning.planner import plan
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
 from strandline.storage.decision_log import CONTROLLER, Note, controllers_ring
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_elections import worlds
+from tests.controller.test_elections import worlds
 
 TP = TopicPartition("t", 0)
 RING = controllers_ring("t-0")

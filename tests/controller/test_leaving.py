@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from fake_cluster import cluster, create
 
 from strandline.controller.broker_channels import Announcer
 from strandline.controller.requests import topics
 from strandline.protocol.errors import StaleBrokerEpoch
 from strandline.protocol.messages import control
+from tests.controller.cluster_harness import cluster, create
 
 
 async def test_a_broker_that_leaves_hands_over_first(fake_broker: Any) -> None:

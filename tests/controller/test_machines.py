@@ -9,8 +9,7 @@ from strandline.controller.planning import state_machines
 from strandline.controller.planning.plans import CreateStates, Refuse, WriteStates
 from strandline.controller.planning.state import ClusterState, PartitionState
 from strandline.controller.planning.state_machines import PARTITION, REPLICA, partition_stage, replica_stage
-
-from .test_planner_scenarios import SCENARIOS, Stage, topic
+from tests.controller.test_planner_scenarios import SCENARIOS, Stage, topic
 
 
 class Watched(Stage):

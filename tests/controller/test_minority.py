@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_cluster import cluster, create, until
 
 from strandline.base.types import TopicPartition
 from strandline.controller import failure_detector
@@ -16,6 +15,7 @@ from strandline.controller.self_doubt import DOUBTED_S, EMPTY_S
 from strandline.protocol.messages import topics
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, Delete
+from tests.controller.cluster_harness import cluster, create, until
 
 
 async def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_broker: Any) -> None:

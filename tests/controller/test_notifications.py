@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
-from memory_registry import MemoryRegistry
 
 from strandline.base.types import TopicPartition
 from strandline.controller.planning import plans
@@ -12,6 +11,7 @@ from strandline.controller.watches import IsrWatch, LogDirWatch
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Delete, ZkError
+from tests.controller.memory_registry import MemoryRegistry
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Tell = Callable[[Any], Awaitable[None]]

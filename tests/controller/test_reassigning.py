@@ -9,13 +9,13 @@ import json
 from typing import Any
 
 import pytest
-from fake_cluster import cluster, ruler, until
 
 from strandline.base.types import TopicPartition
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import control, reassignments, topics
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, NoNode, SetData
+from tests.controller.cluster_harness import cluster, ruler, until
 
 T0 = TopicPartition("t", 0)
 

@@ -1,7 +1,5 @@
 """Moves of partitions: the arithmetic of assignments, and whatever may happen to a move."""
 
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,9 +11,7 @@ from strandline.controller.planning.assignment import Assignment
 from strandline.controller.planning.reassignment import wanted
 from strandline.protocol.errors import InvalidReplicaAssignment, NoReassignmentInProgress
 from strandline.zookeeper import documents
-
-sys.path.insert(0, str(Path(__file__).parent))
-from moving_world import World
+from tests.controller.moving_harness import World
 
 REPLICAS = st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True).map(tuple)
 

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from fake_cluster import cluster, create, until
 
 from strandline.base.types import TopicPartition
 from strandline.controller.controller import Controller, ControllerOptions
@@ -18,6 +17,7 @@ from strandline.protocol.errors import ErrorCode, NotController
 from strandline.protocol.messages import control, topics
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, SessionEvent, SessionState, SetData, Unknown
+from tests.controller.cluster_harness import cluster, create, until
 
 
 async def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:

@@ -2,15 +2,10 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_service import cluster, create, until
 
 from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import ErrorCode, InvalidConfig, NotController
@@ -25,6 +20,7 @@ from strandline.protocol.messages.config_changes import (
 )
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create, SetData
+from tests.controller.test_service import cluster, create, until
 
 
 class Picky:

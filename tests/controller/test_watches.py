@@ -4,13 +4,13 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from memory_registry import MemoryRegistry
 
 from strandline.controller.watches import BrokerWatch, TopicWatch, Watches
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import NoNode, Unknown, Watch
 from strandline.zookeeper.znodes import ControllerTerm
+from tests.controller.memory_registry import MemoryRegistry
 
 LOST = Unknown("no answer")
 

@@ -23,11 +23,11 @@ from typing import Any, Self
 
 from confluent_kafka import Producer as StockProducer
 from kazoo.client import KazooClient
-from support import View, assert_no_traceback, create, revive, until, wait_alike
 
 from strandline.local.cluster import LocalCluster
 from strandline.testing.history import Anomaly, Report, judge
 from strandline.testing.workload import VALUE_BYTES, Workload
+from tests.integration.support import View, assert_no_traceback, create, revive, until, wait_alike
 
 WARM = 150
 RESUME_S = 45.0

@@ -9,11 +9,11 @@ import os
 import time
 
 import pytest
-from drill import zookeeper
-from places import Field
-from support import create
 
 from strandline.local.cluster import LocalCluster
+from tests.faults.drill import zookeeper
+from tests.faults.places import Field
+from tests.integration.support import create
 
 CUT_S = float(os.environ.get("FAULTS_CUT_S", "60"))
 GAP_S_MAX = 5.0  # a record waits for a follower that is not heard any more: replica.lag.time.max.ms is 2 s

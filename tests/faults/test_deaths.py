@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drill import assert_states_are_good
-from support import incarnation, until
 
 from strandline.client.sync import Producer
 from strandline.local.cluster import LocalCluster
 from strandline.local.processes import machine_is_slower
 from strandline.protocol.errors import ApiError
+from tests.faults.drill import assert_states_are_good
+from tests.integration.support import incarnation, until
 
 STORM_S = float(os.environ.get("FAULTS_STORM_S", "60"))
 QUICK_S = 1.0  # with the proof of death; times what this machine is slower

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drill import Drill, Row, zookeeper
-from places import Field
-from support import View, Wire, revive, strandline, until
 
 from strandline.base.types import TopicPartition
 from strandline.client.admin.admin import NewTopic
@@ -27,6 +24,9 @@ from strandline.protocol.messages.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tests.faults.drill import Drill, Row, zookeeper
+from tests.faults.places import Field
+from tests.integration.support import View, Wire, revive, strandline, until
 
 RESTARTS = 10
 GAP_S = 1.0

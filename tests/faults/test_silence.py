@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from drill import zookeeper
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from pydantic import BaseModel
-from support import Wire, incarnation, produce_request, produced, until
 
 from strandline.local.cluster import LocalCluster
 from strandline.local.processes import BrokerProcess
 from strandline.protocol.errors import ErrorCode
+from tests.faults.drill import zookeeper
+from tests.integration.support import Wire, incarnation, produce_request, produced, until
 
 SESSION_S = 3.0
 NOTICED_S = 5.0  # a session that was ended from elsewhere is followed by the next within so long

@@ -1,12 +1,8 @@
 """What the integration tests share: clusters in directories of their own, on the one ZooKeeper of the run."""
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from strandline.local.cluster import LocalCluster
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support import UNCLOCKED, Wire, assert_no_traceback, produce_request, produced, tree
 
 from strandline.client.sync import Admin
 from strandline.local.cluster import LocalCluster
@@ -18,6 +17,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import api_versions, control, fetch, metadata, topics
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.schema import spec_of
+from tests.integration.support import UNCLOCKED, Wire, assert_no_traceback, produce_request, produced, tree
 
 TOPIC = "insulted"
 

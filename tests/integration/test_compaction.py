@@ -1,13 +1,13 @@
 """A compacted topic on a real broker: cleaned by a helper process, read by clients, the same after a kill."""
 
 import pytest
-from support import assert_no_traceback, until
 
 from strandline.base.types import TopicPartition
 from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Consumer, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import InvalidRecord
+from tests.integration.support import assert_no_traceback, until
 
 TOPIC = "compacted"
 UPDATES, KEYS = 10_000, 100

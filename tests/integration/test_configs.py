@@ -1,7 +1,6 @@
 """Settings of a live cluster: what is changed is in force on all brokers, and still is after everything."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,11 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-sys.path.insert(0, str(Path(__file__).parent))
-from support import until
-
 from strandline.client import AlterConfigOp, ConfigChange, ConfigSource
 from strandline.client.sync import Admin, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import ApiError, InvalidConfig, UnknownTopicOrPartition
+from tests.integration.support import until
 
 SETTINGS = {"default.replication.factor": "3", "zookeeper.session.timeout.ms": "6000"}
 SEGMENT = 50_000

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import until
 
 from strandline.base.types import TopicPartition
 from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Consumer, Producer
 from strandline.local.cluster import LocalCluster
+from tests.integration.support import until
 
 EARLIEST, LATEST = -2, -1
 AT_ONCE = {"file.delete.delay.ms": "0"}

@@ -3,12 +3,12 @@
 from contextlib import suppress
 
 import pytest
-from support import DURABLE, create, revive, until
 
 from strandline.base.types import TopicPartition
 from strandline.client import ApiError
 from strandline.client.sync import Consumer, Producer
 from strandline.local.cluster import LocalCluster
+from tests.integration.support import DURABLE, create, revive, until
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support import (
+
+from strandline.base.types import TopicPartition
+from strandline.client.sync import Consumer, Producer
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import BrokerProcess
+from strandline.testing.workload import Workload
+from tests.integration.support import (
     DURABLE,
     View,
     assert_kept,
@@ -26,12 +32,6 @@ from support import (
     until,
     wait_alike,
 )
-
-from strandline.base.types import TopicPartition
-from strandline.client.sync import Consumer, Producer
-from strandline.local.cluster import LocalCluster
-from strandline.local.processes import BrokerProcess
-from strandline.testing.workload import Workload
 
 WARM = 100
 MOUNT_MB = 16

@@ -4,10 +4,9 @@ import re
 import time
 from pathlib import Path
 
-from support import Wire, incarnation, produce_request, produced, until
-
 from strandline.client.sync import Admin
 from strandline.protocol.errors import ErrorCode
+from tests.integration.support import Wire, incarnation, produce_request, produced, until
 
 START_S_MAX = 20.0
 IDLE_MIB_MAX = 150.0

@@ -8,7 +8,15 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support import (
+
+from strandline.base.types import TopicPartition
+from strandline.broker.metadata.doubts import HOLD_S
+from strandline.client.sync import Admin, Consumer, Producer
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import machine_is_slower
+from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from strandline.testing.workload import Workload
+from tests.integration.support import (
     DURABLE,
     View,
     Wire,
@@ -20,14 +28,6 @@ from support import (
     until,
     wait_alike,
 )
-
-from strandline.base.types import TopicPartition
-from strandline.broker.metadata.doubts import HOLD_S
-from strandline.client.sync import Admin, Consumer, Producer
-from strandline.local.cluster import LocalCluster
-from strandline.local.processes import machine_is_slower
-from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from strandline.testing.workload import Workload
 
 GAP_S_MAX = 3.0  # what a bad day of the machine may cost; the figure itself is printed
 WARM = 150

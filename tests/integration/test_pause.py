@@ -8,7 +8,13 @@ import time
 
 import pytest
 from kazoo.client import KazooClient
-from support import (
+
+from strandline.base.types import TopicPartition
+from strandline.client.sync import Admin, Consumer
+from strandline.local.cluster import LocalCluster
+from strandline.protocol.errors import ErrorCode
+from strandline.testing.workload import Workload
+from tests.integration.support import (
     DURABLE,
     Wire,
     assert_kept,
@@ -20,12 +26,6 @@ from support import (
     until,
     wait_alike,
 )
-
-from strandline.base.types import TopicPartition
-from strandline.client.sync import Admin, Consumer
-from strandline.local.cluster import LocalCluster
-from strandline.protocol.errors import ErrorCode
-from strandline.testing.workload import Workload
 
 SESSION_S = 2.0
 QUICK = {

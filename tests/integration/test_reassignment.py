@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from support import DURABLE, View, assert_kept, assert_no_traceback, revive, strandline, until
 
 from strandline.base.types import TopicPartition
 from strandline.client.admin.admin import NewTopic
@@ -16,6 +15,15 @@ from strandline.protocol.errors import (
     UnknownTopicOrPartition,
 )
 from strandline.testing.workload import Workload
+from tests.integration.support import (
+    DURABLE,
+    View,
+    assert_kept,
+    assert_no_traceback,
+    revive,
+    strandline,
+    until,
+)
 
 WARM = 150
 

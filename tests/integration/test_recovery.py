@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support import View, assert_no_traceback, revive, strandline, until
 
 from strandline.base.types import TopicPartition
 from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Consumer, Producer
 from strandline.local.cluster import LocalCluster
 from strandline.protocol.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
+from tests.integration.support import View, assert_no_traceback, revive, strandline, until
 
 CHECKPOINT = "replication-offset-checkpoint"
 LOSSLESS_ALONE = {

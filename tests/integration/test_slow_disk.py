@@ -6,10 +6,9 @@ interpreter loads first sees to that.
 
 from pathlib import Path
 
-from support import create, until
-
 from strandline.client.sync import Producer
 from strandline.local.cluster import LocalCluster
+from tests.integration.support import create, until
 
 SLOW = """
 import os, time

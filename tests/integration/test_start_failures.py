@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import UNCLOCKED, strandline, tree
 
 from strandline.local.cluster import LocalCluster
 from strandline.local.ports import free_ports, is_free
+from tests.integration.support import UNCLOCKED, strandline, tree
 
 INTERNAL = 10_000  # so far above the clients' ports are those between brokers
 

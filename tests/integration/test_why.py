@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import View, create, revive, strandline, until
 
 from strandline.base.types import TopicPartition
 from strandline.cli.why.answers import not_visible
@@ -19,6 +18,7 @@ from strandline.protocol.messages.inspection import InspectRequest
 from strandline.protocol.schema import spec_of
 from strandline.storage.decision_log import read_rings
 from strandline.storage.disk import RealDisk
+from tests.integration.support import View, create, revive, strandline, until
 
 LAG_S = 8.0  # a command asked meanwhile is a process that starts, on a machine that may be busy
 SETTINGS = {

@@ -4,7 +4,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support import (
+
+from strandline.local.cluster import LocalCluster
+from strandline.local.processes import machine_is_slower
+from strandline.protocol.errors import ApiError, TopicAlreadyExists
+from strandline.testing.workload import Workload
+from tests.integration.support import (
     DURABLE,
     View,
     assert_kept,
@@ -13,11 +18,6 @@ from support import (
     until,
     wait_alike,
 )
-
-from strandline.local.cluster import LocalCluster
-from strandline.local.processes import machine_is_slower
-from strandline.protocol.errors import ApiError, TopicAlreadyExists
-from strandline.testing.workload import Workload
 
 SESSION_S = 2.0
 

@@ -18,8 +18,7 @@ from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
 from strandline.zookeeper.client import Unknown
 from strandline.zookeeper.documents import LIVES
-
-from ..broker.replica_stage import TP
+from tests.broker.replica_harness import TP
 
 NAMES = "ABC"
 Say = Callable[[str], None]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .brokers_stage import Story
+from tests.replication.brokers_harness import Story
 
 STORIES = sorted((Path(__file__).parent.parent / "scenarios" / "brokers").glob("*.txt"))
 

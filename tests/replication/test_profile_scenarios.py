@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .replicas_stage import Story
+from tests.replication.replicas_harness import Story
 
 STORIES = sorted((Path(__file__).parent.parent / "scenarios" / "profiles").glob("*.txt"))
 

@@ -17,16 +17,15 @@ from strandline.simulation.families import FAMILIES
 from strandline.simulation.mutants import MUTANTS, broken, search, shows
 from strandline.simulation.world import BROKERS, World
 from strandline.storage.directories import incarnation, intact
-
-from ..controller.test_planner_scenarios import Stage
-from ..replication.brokers_stage import Story as BrokersStory
-from ..replication.conftest import _play
-from ..replication.replicas_stage import Story as ReplicasStory
-from ..replication.test_follower_scenarios import Story as FollowerStory
-from ..replication.test_leader_scenarios import Story as LeaderStory
-from ..storage import test_incarnation
-from ..storage.conftest import T0, put
-from ..storage.test_disk_faults import Dirs
+from tests.controller.test_planner_scenarios import Stage
+from tests.replication.brokers_harness import Story as BrokersStory
+from tests.replication.conftest import _play
+from tests.replication.replicas_harness import Story as ReplicasStory
+from tests.replication.test_follower_scenarios import Story as FollowerStory
+from tests.replication.test_leader_scenarios import Story as LeaderStory
+from tests.storage import test_incarnation
+from tests.storage.conftest import T0, put
+from tests.storage.test_disk_faults import Dirs
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 

@@ -11,8 +11,7 @@ from strandline.storage.log.log import Log
 from strandline.storage.log.producer_state import ProducerStates
 from strandline.storage.segment.open_files import OpenSegments
 from strandline.storage.segment.segment import Segment
-
-from .conftest import START_MS, make_batch
+from tests.storage.conftest import START_MS, make_batch
 
 
 class BareLog:

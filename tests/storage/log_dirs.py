@@ -7,9 +7,8 @@ from strandline.base.types import TopicPartition
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.log.log import Log
-
-from .conftest import T0, FixedClock
-from .faulty_disk import FaultyDisk
+from tests.storage.conftest import T0, FixedClock
+from tests.storage.faulty_disk import FaultyDisk
 
 NAMES = ("a", "b")
 

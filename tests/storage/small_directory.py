@@ -24,8 +24,7 @@ from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError
 from strandline.storage.log.checkpoints import kafka_uuid
 from strandline.storage.log.log import Log
-
-from .conftest import START_MS, T0, FixedClock
+from tests.storage.conftest import START_MS, T0, FixedClock
 
 ROOT = "/data"
 LOG_DIR = f"{ROOT}/{T0}"

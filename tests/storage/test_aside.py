@@ -8,9 +8,8 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.storage.disk import RealDisk
 from strandline.storage.quarantine import NOTE, Aside, Kept, Removal, expired, tidy
-
-from .conftest import T0, Place, put
-from .faulty_disk import FaultyDisk
+from tests.storage.conftest import T0, Place, put
+from tests.storage.faulty_disk import FaultyDisk
 
 DAY_MS = 86_400_000
 

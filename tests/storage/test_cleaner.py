@@ -15,8 +15,7 @@ from strandline.storage.cleaning.offset_map import SLOT_BYTES
 from strandline.storage.disk import Disk
 from strandline.storage.segment.index import OffsetIndex, TimeIndex
 from strandline.storage.segment.segment_swap import CLEANED, INDEX, LOG, TIME_INDEX, file_name
-
-from .cleaner_model import (
+from tests.storage.cleaner_model import (
     ABORT,
     APPEND_TIME,
     COMMIT,
@@ -31,7 +30,7 @@ from .cleaner_model import (
     decode,
     encode,
 )
-from .memory_disk import MemoryDisk
+from tests.storage.memory_disk import MemoryDisk
 
 NOW_MS = 1_700_000_000_000
 SECRET = bytes(range(16)).hex()

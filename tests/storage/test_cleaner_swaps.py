@@ -21,9 +21,8 @@ from strandline.storage.segment.segment_swap import (
     make_room,
     swap,
 )
-
-from .cleaner_model import Batch, decode, encode
-from .memory_disk import Died, MemoryDisk
+from tests.storage.cleaner_model import Batch, decode, encode
+from tests.storage.memory_disk import Died, MemoryDisk
 
 NOW_MS = 1_700_000_000_000
 DIRECTORY = "/log"

@@ -10,9 +10,8 @@ from strandline.base.types import TopicPartition
 from strandline.storage.config import TopicConfig
 from strandline.storage.directories import close_logs
 from strandline.storage.directories.workers import in_threads
-
-from .conftest import put
-from .log_dirs import Dirs
+from tests.storage.conftest import put
+from tests.storage.log_dirs import Dirs
 
 TOGETHER_S = 10.0
 

@@ -12,8 +12,7 @@ from strandline.storage.disk import File, LogDamaged, NotResident, RealDisk, Rea
 from strandline.storage.file_systems import RAMFS, TMPFS, lies_in_memory
 from strandline.storage.log.uncached_read import ReadApart
 from strandline.storage.segment.not_resident import Cold
-
-from .bare_log import BareLog
+from tests.storage.bare_log import BareLog
 
 
 class Colder:

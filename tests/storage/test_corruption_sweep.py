@@ -18,8 +18,7 @@ import structlog
 from strandline.protocol.batches import headers
 from strandline.storage.directories.incarnation import WrongDirectory
 from strandline.storage.directories.log_manager import Obstructed
-
-from .small_directory import (
+from tests.storage.small_directory import (
     CHECKSUM,
     END,
     FIRST_RECORD,

@@ -22,9 +22,8 @@ from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError, DiskFailed, LogDamaged
 from strandline.storage.log.log import Log
-
-from .conftest import START_MS, T0, FixedClock, make_batch, put
-from .faulty_disk import Fault, FaultyDisk
+from tests.storage.conftest import START_MS, T0, FixedClock, make_batch, put
+from tests.storage.faulty_disk import Fault, FaultyDisk
 
 NEVER_FAIL = ("exists", "is_link", "free_bytes", "total_bytes")
 ERRORS = (errno.EMFILE, errno.EIO, errno.ENOSPC)

@@ -11,9 +11,8 @@ from strandline.storage.disk import DiskFailed, DiskFull, NoDescriptor, ReplicaE
 from strandline.storage.log import checkpoints
 from strandline.storage.log.log import Log
 from strandline.storage.log.pending_deletion import Deletion
-
-from .conftest import START_MS, T0, make_batch, put
-from .log_dirs import NAMES, Dirs
+from tests.storage.conftest import START_MS, T0, make_batch, put
+from tests.storage.log_dirs import NAMES, Dirs
 
 
 def values(log: Log) -> bytes:

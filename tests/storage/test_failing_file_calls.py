@@ -17,10 +17,9 @@ from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError
 from strandline.storage.log.log import Log
-
-from .compacting import cleaning, compact
-from .conftest import START_MS, T0, FixedClock, make_batch, put
-from .faulty_disk import Fault, FaultyDisk
+from tests.storage.compaction_harness import cleaning, compact
+from tests.storage.conftest import START_MS, T0, FixedClock, make_batch, put
+from tests.storage.faulty_disk import Fault, FaultyDisk
 
 ROOT = "/data"
 COUNT = 12

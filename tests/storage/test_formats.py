@@ -14,8 +14,7 @@ from strandline.storage.log import checkpoints
 from strandline.storage.log.checkpoints import Unreadable
 from strandline.storage.log.producer_state import InvalidSnapshot, ProducerStates
 from strandline.storage.segment.index import OffsetIndex, TimeIndex
-
-from .conftest import START_MS, Place, make_batch, put
+from tests.storage.conftest import START_MS, Place, make_batch, put
 
 DISK = RealDisk()
 

@@ -10,9 +10,8 @@ from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskFull
 from strandline.storage.log.log import Log
 from strandline.storage.log.segments import Segments
-
-from .compacting import compact
-from .conftest import START_MS, T0, FixedClock, make_batch, put
+from tests.storage.compaction_harness import compact
+from tests.storage.conftest import START_MS, T0, FixedClock, make_batch, put
 
 ROOT, LOG_DIR = "/data", "/data/t-0"
 

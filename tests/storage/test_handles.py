@@ -10,9 +10,8 @@ import pytest
 from strandline.protocol.records import iterate
 from strandline.storage.disk import NoDescriptor
 from strandline.storage.segment.open_files import OpenSegments
-
-from .bare_log import BareLog
-from .faulty_disk import FaultyDisk
+from tests.storage.bare_log import BareLog
+from tests.storage.faulty_disk import FaultyDisk
 
 
 def held() -> int:

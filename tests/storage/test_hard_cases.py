@@ -16,8 +16,7 @@ from strandline.storage.log.checkpoints import Unreadable
 from strandline.storage.log.log import Log
 from strandline.storage.recovery.scan_segment import Expected, Fault, scan
 from strandline.storage.segment.segment import Segment
-
-from .conftest import START_MS, T0, FixedClock, Place, make_batch, put
+from tests.storage.conftest import START_MS, T0, FixedClock, Place, make_batch, put
 
 FIRST = f"{0:020d}"
 

@@ -12,9 +12,8 @@ from strandline.base.types import TopicPartition
 from strandline.storage.directories.incarnation import Incarnations, WrongDirectory
 from strandline.storage.directories.intact import Intactness
 from strandline.storage.disk import DirectoryLocked, RealDisk
-
-from .conftest import T0
-from .faulty_disk import FaultyDisk
+from tests.storage.conftest import T0
+from tests.storage.faulty_disk import FaultyDisk
 
 DISK = RealDisk()
 

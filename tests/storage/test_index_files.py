@@ -8,8 +8,7 @@ import pytest
 from strandline.storage.disk import File, RealDisk
 from strandline.storage.segment import index_files
 from strandline.storage.segment.index import OffsetIndex, TimeIndex
-
-from .bare_log import START_MS, BareLog
+from tests.storage.bare_log import START_MS, BareLog
 
 
 def on_disk(bare: BareLog) -> tuple[OffsetIndex, TimeIndex]:

@@ -19,10 +19,9 @@ from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskError, ReplicaElsewhere
-
-from .compacting import compact
-from .conftest import START_MS, T0, FixedClock, put
-from .faulty_disk import FaultyDisk
+from tests.storage.compaction_harness import compact
+from tests.storage.conftest import START_MS, T0, FixedClock, put
+from tests.storage.faulty_disk import FaultyDisk
 
 ROOT, LOG_DIR = "/data", f"/data/{T0}"
 OTHER = TopicPartition("t", 1)

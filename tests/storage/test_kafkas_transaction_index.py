@@ -6,7 +6,7 @@ from struct import Struct
 
 import pytest
 
-from .conftest import Place, put
+from tests.storage.conftest import Place, put
 
 ENTRY = Struct(">hqqqq")  # version, producer id, first, last and last stable offset
 

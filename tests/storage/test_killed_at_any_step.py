@@ -16,10 +16,9 @@ from strandline.storage.directories.log_manager import Logs
 from strandline.storage.directories.offset_checkpoints import Bounds
 from strandline.storage.log.log import Log
 from strandline.storage.log.pending_deletion import Deletion
-
-from .compacting import compact
-from .conftest import START_MS, T0, FixedClock, make_batch, put
-from .faulty_disk import FaultyDisk
+from tests.storage.compaction_harness import compact
+from tests.storage.conftest import START_MS, T0, FixedClock, make_batch, put
+from tests.storage.faulty_disk import FaultyDisk
 
 CONFIG = StorageConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
 COUNT, START, COMMITTED = 24, 9, 20

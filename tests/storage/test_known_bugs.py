@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .bare_log import BareLog
+from tests.storage.bare_log import BareLog
 
 
 def test_epochs_without_records_go_when_a_follower_cuts_at_its_end(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import DiskFailed, File, NoDescriptor, RealDisk
 from strandline.storage.log.flush import Flush
 from strandline.storage.log.log import Log
-
-from .conftest import T0, FixedClock, Place, put
+from tests.storage.conftest import T0, FixedClock, Place, put
 
 
 def begun(log: Log, *values: bytes) -> Flush:

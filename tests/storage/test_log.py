@@ -15,8 +15,7 @@ from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.disk import DiskFailed, DiskFull, File, RealDisk
 from strandline.storage.log import producer_snapshots
 from strandline.storage.log.log import CorruptBatch, NotNext
-
-from .conftest import START_MS, T0, Place, make_batch, put
+from tests.storage.conftest import START_MS, T0, Place, make_batch, put
 
 
 def read_all(place: Place) -> bytes:

@@ -9,8 +9,7 @@ from strandline.protocol.batches import headers
 from strandline.storage.segment.memory_budget import MemoryBudget
 from strandline.storage.segment.open_files import OpenSegments
 from strandline.storage.segment.tail_cache import CHUNK_BYTES
-
-from .bare_log import BareLog
+from tests.storage.bare_log import BareLog
 
 MIB = 1 << 20
 

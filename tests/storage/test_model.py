@@ -29,11 +29,10 @@ from strandline.storage.cleaning.plan import LogFacts, dirt
 from strandline.storage.disk import DiskFailed, DiskFull
 from strandline.storage.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from strandline.storage.segment.segment import LOG
-
-from .cleaner_model import compacted, decode
-from .conftest import START_MS, T0
-from .log_model import Entry, entries_of, facts_of, read_all
-from .log_rig import KEYS, LogRig, Spec, batches, offsets
+from tests.storage.cleaner_model import compacted, decode
+from tests.storage.conftest import START_MS, T0
+from tests.storage.log_harness import KEYS, LogRig, Spec, batches, offsets
+from tests.storage.log_model import Entry, entries_of, facts_of, read_all
 
 
 class LogMachine(LogRig):

@@ -11,8 +11,7 @@ from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.incarnation import CLEAN_MARKER, Incarnations
 from strandline.storage.directories.intact import Intactness
 from strandline.storage.directories.log_manager import Logs, OldFormat
-
-from .conftest import T0, FixedClock, make_batch, put
+from tests.storage.conftest import T0, FixedClock, make_batch, put
 
 ROOT, LOG_DIR = "/data", f"/data/{T0}"
 SEGMENT = f"{LOG_DIR}/{0:020d}.log"

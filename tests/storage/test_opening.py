@@ -17,8 +17,7 @@ from strandline.storage.directories.log_manager import STRAY, AmbiguousDirectory
 from strandline.storage.directories.workers import in_threads
 from strandline.storage.disk import RealDisk
 from strandline.storage.log import checkpoints
-
-from .conftest import START_MS, T0, FixedClock, Place, put
+from tests.storage.conftest import START_MS, T0, FixedClock, Place, put
 
 CONFIG = StorageConfig(segment_bytes=1000, index_interval_bytes=100)
 

@@ -13,9 +13,8 @@ from strandline.protocol.batches import headers
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.log.log import Log
-
-from .conftest import START_MS, T0, FixedClock, make_batch, put
-from .forgetful_names import ForgetfulNames
+from tests.storage.conftest import START_MS, T0, FixedClock, make_batch, put
+from tests.storage.forgetful_names import ForgetfulNames
 
 ONE, OTHER = 7, 9  # producers
 CONFIG = StorageConfig(segment_bytes=1 << 20)

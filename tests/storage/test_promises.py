@@ -16,10 +16,9 @@ from strandline.storage.directories.offset_checkpoints import Bounds
 from strandline.storage.disk import NoDescriptor
 from strandline.storage.log import checkpoints
 from strandline.storage.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS, read_offsets
-
-from .conftest import T0, put
-from .faulty_disk import Fault, FaultyDisk
-from .log_dirs import NAMES, Dirs
+from tests.storage.conftest import T0, put
+from tests.storage.faulty_disk import Fault, FaultyDisk
+from tests.storage.log_dirs import NAMES, Dirs
 
 T1 = TopicPartition("t", 1)
 

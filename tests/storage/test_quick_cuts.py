@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from strandline.protocol.batches import read_header
 from strandline.simulation.environment.disk import SimDisk
 from strandline.storage.log.log import Log
-
-from .bare_log import BareLog
-from .conftest import START_MS, make_batch
-from .faulty_disk import FaultyDisk
+from tests.storage.bare_log import BareLog
+from tests.storage.conftest import START_MS, make_batch
+from tests.storage.faulty_disk import FaultyDisk
 
 TIMES = {
     "all the same": lambda n: START_MS,

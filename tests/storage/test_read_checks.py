@@ -11,8 +11,7 @@ import pytest
 from strandline.protocol.batches import headers
 from strandline.storage.disk import DiskError, LogDamaged
 from strandline.storage.segment.segment import Segment
-
-from .bare_log import BareLog
+from tests.storage.bare_log import BareLog
 
 COUNT = 30
 FIELDS = {

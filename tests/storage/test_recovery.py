@@ -9,8 +9,7 @@ from strandline.protocol.batches import read_header
 from strandline.storage.log import checkpoints
 from strandline.storage.log.log import Log
 from strandline.storage.quarantine import Aside
-
-from .conftest import T0, Place, make_batch, put
+from tests.storage.conftest import T0, Place, make_batch, put
 
 
 def fill(place: Place, count: int = 12) -> bytes:

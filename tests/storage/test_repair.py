@@ -11,9 +11,8 @@ from strandline.storage.disk import LogDamaged
 from strandline.storage.log import checkpoints
 from strandline.storage.log.log import Log
 from strandline.storage.quarantine import Aside
-
-from .conftest import START_MS, T0, FixedClock, Place, make_batch, put
-from .test_recovery import everything, fill, last_file
+from tests.storage.conftest import START_MS, T0, FixedClock, Place, make_batch, put
+from tests.storage.test_recovery import everything, fill, last_file
 
 Harm = tuple[str, bytes]
 

@@ -16,8 +16,7 @@ from strandline.storage.log.checkpoints import read_offsets
 from strandline.storage.log.pending_deletion import STEP_FILES_MAX, Deletion, PendingDeletion
 from strandline.storage.log.producer_snapshots import snapshot_offsets
 from strandline.storage.segment.segment import NO_TIME
-
-from .conftest import START_MS, T0, Place, put
+from tests.storage.conftest import START_MS, T0, Place, put
 
 
 class CountingDisk(RealDisk):

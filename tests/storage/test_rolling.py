@@ -11,9 +11,8 @@ from strandline.protocol.batches import read_header, seal
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.disk import DiskFull, File, RealDisk
 from strandline.storage.segment.index import RELATIVE_MAX
-
-from .bare_log import START_MS, BareLog
-from .conftest import make_batch
+from tests.storage.bare_log import START_MS, BareLog
+from tests.storage.conftest import make_batch
 
 
 def descriptors() -> int:

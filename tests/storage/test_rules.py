@@ -13,8 +13,7 @@ from strandline.storage.directories.log_manager import parse_directory
 from strandline.storage.log.leader_epochs import EpochHistory
 from strandline.storage.log.producer_state import ProducerStates
 from strandline.storage.log.retention import expired
-
-from .conftest import make_batch
+from tests.storage.conftest import make_batch
 
 
 def test_an_epoch_begins_once_and_never_goes_back() -> None:

@@ -9,8 +9,7 @@ from strandline.storage.disk import RealDisk
 from strandline.storage.log.producer_state import ProducerStates
 from strandline.storage.recovery.scan_segment import BLOCK_BYTES, Expected, Fault, Scan, scan
 from strandline.storage.segment.segment import Segment
-
-from .conftest import START_MS, make_batch
+from tests.storage.conftest import START_MS, make_batch
 
 
 def segment_of(root: Path, data: bytes, base: int = 0) -> Segment:

@@ -12,9 +12,8 @@ from strandline.storage.disk import DiskError, DiskFailed, DiskFull
 from strandline.storage.log import bulk_sync
 from strandline.storage.log.log import Log
 from strandline.storage.log.new_log import Fresh
-
-from .conftest import put
-from .log_dirs import Dirs
+from tests.storage.conftest import put
+from tests.storage.log_dirs import Dirs
 
 
 def prepare(dirs: Dirs, count: int) -> list[Fresh]:

@@ -10,9 +10,8 @@ from strandline.storage.config import TopicConfig
 from strandline.storage.disk import ReplicaElsewhere
 from strandline.storage.log.checkpoints import RECOVERY_POINTS, read_offsets
 from strandline.storage.log.log import Log
-
-from .conftest import T0, put
-from .log_dirs import Dirs
+from tests.storage.conftest import T0, put
+from tests.storage.log_dirs import Dirs
 
 
 def test_a_full_disk_lets_logs_go(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A cluster of brokers in the test's own event loop: just enough of Kafka to be a client's counterpart.
 
 Brokers share one truth (`Double.topics`). They can be killed, revived, stopped (connections open, no
-answers), and a hook may answer, delay or swallow any request. Groups are in double_group.py.
+answers), and a hook may answer, delay or swallow any request. Groups are in group_harness.py.
 """
 
 import asyncio
@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
-
-from double_group import Groups
 
 from strandline.base.types import TopicPartition
 from strandline.protocol.apis import APIS, Api
@@ -29,6 +27,7 @@ from strandline.protocol.messages import (
 )
 from strandline.protocol.records import Record, iterate
 from strandline.protocol.schema import decode
+from tests.client.group_harness import Groups
 
 SPACE = UUID(int=7)
 SWALLOW = object()  # a hook's way of saying: never answer

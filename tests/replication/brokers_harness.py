@@ -29,9 +29,8 @@ from strandline.protocol.messages.offsets import (
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, Delete, MultiFailed, NoNode, SetData
-
-from ..broker.replica_stage import TOPIC, TOPIC_ID, TP, batch
-from .brokers_actors import NAMES, Actor, Producer, Session, StoryLoop, said
+from tests.broker.replica_harness import TOPIC, TOPIC_ID, TP, batch
+from tests.replication.brokers_actors import NAMES, Actor, Producer, Session, StoryLoop, said
 
 
 class Story:

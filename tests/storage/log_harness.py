@@ -15,11 +15,10 @@ from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
 from strandline.storage.log.flush import Flush
 from strandline.storage.log.log import Log
-
-from .cleaner_model import Task, decode
-from .conftest import START_MS, T0, FixedClock
-from .faulty_disk import FaultyDisk
-from .log_model import LogModel
+from tests.storage.cleaner_model import Task, decode
+from tests.storage.conftest import START_MS, T0, FixedClock
+from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.log_model import LogModel
 
 KEYS = [b"a", b"b", b"a longer key"]
 offsets = st.floats(0, 1)  # a share of what there is

@@ -25,9 +25,8 @@ from strandline.storage.directories.intact import Intactness
 from strandline.storage.directories.log_manager import Logs
 from strandline.zookeeper import documents
 from strandline.zookeeper.client import Create
-
-from ..storage.faulty_disk import FaultyDisk
-from .replica_stage import TOPIC, TOPIC_ID, DirectRegistry, batch
+from tests.broker.replica_harness import TOPIC, TOPIC_ID, DirectRegistry, batch
+from tests.storage.faulty_disk import FaultyDisk
 
 ME = 1
 EARLIER = 0  # an incarnation before this start, in which all logs were whole

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from strandline.storage.cleaning.clean import clean
 from strandline.storage.cleaning.job import Cleaned, Job, Report
 from strandline.storage.directories.log_manager import Logs
-
-from .conftest import START_MS, T0
+from tests.storage.conftest import START_MS, T0
 
 
 def compact(logs: Logs) -> None:
