@@ -1,3 +1,1 @@
-"""What every room uses: types, tasks with an owner, clocks, options with their meaning, state machines as
-tables.
-"""
+"""Shared basics: types, tasks with an owner, clocks, declared options, state machines as tables."""

@@ -1,7 +1,7 @@
-"""Where the client takes wall time and chance from, unless it is given others.
+"""The client's default clock and random source.
 
-Only this file of the client touches the system's clock and random source; every part that needs one
-takes it as a parameter, so that the simulator can hand in its own.
+Only this file of the client uses the system's clock and random source. Every part that needs one takes it as
+a parameter, so that the simulator can pass its own.
 """
 
 import random

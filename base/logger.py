@@ -1,4 +1,4 @@
-"""The client's logger: structlog where the program configured it, the standard library's otherwise.
+"""The client's logger: structlog if the program has configured it, else the standard library's.
 
 An unconfigured structlog prints everything to standard output, which belongs to the caller's program.
 """
@@ -10,18 +10,18 @@ import structlog
 
 
 class Logger:
-    """Logs facts with fields; decides at each call where they go."""
+    """Logs events with fields; decides at each call where they go."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._plain = logging.getLogger(name)
 
     def debug(self, event: str, **fields: Any) -> None:
-        """For whoever looks for a fault."""
+        """Details for debugging."""
         self._write(logging.DEBUG, event, None, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """A decision that was taken."""
+        """A decision that was made."""
         self._write(logging.INFO, event, None, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
@@ -29,7 +29,7 @@ class Logger:
         self._write(logging.WARNING, event, None, fields)
 
     def error(self, event: str, exc_info: BaseException | None = None, **fields: Any) -> None:
-        """A failure that nobody foresaw."""
+        """An unexpected failure."""
         self._write(logging.ERROR, event, exc_info, fields)
 
     def _write(self, level: int, event: str, failure: BaseException | None, fields: dict[str, Any]) -> None:

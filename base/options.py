@@ -1,4 +1,4 @@
-"""How an option is declared: once, with its meaning, bounds, default and the cost of changing it.
+"""Declaring an option once, with its meaning, bounds, default and whether a change needs a restart.
 
 `docs/configuration.md`, DescribeConfigs and the command line's help are read from these declarations.
 Left to others: the options themselves (storage/config.py, broker/config/broker.py, client/config.py).
@@ -30,9 +30,9 @@ def option(
     lt: float | None = None,
     secret: bool = False,
 ) -> Any:
-    """A field of a pydantic configuration model; `kafka` is the name under which Kafka knows it.
+    """A field of a pydantic configuration model; `kafka` is its name in Kafka.
 
-    `restart` tells whether a change needs a new start of the broker, `secret` hides the value in dumps.
+    `restart`: a change needs a restart of the broker. `secret`: the value is hidden in dumps.
     `default=...` makes the option required.
     """
     extra: JsonDict = {"kafka": kafka, "restart": restart, "secret": secret}
@@ -74,7 +74,7 @@ def options(model: type[BaseModel]) -> Iterator[Option]:
 
 
 class InvalidOption(ValueError):
-    """A configuration value that cannot stand: `name` as Kafka knows it, the value, the reason."""
+    """A configuration value that is not valid: its name in Kafka, the value, the reason."""
 
     def __init__(self, name: str, value: object, reason: str) -> None:
         super().__init__(f"invalid value {value!r} for configuration {name}: {reason}")
@@ -84,7 +84,7 @@ class InvalidOption(ValueError):
 
 
 def parse_value(option: Option, text: str) -> Any:
-    """The text form in which configurations travel, as the option's type; pydantic checks the rest."""
+    """A configuration's text form converted to the option's type; pydantic checks the rest."""
     if option.type is bool:
         truth = TRUTH.get(text.strip().lower())
         if truth is None:
@@ -101,7 +101,7 @@ def text_of(value: object) -> str:
 
 
 def build(model: type[M], values: Mapping[str, Any], names: Mapping[str, str]) -> M:
-    """The model from field values; a refusal names the option as the user wrote it (`names`)."""
+    """Build the model from field values; an error names the option as the user wrote it (`names`)."""
     try:
         return model(**values)
     except ValidationError as error:

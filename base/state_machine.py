@@ -1,6 +1,6 @@
 """State machines as tables: which moves are legal, and what causes them. Pure.
 
-The table is checked where the state changes, and the documentation is drawn from it.
+Code that changes a state checks it against the table, and the documentation is generated from it.
 Left to others: the tables themselves (replication/machines.py, controller/planning/state_machines.py), the
 page about them (cli/docs/state_machines.py).
 Why: docs/decisions/0035-transitions-are-tables.md
@@ -21,12 +21,12 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The states of one thing and the moves between them. It begins in `first`."""
+    """The states of one thing and the moves between them, beginning in `first`."""
 
     name: str
     about: str
     first: str
-    states: dict[str, str]  # each with its sentence
+    states: dict[str, str]  # each with its description
     moves: tuple[Move, ...]
 
     def __post_init__(self) -> None:
@@ -34,5 +34,5 @@ class Machine:
         assert named == self.states.keys(), f"{self.name}: {sorted(named ^ self.states.keys())}"
 
     def allows(self, before: str, after: str) -> bool:
-        """Whether this move is legal. To stay is no move."""
+        """Whether this move is legal. Staying in a state always is."""
         return before == after or any(m.before == before and m.after == after for m in self.moves)

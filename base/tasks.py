@@ -1,8 +1,8 @@
-"""Background tasks with an owner: who spawns them here also awaits `stop()`.
+"""Background tasks with an owner: the owner spawns them here and must await `stop()`.
 
-A task that fails is logged at once, remembered, and its failure raised again by `stop()` (and handed to
-`on_failure` when the owner must react earlier). Tasks that end well are forgotten. What is sustained is begun
-again after a failure instead: its owner lives without it for a moment, and dies of nothing that it did.
+A task that fails is logged at once, and `stop()` raises its failure again (`on_failure` is for an owner that
+must react earlier). Tasks that end well are forgotten. A sustained task is restarted after a failure instead:
+its owner does without it for a moment, and its failures never end the owner.
 Left to others: what to do about a failure; work that belongs to one function (use `asyncio.TaskGroup`).
 """
 
@@ -16,11 +16,11 @@ log = get_logger(__name__)
 
 FailureHook = Callable[[BaseException], None]
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # before what has failed is begun again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # before failed work is restarted
 
 
 class Tasks:
-    """A set of running tasks in order of birth; stops in the reverse order."""
+    """Running tasks in the order in which they were spawned; `stop` goes in reverse order."""
 
     def __init__(self, owner: str, on_failure: FailureHook | None = None) -> None:
         self._owner = owner
@@ -34,7 +34,7 @@ class Tasks:
 
     @property
     def is_stopping(self) -> bool:
-        """Nothing more can be spawned."""
+        """Whether `stop` was called: nothing more can be spawned."""
         return self._stopping
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
@@ -53,9 +53,9 @@ class Tasks:
         name: str,
         on_trouble: FailureHook = lambda failure: None,
     ) -> asyncio.Task[Any]:
-        """Run `work()` until it ends well or `stop()` is called; if it fails, again after a growing pause.
+        """Run `work()` until it ends well or `stop()` is called. Failed work restarts after a growing pause.
 
-        Each failure is logged at once and told to `on_trouble`. For work that others do not depend on.
+        Each failure is logged at once and passed to `on_trouble`. For work that others do not depend on.
         """
         return self.spawn(self._sustained(work, name, on_trouble), name)
 
@@ -83,11 +83,11 @@ class Tasks:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def forgive(self, failure: BaseException) -> None:
-        """The owner has dealt with it: `stop()` does not raise it."""
+        """The owner has handled this failure: `stop()` must not raise it."""
         self._failures = [each for each in self._failures if each is not failure]
 
     async def stop(self) -> None:
-        """Cancel what runs, wait for all of it, then raise the first failure that ever happened here."""
+        """Cancel all tasks, wait for them, then raise the first failure that ever happened here."""
         self._stopping = True
         mine = asyncio.current_task()
         tasks = [task for task in reversed(self._running) if task is not mine]

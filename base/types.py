@@ -1,7 +1,7 @@
-"""The kinds of integers and the two small shapes that every floor shares.
+"""The integer kinds and the two small types that all packages share.
 
-An offset counts records, a position counts bytes, an epoch counts leaders: they are all `int` at
-run time, and the type checker keeps them apart. Hot paths annotate with them and do not call them.
+An offset counts records, a position counts bytes, an epoch counts leaders. They are all `int` at run time,
+and the type checker keeps them apart. Hot paths annotate with them and do not call them.
 """
 
 from typing import NamedTuple, NewType, Protocol
@@ -19,7 +19,7 @@ NO_EPOCH = Epoch(-1)
 
 
 class TopicPartition(NamedTuple):
-    """A partition's name, as it also names its directory."""
+    """A partition's name, which is also the name of its directory."""
 
     topic: str
     partition: int

@@ -1,9 +1,9 @@
-"""`dataclass` for what a broker loads at its start: what others compile for each class is shared here.
+"""A `dataclass` that loads fast: methods that the standard one compiles for each class are shared here.
 
-The standard decorator writes the source text of every method of a class and compiles it: for some two hundred
-classes that is a fifth of a start. Here a class has an `__init__` of its own; to compare, to hash and to show
-are functions over the values of its fields. Type checkers see the standard decorator, and `frozen` holds for
-them only, as with wire messages (protocol/schema.py): to make an object costs less so.
+The standard decorator writes and compiles the source of every method. For some two hundred classes that is a
+fifth of a broker's start. Here only `__init__` is compiled for each class; `==`, `hash` and `repr` are
+functions over its fields. Type checkers see the standard decorator. `frozen` is enforced by them only, as
+with wire messages (protocol/schema.py), which makes objects cheaper to create.
 Why: docs/decisions/0049-value-classes-are-compiled-little.md
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen: bool = False, eq: bool = True, **options: Any) -> Callable[[type], type]:
-        """As the standard one. Objects of a frozen class can be hashed, others are compared only."""
+        """As the standard one. Objects of a frozen class can be hashed, others can only be compared."""
 
         def declare(cls: type) -> type:
             own = frozenset(vars(cls))

@@ -1,1 +1,1 @@
-"""One broker: sockets, handlers, the shells round each replica, groups and their offsets."""
+"""One broker: sockets, request handlers, replicas, consumer groups and their offsets."""

@@ -1,10 +1,10 @@
-"""Every broker watches /config/changes, as Kafka's do: a notification says whose settings to read again.
+"""Watches /config/changes in ZooKeeper, like Kafka's brokers: a notification names whose config has changed.
 
-So it does not matter who writes: the controller for a client, or a tool that speaks to ZooKeeper itself. A
-notification is read once, and removed by whoever has known it for a quarter of an hour: any broker that was
-away for longer has lost its session, and is told of everything again (topics by the controller, its own
-settings by the reading below).
-Left to others: what the settings mean (config/live.py, replicas/topic_configs.py), what the
+So it does not matter who writes: the controller for a client, or a tool that writes to ZooKeeper itself. Each
+broker reads a notification once. Any broker that has known it for a quarter of an hour removes it: a broker
+that was away for longer has lost its session and reads everything again (topics come from the controller, its
+own config from the reading below).
+Left to others: what the configs mean (config/live.py, replicas/topic_configs.py), what the
 controller does then.
 """
 
@@ -40,47 +40,47 @@ BROKERS, TOPICS = "brokers/", "topics/"
 
 
 class ConfigWatch:
-    """Keeps the settings of this broker and of all topics as they stand in ZooKeeper."""
+    """Keeps the configs of this broker and of all topics as they are in ZooKeeper."""
 
     def __init__(self, registry: ZkClient, config: LiveConfig, on_failure: FailureHook | None = None) -> None:
         self.topics: TopicSettings | None = None
-        self.on_topic: Callable[[str], None] = lambda topic: None  # its settings may be others now
+        self.on_topic: Callable[[str], None] = lambda topic: None  # its config may have changed
         self._registry = registry
         self._config = config
         self._tasks = Tasks("config-watch", on_failure)
         self._loop = asyncio.get_running_loop()
         self._due = asyncio.Event()
         self._watches = Watches(lambda _: self._due.set())
-        self._seen: dict[str, tuple[float, int]] = {}  # notifications: since when, in which version
-        self._pending: dict[str, None] = {}  # whose settings are to be read
+        self._seen: dict[str, tuple[float, int]] = {}  # notifications: when first seen, and the version
+        self._pending: dict[str, None] = {}  # entities whose config must be read
         self._generation = registry.generation
         self._deafen: Callable[[], None] = lambda: None
         self._reading = asyncio.Lock()
 
     async def read_own(self) -> None:
-        """What was set for all brokers and for this one. Raises ZkError."""
+        """Read the cluster-wide broker config and this broker's own. Raises ZkError."""
         for entity in (documents.ALL_BROKERS, str(self._config.started_with.broker_id)):
             await self._read(BROKERS + entity)
 
     async def refresh(self) -> None:
-        """The same, now that a client has changed something; without ZooKeeper it is read later."""
+        """The same after a client's change. If ZooKeeper fails, the watch reads it later."""
         with suppress(ZkError):
             await self.read_own()
 
     def start(self, topics: TopicSettings) -> None:
-        """Look at notifications from now on; those that are there already are among them."""
+        """Start to process notifications, including those that exist already."""
         self.topics = topics
         self._deafen = self._registry.listen(self._session_changed)
         self._due.set()
         self._tasks.spawn(self._run(), "changes")
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._deafen()
         await self._tasks.stop()
 
     def _session_changed(self, event: SessionEvent) -> None:
-        """Every watch is gone; after a new session, notifications may be gone, too."""
+        """All watches are lost. In a new session, notifications may have been missed, too."""
         if event.state is not SessionState.CONNECTED:
             return
         self._watches.forget()
@@ -96,7 +96,7 @@ class ConfigWatch:
                 async with asyncio.timeout_at(self._expires_at()):
                     await self._due.wait()
             except TimeoutError:
-                pass  # time to remove what is old
+                pass  # time to remove old notifications
             self._due.clear()
             try:
                 await self._look()
@@ -136,11 +136,11 @@ class ConfigWatch:
     # --- settings ----------------------------------------------------------------------------------
 
     async def _read(self, entity: str) -> None:
-        """Read what concerns us; clients', users' and other brokers' settings do not."""
+        """Read the config if it concerns us; clients', users' and other brokers' configs do not."""
         broker, topic = entity.removeprefix(BROKERS), entity.removeprefix(TOPICS)
         try:
             if broker != entity and self._config.concerns(broker):
-                async with self._reading:  # or an older reading might come last
+                async with self._reading:  # else an older reading might come last
                     self._config.learn(
                         broker, await read_overrides(self._registry, documents.broker_config_path(broker))
                     )
@@ -151,14 +151,14 @@ class ConfigWatch:
             logger.error("bad_document", path=f"/config/{entity}", reason=str(bad))
 
     async def _overrides_of(self, topic: str) -> Overrides:
-        """Somebody may have removed the node: that is believed only when it is certain."""
+        """The topic's overrides. That the node was removed is believed only when it is certain."""
         assert self.topics is not None
         path, known = documents.topic_config_path(topic), self.topics.of(topic)
         told = await read_overrides(self._registry, path)
         if told.exists or not known.exists:
             return told
         try:
-            await self._registry.multi([Check(path, -1)])  # asks ZooKeeper's leader, which is never behind
+            await self._registry.multi([Check(path, -1)])  # goes to ZooKeeper's leader, which is never behind
         except MultiFailed:
             return Overrides({}, known.born, VERSION_MAX)
         return await read_overrides(self._registry, path)
@@ -172,7 +172,7 @@ class ConfigWatch:
         now = self._loop.time()
         for name, (since, version) in list(self._seen.items()):
             if since + KEPT_S <= now:
-                self._seen[name] = (now, version)  # not again at once, if it cannot be removed
+                self._seen[name] = (now, version)  # if it cannot be removed, not again at once
                 try:
                     await self._registry.multi([Delete(f"{documents.CONFIG_CHANGES}/{name}", version)])
                 except MultiFailed:

@@ -1,8 +1,7 @@
 """The parts of one running broker, as handlers see them.
 
-`node.py` fills it; nobody else builds parts or keeps them. A part is reached through its field here, so
-that no handler holds on to something that is replaced whole (`metadata` is a new Picture after each
-UpdateMetadata).
+Only `node.py` builds them. Handlers reach a part through its field here each time and do not keep it, because
+some are replaced as a whole (`metadata` is a new Picture after each UpdateMetadata).
 """
 
 from collections.abc import Awaitable, Callable
@@ -43,15 +42,15 @@ class BrokerContext:
     cleaning: "Compactor"
     held: "HeldAnswers"
     wake: Callable[[], None]
-    """Asks for the end of the turn: `replicas.sweep()`, then all answered heads leave. Cheap, idempotent."""
+    """Asks for the end of the turn: `replicas.sweep()`, then answers are sent. Cheap, idempotent."""
     refresh: Callable[[], Awaitable[None]]
-    """Reads again what was set for this broker, so that a client finds what it has just changed."""
+    """Reads this broker's config again, so that a client sees its own change."""
     fail: Callable[[BaseException], None]
-    """What cannot be true has happened: the node logs it and stops."""
+    """An invariant is broken: the node logs it and stops."""
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration in force; another one after it was changed, so it is not kept across an await."""
+        """The present configuration. A change replaces it, so do not keep it across an await."""
         return self.live.current
 
     @property

@@ -1,4 +1,4 @@
-"""Why a broker does not start, or ends: one clear sentence with the remedy, never a traceback."""
+"""Errors that stop a broker or keep it from starting: one clear sentence with the remedy, no traceback."""
 
 
 class StartFailed(Exception):
@@ -6,7 +6,7 @@ class StartFailed(Exception):
 
 
 class BrokenInvariant(AssertionError):
-    """The broker has met what cannot be true and has ended itself; its cause is what was met."""
+    """An invariant was broken, and the broker has stopped itself; `__cause__` is the failure."""
 
 
 class StorageLost(Exception):
@@ -14,7 +14,7 @@ class StorageLost(Exception):
 
 
 class BrokerConfigError(Exception):
-    """What the broker was told cannot be: exit status 2. One sentence for each mistake found."""
+    """The configuration is invalid: exit status 2. One sentence for each mistake found."""
 
     def __init__(self, *sentences: str) -> None:
         assert sentences, "an error says what is wrong"

@@ -1,10 +1,10 @@
-"""Admin requests on their way to the controller, wherever it is: clients need not look for it.
+"""Forwards admin requests to the controller, so that clients may send them to any broker.
 
-If this broker's controller is active it is asked directly, else the controller's broker over the
-inter-broker listener. While the controller's seat is empty or moving, the request is tried again until its
-own deadline. What was asked before may have been done, and only the answer lost: a client that asked once is
-not told that its own topic exists, for the topic has its id from here; nor that one is unknown which it has
-deleted, or as large already as it has made it.
+If this broker is the active controller, it is asked directly; else the controller's broker, over the
+inter-broker listener. While there is no controller, or it is moving, the request is retried until its own
+deadline. An earlier try may have succeeded, with only its answer lost. Then the retry must not fail because
+the topic exists that it created (so the topic id is chosen here), because the topic is unknown that it
+deleted, or because the topic already has the partitions that it added.
 Left to others: what is done with the request (controller/), which names are legal (handlers/topics.py).
 """
 
@@ -41,7 +41,7 @@ CREATIONS_MAX = 1000
 
 
 class Forwarder:
-    """The way to the controller. One connection, opened when needed and kept while the controller stays."""
+    """Sends requests to the controller, over one connection, opened when needed and kept per controller."""
 
     def __init__(self, tasks: Tasks, random_bytes: Callable[[int], bytes]) -> None:
         self.broker: BrokerContext
@@ -52,7 +52,7 @@ class Forwarder:
         self._creating: set[str] = set()
 
     async def submit(self, request: Any, timeout_ms: int) -> Any:
-        """The controller's answer; raises RequestTimedOut if none can be had in time."""
+        """The controller's answer. Raises RequestTimedOut if there is none in time."""
         created = [topic.name for topic in request.topics] if _creates(request) else []
         for name in created:
             self.broker.held.creating(name)
@@ -92,13 +92,13 @@ class Forwarder:
         return replace(request, topics=topics)
 
     def _there(self, request: DeleteTopicsRequest) -> set[str | UUID]:
-        """What there is of the topics that are to be deleted, by name or id."""
+        """Which of the topics to delete exist, by name or id."""
         picture = self.broker.metadata
         wanted = [*request.topic_names, *(topic.name or topic.topic_id for topic in request.topics)]
         return {one for one in wanted if one in picture.topics or one in picture.names}
 
     def create_soon(self, name: str) -> None:
-        """Have a topic created with the defaults, without waiting; asking again meanwhile does nothing."""
+        """Create a topic with the defaults, without waiting. Does nothing if that is already under way."""
         if name not in self._creating and len(self._creating) < CREATIONS_MAX:
             self._creating.add(name)
             self.broker.held.creating(name)
@@ -125,7 +125,7 @@ class Forwarder:
             logger.warning("topic_not_created", topic=topic.name, code=ErrorCode(code).name, reason=reason)
 
     async def _try(self, request: Any, deadline: float) -> Any:
-        """One attempt; None if there is no controller to ask at the moment."""
+        """One attempt; None if no controller could be asked."""
         controller = self.broker.controller
         self.broker.metrics.forwarded += 1
         if controller.active:
@@ -147,7 +147,7 @@ class Forwarder:
                 return None
             version = spec_of(type(request)).versions[-1]
             return await connection.request(request, version=version, deadline=deadline)
-        except OSError as error:  # ConnectionLost and a passed deadline are of its kind
+        except OSError as error:  # includes ConnectionLost and a passed deadline
             logger.info("controller_not_reached", controller=target, reason=str(error))
             return None
 
@@ -178,7 +178,7 @@ FIXED: dict[int, int] = {spec_of(kind).key: spec_of(kind).versions[-1] for kind 
 
 
 def _deleted_before(response: DeleteTopicsResponse, there: set[str | UUID]) -> DeleteTopicsResponse:
-    """Asked once more for what was there, and is gone: that was the wish."""
+    """The answer to a repeated deletion: topics that existed before and are unknown now count as deleted."""
     gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     told = [
         replace(row, error_code=ErrorCode.NONE, error_message=None)
@@ -194,7 +194,7 @@ def _creates(request: Any) -> TypeGuard[CreateTopicsRequest]:
 
 
 def _is_not_controller(response: Any) -> bool:
-    """Whether a broker answered that is controller no longer (or not yet)."""
+    """Whether the broker that answered is not the controller (any more, or yet)."""
     answers = [response]
     for rows in ("topics", "responses", "results"):
         answers += getattr(response, rows, ())

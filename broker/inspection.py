@@ -1,7 +1,7 @@
-"""What this broker knows about one partition, as a document: its replica now, and what was decided before.
+"""A document of all that this broker knows about one partition: its replica now, and past decisions.
 
-Plain values, read in one breath of the loop. What they mean together is for whoever asks
-(cli/why/answers.py). Left to others: how it is asked (handlers/inspect.py), counts (replication_metrics.py).
+Plain values, read without an await, so they are consistent. The reader interprets them
+(cli/why/answers.py). Left to others: the request (handlers/inspect.py), counts (replication_metrics.py).
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ DECISIONS_MAX = 500  # of each kind, the newest
 
 
 def partition_document(broker: "BrokerContext", tp: TopicPartition) -> dict[str, Any]:
-    """All that bears on why the partition is as it is."""
+    """All that explains the present state of the partition."""
     replicas, controller = broker.replicas, broker.controller
     recorder = replicas.host.recorder
     partition = replicas.find(tp)
@@ -87,7 +87,7 @@ def _leading(leader: Leader, now: float) -> dict[str, Any]:
 
 
 def _follower(leader: Leader, broker: BrokerId, now: float) -> dict[str, Any]:
-    """With `holds`: the watermark waits for it, because it is in sync or about to be (correctness: 2.7)."""
+    """`holds`: the high watermark waits for it, because it is in sync or about to be (correctness: 2.7)."""
     values = follower_values(leader, broker, now)
     progress = leader.progress_of(broker)
     assert progress is not None, "only replicas and members are looked at"

@@ -1,4 +1,4 @@
-"""A LeaderAndIsr, log directory by log directory: what it asks of each, and what has become of that.
+"""Splits a LeaderAndIsr by log directory, and holds the progress and results of each part.
 
 Left to others: obeying it (replicas/leader_and_isr.py).
 """
@@ -17,13 +17,13 @@ from ..storage.log.new_log import Fresh
 from .replicas.new_replicas import Named
 from .replicas.partition import Partition
 
-NOWHERE = ""  # where a log lies that is not here, or could not be had
-Removals = list[tuple[frozenset[TopicPartition], asyncio.Task[bool]]]  # names of logs, and that they are gone
+NOWHERE = ""  # the "directory" of a log that is not here, or cannot be made
+Removals = list[tuple[frozenset[TopicPartition], asyncio.Task[bool]]]  # removed logs, and the task to sync it
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A transition that has begun, and how the log was then."""
+    """A transition that has begun, and the log's state then."""
 
     partition: Partition
     state: LeaderAndIsrPartitionState
@@ -43,7 +43,7 @@ class Transition:
 
 @dataclass(slots=True)
 class Lot:
-    """What concerns one log directory."""
+    """The part of a request that concerns one log directory."""
 
     wanted: list[Fresh] = field(default_factory=list)
     named: list[Named] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Lot:
 
 
 def lots_of(logs: Logs, request: LeaderAndIsrRequest, wanted: Sequence[Fresh]) -> list[Lot]:
-    """The parts of a command; `wanted` are the logs that are to be made for it."""
+    """The parts of a request. `wanted` are the logs to make for it."""
     directories = {fresh.partition: fresh.directory for fresh in wanted}
     lots: dict[str, Lot] = {}
     for fresh in wanted:

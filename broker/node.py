@@ -1,10 +1,10 @@
-"""One broker, built from its parts and run: started in order, stopped in the reverse.
+"""Builds one broker from its parts and runs it: starts them in order, stops them in reverse.
 
-The world (disk, registry, clock, chance, boot id) is handed to `build`, so that the simulator runs this
-file unchanged; `serve` hands in the real one. A stop is a controlled shutdown: leadership is handed over,
-then listeners, fetchers and waiters end, logs are flushed and closed, the clean marker is written, the
-session ends. What cannot be true (`fail`) ends the broker at once and leaves its files as they are.
-Left to others: signals, exit status, the watchdog of the loop (cli/serve.py).
+Disk, ZooKeeper, clock, randomness and boot id are arguments of `build`, so that the simulator runs this file
+unchanged; `serve` passes the real ones. A stop is a controlled shutdown: leadership is handed over, then
+listeners, fetchers and waiters end, logs are flushed and closed, the clean shutdown marker is written, the
+session ends. A broken invariant (`fail`) ends the broker at once and leaves its files as they are.
+Left to others: signals, exit status, the event loop's watchdog (cli/serve.py).
 """
 
 import asyncio
@@ -88,10 +88,10 @@ class Node:
         cleaners: MakeCleaners | None = None,
         recorder: MakeRecorder = in_memory,
     ) -> None:
-        self.config = config  # what the broker is started with
+        self.config = config  # what the broker was started with
         self.live = LiveConfig(config)
         self.broker: BrokerContext
-        self.doors: Doors = {}  # taken already by whoever runs this node
+        self.doors: Doors = {}  # listening sockets that the caller has bound already
         self.ports: dict[str, int] = {}
         self.failure: BaseException | None = None
         self._disk = disk
@@ -99,8 +99,8 @@ class Node:
         self._clock = clock
         self._random = random
         self._boot_id = boot_id
-        self._crew = crew  # recovers the logs, and closes them
-        self._cleaners = cleaners  # compact them; without any, a thread does
+        self._crew = crew  # recovers and closes the logs
+        self._cleaners = cleaners  # compact the logs; if None, a thread does
         self._make_recorder = recorder
         self._parts = AsyncExitStack()
         self._failed = asyncio.Event()
@@ -115,11 +115,11 @@ class Node:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the controller has told this broker about the cluster, with itself in it."""
+        """Whether the controller has sent this broker metadata that includes the broker itself."""
         return self.config.broker_id in self.broker.metadata.brokers
 
     async def start(self) -> None:
-        """Start everything. StartFailed says why it cannot be; what was started is stopped then."""
+        """Start everything. If that fails, stop what was started; StartFailed says why."""
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._abandon)
             try:
@@ -133,20 +133,20 @@ class Node:
         await self._parts.aclose()
 
     async def stop(self, *, controlled: bool = True) -> None:
-        """Stop everything, after handing leadership over. Called twice it does nothing more."""
+        """Hand over leadership, then stop everything. A second call does nothing."""
         if self._stopping:
             return
         self._stopping = True
         if controlled and self.failure is None and self.config.controlled_shutdown_enable:
             await self._registration.leave()
             await hand_over(self.broker)
-        known = () if self.failure is None else (type(self.failure),)  # run_until tells it, parts again
+        known = () if self.failure is None else (type(self.failure),)  # run_until raises it; parts may, too
         with suppress(*known):
             await self._parts.aclose()
         logger.info("broker_stopped", broker=self.config.broker_id)
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set; raises what made the broker fail, if that comes first."""
+        """Run until `stop` is set. If the broker fails first, raises why."""
         waiting = [asyncio.ensure_future(event.wait()) for event in (stop, self._failed)]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -159,7 +159,7 @@ class Node:
             raise BrokenInvariant(f"{type(self.failure).__name__}: {self.failure}") from self.failure
 
     def fail(self, failure: BaseException) -> None:
-        """What cannot be true has happened: nothing more is executed, whoever runs the node ends it."""
+        """An invariant is broken or all storage is lost: execute nothing more; `run_until` ends the node."""
         if self.failure is None and not self._stopping:
             self.failure = failure
             self._server.is_open = False
@@ -167,7 +167,7 @@ class Node:
             logger.critical("broker_failed", broker=self.config.broker_id, **told)
             self._failed.set()
 
-    # In order.
+    # The start, in order.
 
     async def _start(self) -> None:
         config, parts = self.config, self._parts
@@ -180,7 +180,7 @@ class Node:
         self.ports = await self._server.bind(config.endpoints, self.doors)
         registry = await connect(config, self._registry_factory, self.incarnations)
         parts.push_async_callback(disconnect, registry, self.incarnations)
-        self._server.on_turn = registry.look  # before what came while this process stood still is executed
+        self._server.on_turn = registry.look  # a process that was paused must check its session first
         self._watch = ConfigWatch(registry, self.live, self.fail)
         await self._watch.read_own()
         self._respondent = Respondent(registry, config.broker_id, self.fail)
@@ -260,10 +260,10 @@ class Node:
         parts.push_async_callback(self.broker.controller.stop)
         parts.push_async_callback(forwarder.stop)
         parts.push_async_callback(self._server.stop)
-        parts.push_async_callback(self._respondent.stop)  # who serves no more is silent
+        parts.push_async_callback(self._respondent.stop)  # who does not serve must not answer challenges
 
     async def _recorder(self, logs: Logs) -> Recorder:
-        """What keeps decisions for `strandline why`, in the first directory that works."""
+        """The recorder of decisions for `strandline why`, in the first directory that works."""
         config, registration = self.config, self._registration
         place = logs.places.usable[0]
         kept = config.replication.recorder_bytes_max
@@ -273,7 +273,7 @@ class Node:
         return recorder
 
     def _replicas(self, registry: ZkClient, logs: Logs, recorder: Recorder) -> Replicas:
-        """The replicas, and who handles it when their disks fail."""
+        """The replicas, and the handler of their disk failures."""
         failures = DiskFailures(self.config.id, self.incarnations, logs, registry, self.fail)
         self._parts.push_async_callback(failures.stop)
         self._registration.on_disk_failed = failures.failed
@@ -298,7 +298,7 @@ class Node:
         return failures.replicas
 
     def _follow_changes(self, logs: Logs, tasks: Tasks) -> None:
-        """What was changed takes effect wherever it counts; nobody keeps what may change."""
+        """Apply config changes to all parts while the broker runs."""
         broker = self.broker
 
         def changed() -> None:
@@ -323,7 +323,7 @@ class Node:
         )
 
     async def _register_again(self, doubts: Collection[TopicPartition] = ()) -> None:
-        if not doubts:  # a session has ended, and with it any reign of ours: it writes nothing in the new one
+        if not doubts:  # the session has ended: our controller must not go on
             await self.broker.controller.over()
         await self._registration.register_again(doubts)
         self.broker.incarnation = self._registration.incarnation
@@ -340,7 +340,7 @@ class Node:
                 logger.warning("clean_marker_not_written", reason=str(error))
 
     def _leave_as_found(self) -> None:
-        """A start that fails before it opens a log has changed none: what was clean stays clean."""
+        """A start that failed before opening logs has changed none: keep their clean shutdown markers."""
         if self._logs_untouched:
             self.incarnations.put_markers_back()
 
@@ -356,12 +356,12 @@ def build(
     cleaners: MakeCleaners | None = None,
     recorder: MakeRecorder = in_memory,
 ) -> Node:
-    """A broker in the given world, not started yet."""
+    """A broker on these parts, not started yet."""
     return Node(config, disk, registry, clock, random, boot_id, crew, cleaners, recorder)
 
 
 async def serve(config: BrokerConfig, stop: asyncio.Event, doors: Doors = NO_DOORS) -> None:
-    """Run a broker in the real world until `stop` is set. Raises StartFailed, or what made it fail."""
+    """Run a broker on the real disk, ZooKeeper and clock until `stop` is set. Raises why it failed."""
     registries = Registries(config)
     node = build(
         within_limits(config),
@@ -385,7 +385,7 @@ async def serve(config: BrokerConfig, stop: asyncio.Event, doors: Doors = NO_DOO
 
 
 def stray(node: Node, context: dict[str, Any]) -> None:
-    """An exception that nobody awaited: a broken invariant stops the node, everything else is told."""
+    """An exception that nobody awaited: a broken invariant stops the node, anything else is logged."""
     error = context.get("exception")
     if isinstance(error, AssertionError):
         node.fail(error)
@@ -394,6 +394,6 @@ def stray(node: Node, context: dict[str, Any]) -> None:
 
 
 def read_boot_id() -> str:
-    """Which boot of the machine this is: what was written in it is still in the page cache."""
+    """Which boot of the machine this is: data written in the same boot is still in the page cache."""
     with open(BOOT_ID, encoding="ascii") as file:
         return file.read().strip()

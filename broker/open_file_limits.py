@@ -1,7 +1,7 @@
-"""How many files this process may have open, and what share of them is whose.
+"""Raises the limit of open files, and caps connections so that clients cannot use up all descriptors.
 
-Half is for logs (`strandline.log.open.files.max`), two fifths are for connections. The rest is nobody's:
-whatever clients do, there are descriptors for other brokers, ZooKeeper, checkpoints and cleaning.
+Half is for logs (`strandline.log.open.files.max`), two fifths are for connections. The rest is reserved for
+other brokers, ZooKeeper, checkpoints and cleaning, whatever clients do.
 Left to others: which connections are taken (network/server.py), which files of logs stay open
 (storage/segment/open_files.py).
 """
@@ -14,7 +14,7 @@ CONNECTIONS_SHARE = 0.4  # of the open files that the system allows
 
 
 def within_limits(config: BrokerConfig) -> BrokerConfig:
-    """Raise the limit of open files as far as it goes, and take no more connections than that bears."""
+    """Raise the limit of open files to the maximum, and lower `max_connections` to its share of that."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
-"""Producer ids, given out from blocks of a thousand that ZooKeeper reserves for this broker.
+"""Allocates producer ids from blocks of a thousand that are reserved in ZooKeeper for this broker.
 
-A block is reserved before its first id is given out, so no id is ever given twice; what is left of a block
-when a broker stops is lost. Left to others: sequences and epochs of producers
+A block is reserved before its first id is used, so no id is ever used twice. The rest of a block is lost when
+the broker stops. Left to others: sequences and epochs of producers
 (storage/log/producer_state.py).
 """
 
@@ -16,7 +16,7 @@ BLOCK_TIMEOUT_S = 10.0
 
 
 class ProducerIds:
-    """The ids that are left of this broker's block; one caller at a time fetches the next block."""
+    """The rest of this broker's block. One caller at a time fetches the next block."""
 
     def __init__(self, registry: ZkClient, broker: BrokerId) -> None:
         self._registry = registry
@@ -26,7 +26,7 @@ class ProducerIds:
         self._fetching = asyncio.Lock()
 
     async def take(self) -> ProducerId:
-        """An id that nobody has had. Raises CoordinatorNotAvailable while ZooKeeper cannot be reached."""
+        """A new producer id. Raises CoordinatorNotAvailable while ZooKeeper cannot be reached."""
         while self._next >= self._end:
             async with self._fetching:
                 if self._next >= self._end:

@@ -1,9 +1,9 @@
-"""The flight recorder: notes decisions of this broker, and of the controller when it is here, for `why`.
+"""The flight recorder: keeps decisions of this broker, and of the controller if it is here, for `why`.
 
-To note one is a few microseconds on the loop; the file is written by a thread, soon after. Many at once (a
-controller that moves ten thousand partitions) come as an iterator that is walked in small steps when others
-have had their turn. Without a file, as in the simulator, everything stays in memory.
-A file that cannot be written costs nothing but what it would have held; it is begun anew later.
+Noting a decision takes a few microseconds on the event loop; a thread writes the file soon after. Many at
+once (a controller that moves ten thousand partitions) come as an iterator, which is consumed in small steps
+between other work. Without a file, as in the simulator, everything stays in memory.
+If the file cannot be written, only its content is lost; it is started again later.
 Left to others: rings and their file (storage/decision_log.py), what is noted (replicas/leader_and_isr.py,
 replicas/isr_writer.py, replicas/truncation.py, controller/planning/decisions.py), who reads it
 (handlers/inspect.py).
@@ -25,15 +25,15 @@ from ..storage.disk import Disk
 
 logger = structlog.get_logger(__name__)
 
-RING_BYTES_MAX = 16 << 10  # of one partition: some hundred decisions
-GATHER_S = 0.02  # what comes so soon after a write goes with the next one
-RETRY_S = 10.0  # after a write that failed
-STEP = 100  # decisions of a long series in one turn of the loop
+RING_BYTES_MAX = 16 << 10  # per partition: some hundred decisions
+GATHER_S = 0.02  # the pause after a write, to gather the next one
+RETRY_S = 10.0  # after a failed write
+STEP = 100  # decisions of a long series in one loop turn
 SERIES_MAX = 1_000
 
 
 class Recorder:
-    """Keeps decisions; with a file, for the next start, too."""
+    """Keeps decisions; with a file, also for the next start."""
 
     def __init__(self, clock: Clock, bytes_max: int, rings: DecisionLog | None = None) -> None:
         self.rings = rings or DecisionLog(max(bytes_max, 1), RING_BYTES_MAX)
@@ -54,7 +54,7 @@ class Recorder:
             self._keep(Note(ring, what, values))
 
     def series(self, notes: Iterator[Note]) -> None:
-        """Keep what the iterator gives, by and by. It must read only what does not change."""
+        """Keep the iterator's decisions, step by step. It must only read data that does not change."""
         if not self._is_on:
             return
         if self._file is None:
@@ -65,7 +65,7 @@ class Recorder:
             self._due.set()
 
     def of(self, ring: str) -> list[Decision]:
-        """What is known of a ring, the oldest first."""
+        """The decisions of a ring, oldest first."""
         return self.rings.of(ring)
 
     def _keep(self, note: Note, at_ms: int | None = None) -> None:
@@ -83,13 +83,13 @@ class Recorder:
         self._tasks.spawn(self._write(file), "flight-recorder")
 
     async def stop(self) -> None:
-        """Write what is not written yet."""
+        """Stop, after writing what is not written yet."""
         self._stopped = True
         self._due.set()
         file, tasks = self._file, self._tasks
         if file is not None and tasks is not None:
             await tasks.stop()
-            if self._writing is not None:  # a thread cannot be called back
+            if self._writing is not None:  # a thread cannot be cancelled
                 await asyncio.wait([self._writing])
                 if self._writing.exception() is not None:
                     file.failed()
@@ -111,7 +111,7 @@ class Recorder:
             await asyncio.sleep(GATHER_S if more else max(retry_s, GATHER_S))
 
     def _step(self) -> bool:
-        """Walk a little of the first series; whether there is more."""
+        """Keep the next decisions of the first series; whether any series has more."""
         if self._series:
             at_ms, notes = self._series[0]
             some = list(islice(notes, STEP))
@@ -122,7 +122,7 @@ class Recorder:
         return bool(self._series)
 
     async def _write_frames(self, file: RingFile) -> float:
-        """Write what is not written yet; the seconds after which a write that failed is tried again."""
+        """Write what is not written yet. Returns the seconds until a failed write may be retried."""
         loop = asyncio.get_running_loop()
         if not self._frames or loop.time() < self._retry_at:
             return self._retry_at - loop.time()
@@ -136,7 +136,7 @@ class Recorder:
         except OSError as error:
             logger.warning("flight_recorder_not_written", path=file.path, reason=str(error))
             file.failed()
-            self._frames += frames[-1:]  # the next write begins anew, with all that is known
+            self._frames += frames[-1:]  # so that the next write starts a new file, with everything
             self._retry_at = loop.time() + RETRY_S
             return RETRY_S
         return 0.0
@@ -148,14 +148,14 @@ MakeRecorder = Callable[[Disk, Clock, int, str, FailureHook | None], Awaitable[R
 async def in_memory(
     disk: Disk, clock: Clock, bytes_max: int, log_dir: str, on_failure: FailureHook | None
 ) -> Recorder:
-    """A recorder that forgets with its process."""
+    """A recorder in memory only."""
     return Recorder(clock, bytes_max)
 
 
 async def on_disk(
     disk: Disk, clock: Clock, bytes_max: int, log_dir: str, on_failure: FailureHook | None
 ) -> Recorder:
-    """A recorder that goes on with what the last process left in this log directory."""
+    """A recorder that continues the file that the last process left in this log directory."""
     recorder = Recorder(clock, bytes_max)
     if bytes_max > 0:
         file = RingFile(disk, log_dir)

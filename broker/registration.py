@@ -1,9 +1,9 @@
-"""How a broker proves what it holds and makes itself known: the start-up sequence of docs/replication.md.
+"""Registers the broker in ZooKeeper with what it can prove to hold (docs/replication.md, start-up).
 
-Directories are locked and recovered, the incarnation is counted on the disks first and in ZooKeeper then,
-in one multi with the ephemeral. A session left behind by a killed predecessor is taken up and closed. After
-a session has expired the broker registers again, one incarnation later, and what it holds is as intact as
-before.
+Log directories are locked and recovered. The new incarnation (the number of this start) is written to the
+disks first, then to ZooKeeper, in one multi with the ephemeral node. A session that a killed predecessor left
+is resumed and closed. After a session expires, the broker registers again with the next incarnation; its data
+is as intact as before.
 Left to others: the verdict (storage/directories/incarnation.py), the znodes (zookeeper/znodes.py), when to
 start (node.py).
 """
@@ -47,12 +47,12 @@ LEAVE_S_MAX = 1.0
 DISK_RETRY_S = 1.0
 AGREE_AGAIN_S = 1.0
 Judge = Callable[[documents.IncarnationDocument, frozenset[str]], Intactness]
-SESSIONS_WAITED = 2  # how long another session may hold our id, in session timeouts
+SESSIONS_WAITED = 2  # how long to wait while another session holds our id, in session timeouts
 
 
 @runtime_checkable
 class HasCredentials(Protocol):
-    """A registry whose session can be taken up by the next start of this broker."""
+    """A ZooKeeper client whose session the next start of this broker can resume."""
 
     @property
     def credentials(self) -> Credentials | None:
@@ -61,7 +61,7 @@ class HasCredentials(Protocol):
 
 
 def lock_directories(config: BrokerConfig, disk: Disk, boot_id: str) -> Incarnations:
-    """Take the log directories, or say who has them. Blocking."""
+    """Lock the log directories. Raises StartFailed if they are taken or unusable. Blocking."""
     try:
         return Incarnations.load(disk, config.directories, boot_id)
     except DirectoryLocked as error:
@@ -77,7 +77,7 @@ def lock_directories(config: BrokerConfig, disk: Disk, boot_id: str) -> Incarnat
 
 
 async def connect(config: BrokerConfig, factory: RegistryFactory, incarnations: Incarnations) -> ZkClient:
-    """Open a session, after ending the one that a killed predecessor has left behind."""
+    """Open a session, after ending the one that a killed predecessor left."""
     previous = incarnations.previous_session()
     registry = factory(None if previous is None else previous.client_id)
     try:
@@ -93,7 +93,7 @@ async def connect(config: BrokerConfig, factory: RegistryFactory, incarnations: 
 
 
 async def disconnect(registry: ZkClient, incarnations: Incarnations) -> None:
-    """End the session: the next start need not look for it. If ZooKeeper does not hear of it, it must."""
+    """End the session. If ZooKeeper was reached, forget it; else the next start has to end it."""
     is_heard = registry.connected
     await registry.close()
     if is_heard:
@@ -104,8 +104,8 @@ async def disconnect(registry: ZkClient, incarnations: Incarnations) -> None:
 
 
 async def patiently(config: BrokerConfig, deed: Callable[[], Awaitable[T]]) -> T:
-    """The result of what may be repeated, asked for again while no answer comes, for as long as a start may
-    wait for ZooKeeper. Raises ZkError.
+    """Repeat `deed`, which must be idempotent, until ZooKeeper answers or the time for a start is over.
+    Raises ZkError.
     """
     deadline = asyncio.get_running_loop().time() + config.zookeeper.connection_timeout_ms / 1000
     while True:
@@ -119,7 +119,7 @@ async def patiently(config: BrokerConfig, deed: Callable[[], Awaitable[T]]) -> T
 
 
 def unreachable(config: BrokerConfig, error: ZkError) -> str:
-    """Why there is no ZooKeeper, and what to do about it."""
+    """The message that ZooKeeper cannot be reached, and the remedy."""
     reason = "did not answer" if isinstance(error, RegistryUnreachable) else f"failed ({error})"
     return (
         f"ZooKeeper at {config.zookeeper.connect} {reason}; start it or correct `zookeeper.connect` "
@@ -128,12 +128,12 @@ def unreachable(config: BrokerConfig, error: ZkError) -> str:
 
 
 def cannot_begin(error: DiskError) -> None:
-    """A broker that cannot write down which incarnation it is does not start."""
+    """A broker that cannot write its incarnation to disk does not start."""
     raise StartFailed(f"{error}; make room or make it writable, or take the directory out of `log.dirs`")
 
 
 class Registration:
-    """This broker's place in the registry, from its first claim through every new session."""
+    """This broker's registration in ZooKeeper, across sessions."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Registration:
         random: Random,
         begin: Callable[[int], Awaitable[None]],
     ) -> None:
-        """`begin` is told of each incarnation just before it is registered, and may ask ZooKeeper."""
+        """`begin` is called with each incarnation just before it is registered, and may use ZooKeeper."""
         self.cluster_id = ""
         self._config = config
         self._incarnations = incarnations
@@ -156,22 +156,24 @@ class Registration:
         self._verdict: Intactness
         self._endpoints: Sequence[ListenerAddress] = ()
         self._turn = asyncio.Lock()
-        self.on_disk_failed: Callable[[DiskError], None] = cannot_begin  # another one while the broker runs
+        self.on_disk_failed: Callable[[DiskError], None] = cannot_begin  # replaced while the broker runs
         self._leaving = False
         self._born = -1  # the first incarnation of this process
-        self._registered_in = -1  # the session of the last registration, by its generation
+        self._registered_in = -1  # generation of the session of the last registration
 
     @property
     def incarnation(self) -> Incarnation:
-        """Which start (or session) of this broker id this is."""
+        """The number of this start or session of the broker id."""
         return Incarnation(self._verdict.k)
 
     def vouches(self, partition: TopicPartition, joined: int) -> bool:
-        """This start claims to hold what the replica held when it joined an ISR, in an earlier start."""
+        """Whether this start claims to hold all that the replica held when it joined an ISR, in an earlier
+        start: incarnation `joined`.
+        """
         return self._verdict.intact_for(partition) <= joined < self._born
 
     async def identify(self) -> None:
-        """Hold the directories against this broker and this cluster, whose id is made if it is the first."""
+        """Check that the directories belong to this broker and cluster. The first broker makes its id."""
         profile, random_bytes = self._config.semantics_profile, self._random.randbytes(16)
         try:
             self._agreement = await patiently(
@@ -192,7 +194,7 @@ class Registration:
             raise StartFailed(f"meta.properties cannot be written: {error}") from error
 
     def open_logs(self, disk: Disk, clock: Clock, crew: Crew = one_by_one) -> Logs:
-        """Open and recover all logs; what is about to be lost is noted first. Blocking."""
+        """Open and recover all logs. What recovery is about to drop is noted first. Blocking."""
         incarnations = self._incarnations
         try:
             logs = Logs.open(
@@ -220,7 +222,7 @@ class Registration:
         return logs
 
     async def register(self, endpoints: Sequence[ListenerAddress]) -> None:
-        """Count this incarnation on the disks, then announce it. Raises StartFailed if the id is taken."""
+        """Write this incarnation to the disks, then register it. Raises StartFailed if the id is taken."""
         self._endpoints = endpoints
         zookeeper = self._config.zookeeper
         patience_ms = SESSIONS_WAITED * zookeeper.session_timeout_ms + zookeeper.connection_timeout_ms
@@ -239,12 +241,12 @@ class Registration:
         )
 
     async def register_again(self, doubts: Collection[TopicPartition] = ()) -> None:
-        """After the session has expired: one incarnation later, as intact as before. Waits for ZooKeeper.
+        """Register after the session has expired: next incarnation, as intact as before. Waits for ZooKeeper.
 
-        With `doubts`: damage was found in these replicas while the broker runs, and is noted on its disks.
-        What they held when they joined an ISR is no proof any more, also for a controller yet to come.
-        Sessions may follow each other so fast that the registration for one of them lands in the next: then
-        that one needs no other. Two at once would take each other for another broker.
+        With `doubts`: damage was found in these replicas at run time and noted on the disks. What they held
+        when they joined an ISR proves nothing any more; later controllers read that here, too.
+        If sessions follow each other fast, the registration for one may land in the next, which then needs
+        none. One call at a time: two would take each other for another broker.
         """
         async with self._turn:
             if not doubts and self._registered_in == self._registry.generation:
@@ -257,7 +259,7 @@ class Registration:
             logger.info("broker_registered_again", incarnation=self._verdict.k, doubts=doubted)
 
     async def leave(self) -> None:
-        """Say in the registration that this broker is shutting down. Without ZooKeeper it stops unsaid."""
+        """Mark the registration as shutting down. Without ZooKeeper, skip it."""
         self._leaving = True
         if not self._registry.connected:
             return
@@ -271,10 +273,10 @@ class Registration:
         return self._incarnations.verdict(document.incarnation, document.dirs, failed_dirs=failed)
 
     async def _settle(self, judge: Judge, keep_notes: bool = False) -> None:
-        """Draw the verdict and announce it, until it is known to stand.
+        """Judge what this start holds and register it; repeat until the write is known to have landed.
 
-        An answer that was lost may mean that the count went up unseen: it is read again then, and the next
-        attempt is one incarnation later. Another broker of our id is told apart by the ephemeral it holds.
+        If an answer is lost, the incarnation may have been counted up: it is read again, and the next attempt
+        is one later. Another broker with our id shows by the ephemeral node that it holds.
         """
         while True:
             generation = self._registry.generation
@@ -299,7 +301,7 @@ class Registration:
                 return
 
     async def _announce(self, verdict: Intactness, keep_notes: bool) -> None:
-        """On the disks first, in a thread: whoever registers again serves meanwhile, and a disk may hang."""
+        """Write the disks first, in a thread: the broker may be serving requests, and a disk may hang."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._remember, verdict, keep_notes)
         registration = documents.RegistrationDocument.of(
@@ -322,7 +324,7 @@ class Registration:
         self._incarnations.write(verdict, self._config.storage.flush_before_ack, keep_notes)
 
     async def _agree(self) -> None:
-        """Wait until nobody is registered under another profile, as long as a session of the dead lasts."""
+        """Wait, up to a session timeout, until nobody is registered under another semantics profile."""
         me, profile, loop = self._config.broker_id, self._config.semantics_profile, asyncio.get_running_loop()
         wait_ms = self._config.zookeeper.session_timeout_ms
         deadline = loop.time() + wait_ms / 1000
@@ -357,7 +359,7 @@ class Registration:
         if credentials is not None:
             try:
                 self._incarnations.save_session(*credentials)
-            except OSError as error:  # the next start waits until this session ends by itself
+            except OSError as error:  # the next start waits until this session expires
                 logger.warning("session_not_kept", reason=str(error))
 
     def _new_id(self) -> UUID:
@@ -365,7 +367,7 @@ class Registration:
 
 
 class SessionKeeper:
-    """Notices a new session after one has ended, so that the broker registers again."""
+    """Calls `again` when a new session has replaced an expired one, so that the broker registers again."""
 
     def __init__(self, registry: ZkClient, again: Callable[[], None]) -> None:
         self._registry = registry
@@ -379,5 +381,5 @@ class SessionKeeper:
             self._again()
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         self._stop()

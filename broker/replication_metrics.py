@@ -1,7 +1,6 @@
-"""Replication, control and compaction in numbers, under Kafka's names: gauges as things are, counts since the
-start.
+"""Metrics of replication, the controller and compaction, under Kafka's names: gauges, and counts since start.
 
-Where Kafka has a rate (IsrShrinksPerSec) there is a count here: whoever reads it twice has the rate.
+Where Kafka has a rate (IsrShrinksPerSec), this has a count: two readings give the rate.
 Left to others: counts of requests (network/metrics.py), who asks (handlers/inspect.py).
 """
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def replication_metrics(broker: "BrokerContext") -> dict[str, int]:
-    """All of them, by name. The controller's are there on the broker that is controller."""
+    """All metrics, by name. Those of the controller only on the broker that is the controller."""
     controller = broker.controller
     view, chronicle = controller.view, controller.chronicle
     return {
@@ -32,7 +31,7 @@ def replication_metrics(broker: "BrokerContext") -> dict[str, int]:
 
 
 def of_replicas(replicas: "Replicas") -> dict[str, int]:
-    """What this broker's own replicas come to."""
+    """The metrics of this broker's replicas."""
     partitions = replicas.partitions.values()
     leaders = [p.leading for p in partitions if p.leading is not None]
     counts = replicas.counts()
@@ -53,7 +52,7 @@ def of_replicas(replicas: "Replicas") -> dict[str, int]:
 
 
 def of_cleaning(cleaning: "Compactor") -> dict[str, int]:
-    """Compaction here. Kafka tells only how many partitions are given up; the other names are ours."""
+    """The metrics of compaction. Only uncleanable-partitions-count is Kafka's name; the others are ours."""
     counts = cleaning.counts()
     return {
         "uncleanable-partitions-count": counts.uncleanable,
@@ -65,7 +64,7 @@ def of_cleaning(cleaning: "Compactor") -> dict[str, int]:
 
 
 def lags(replicas: "Replicas") -> dict[int, int]:
-    """By leader: how many committed records the follower that lacks most has not got yet."""
+    """By leader: the largest number of committed records that one of our followers of it lacks."""
     found: dict[int, int] = {}
     for partition in replicas.partitions.values():
         follower = partition.following

@@ -1,8 +1,8 @@
-"""Controlled shutdown: a broker asks the controller to be relieved of its leaderships before it stops.
+"""Controlled shutdown: the broker asks the controller to move its leaderships before it stops.
 
-The controller's address comes from the picture, not from ZooKeeper, so that an outage there cannot hang a
-stop. Partitions that no other replica could take over do not hold it up; nor does a controller that cannot
-be reached while ZooKeeper, which would name another one, cannot be either. Left to others: what the
+The controller's address comes from the metadata cache, not from ZooKeeper, so that a ZooKeeper outage cannot
+hang a stop. Two things do not delay it: partitions that no other replica could lead, and an unreachable
+controller while ZooKeeper, which would name another, is unreachable as well. Left to others: what the
 controller does (controller/), the order of what is stopped afterwards (node.py).
 Why: docs/decisions/0031-leaving-is-said-in-the-registration.md
 """
@@ -30,7 +30,7 @@ LOOK_EVERY_S = 0.1
 
 
 async def hand_over(broker: "BrokerContext") -> bool:
-    """Ask until nothing is led here that another could lead; False if it stayed so after all attempts."""
+    """Ask until this broker leads nothing that another could lead. False if that failed in all attempts."""
     config, asked = broker.config, broker.controller.controller_id
     left: list[TopicPartition] | None = None
     for attempt in range(config.controlled_shutdown_max_retries + 1):
@@ -54,9 +54,9 @@ async def hand_over(broker: "BrokerContext") -> bool:
 async def _pause(
     broker: "BrokerContext", pause_s: float, asked: int | None, left: Sequence[TopicPartition]
 ) -> None:
-    """Wait before the next attempt, unless another controller can be asked, or it would be in vain.
+    """Wait before the next attempt, unless there is a new controller or waiting is pointless.
 
-    What could not be taken over for want of a replica in sync need not wait any more once all of it can be: a
+    If partitions could not move for lack of an in-sync replica, stop waiting as soon as all have one: a
     follower that has just come back joins within a second.
     """
     loop = asyncio.get_running_loop()
@@ -70,12 +70,12 @@ async def _pause(
 
 
 def _are_in_sync_elsewhere(broker: "BrokerContext", partitions: Sequence[TopicPartition]) -> bool:
-    """Whether each of them, as far as the controller has told, has a live member of its ISR beside us."""
+    """Whether each of them, by the metadata cache, has a live ISR member other than this broker."""
     return all(broker.metadata.is_in_sync_elsewhere(broker.id, partition) for partition in partitions)
 
 
 async def _ask(broker: "BrokerContext") -> list[TopicPartition] | None:
-    """What would still have to be handed over; None if the controller could not be asked."""
+    """The partitions still to be handed over; None if the controller could not be asked."""
     request = ControlledShutdownRequest(broker_id=broker.id, broker_epoch=broker.incarnation)
     try:
         async with asyncio.timeout(

@@ -1,4 +1,4 @@
-"""Which names a topic may have. Checked at the door, before a name can reach ZooKeeper or a path on disk."""
+"""Checks topic names when a request arrives, before a name can reach ZooKeeper or a path on disk."""
 
 import re
 
@@ -12,7 +12,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def check_topic_name(name: str | None) -> str:
-    """The name, if a topic may have it; raises InvalidTopic with the reason."""
+    """The name, if it is legal. Raises InvalidTopic with the reason."""
     if not name:
         raise InvalidTopic("the name of a topic must not be empty")
     if name in (".", ".."):

@@ -1,4 +1,4 @@
-"""Sessions with the real ZooKeeper for one broker; a chroot that does not exist yet is created first.
+"""ZooKeeper sessions of one broker; creates the chroot if it does not exist yet.
 
 Left to others: the session itself (zookeeper/kazoo_client.py), what is kept in ZooKeeper
 (zookeeper/znodes.py).
@@ -14,14 +14,14 @@ from .registration import Credentials
 
 
 class Registries:
-    """Makes the registry of a broker."""
+    """Makes the ZooKeeper client of a broker."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.on_fatal: Callable[[BaseException], None] = _nobody_listens
         self._config = config.zookeeper
 
     def new(self, previous: Credentials | None) -> ZkClient:
-        """A session that is not open yet; the one of a killed predecessor is ended by it."""
+        """A session that is not open yet. Opening it ends `previous`, that of a killed predecessor."""
         return _RootedRegistry(
             self._config.hosts + self._config.chroot,
             self._config.session_timeout_ms,

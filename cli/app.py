@@ -1,4 +1,4 @@
-"""The table of commands. Each command's file says what it does; `main.py` opens this one."""
+"""The table of commands. Each command's file says what it does; `main.py` calls `run`."""
 
 import importlib
 import sys
@@ -33,15 +33,16 @@ GROUPS = {
     "zookeeper": "zookeeper",
 }
 PASSED_THROUGH = {"broker": "serve", "dump": "dump.command"}
+"""Commands that parse their own arguments: a broker to start fast, dump for Kafka's one-dash flags."""
 ORDER = (
     *("up", "status", "health", "down", "topics", "produce", "consume", "groups", "configs"),
     *("reassign", "elect-leaders", "why", "lost", "dump", "zookeeper", "broker", "demo", "simulate", "docs"),
 )
-"""Commands that read their own arguments: a broker for its start-up time, dump for Kafka's one-dash flags."""
+"""All names, in the order of the help."""
 
 
 def build(names: list[str]) -> typer.Typer:
-    """The application with the commands in `names` (loading all of them would slow each one)."""
+    """The application with only the commands in `names`: loading all of them would slow each one."""
     app = typer.Typer(
         name="strandline",
         help="A replicated log broker that speaks the Apache Kafka wire protocol.",
@@ -95,7 +96,7 @@ def _passing(module: str) -> Any:
 
 
 def run() -> int:
-    """Run the command that was typed; its exit status."""
+    """Run the command that was typed. Returns its exit status."""
     sys.argv[1:] = of_a_class(sys.argv[1:])
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
     if asked == "topics":

@@ -1,6 +1,6 @@
-"""`strandline configs`: the settings of a topic, of a broker, or of all brokers; shown and changed.
+"""`strandline configs`: show and change the settings of a topic, of a broker, or of all brokers.
 
-Changes take effect without a restart, on every replica. What needs a restart is refused by the brokers.
+Changes take effect without a restart, on every replica. Brokers refuse options that need a restart.
 Left to others: the meaning of the settings (docs/configuration.md).
 """
 
@@ -101,7 +101,7 @@ def changes_from(
     option: str = "--set",
     delete_option: str = "--delete",
 ) -> list[ConfigChange]:
-    """What `--set name=value` and `--delete name` ask for."""
+    """The changes that `--set name=value` and `--delete name` ask for."""
     wanted = dict(pair(text, option, EXAMPLE) for text in settings or [])
     names = list(dict.fromkeys(delete or []))
     if both := sorted(wanted.keys() & set(names)):

@@ -1,4 +1,4 @@
-"""What all commands share: where they print, how they fail, where the cluster is."""
+"""What all commands share: output, errors, and common options."""
 
 import json
 import os
@@ -20,13 +20,13 @@ from ..protocol.errors import ApiError, NetworkException
 DEFAULT_BOOTSTRAP = "localhost:9092,localhost:9093,localhost:9094"
 
 PIPE_WIDTH = 1000
-"""Columns of a table that goes to a file or a program: nothing is cut off there."""
+"""The width of tables that go to a file or a program, so that nothing is cut off."""
 
 PATIENCE: dict[str, Any] = {"default_api_timeout_ms": 15_000, "request_timeout_ms": 10_000}
-"""What a person waits at most for an answer."""
+"""The longest that a person should wait for an answer."""
 
 BRIEFLY_MS = 3_000
-"""How long a picture waits for what one broker alone can tell: without it, the rest is shown."""
+"""How long to wait for what only one broker knows; then the rest is shown without it."""
 
 
 def _console(stream: Any, stderr: bool) -> Console:
@@ -53,12 +53,12 @@ class Failure(Exception):
 
 
 class WrongUsage(Exception):
-    """The command was asked for something that makes no sense. One sentence; exit status 2."""
+    """The arguments make no sense. One sentence; exit status 2."""
 
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn expected trouble into one sentence on stderr and an exit status, never a traceback."""
+    """Turn expected errors into one sentence on stderr and an exit status, never a traceback."""
     try:
         yield
     except (WrongUsage, ConfigError) as error:
@@ -71,7 +71,7 @@ def clear_errors() -> Iterator[None]:
         fail(f"the brokers do not keep up: {error}", 1)
     except ApiError as error:
         fail(str(error), 1)
-    except BrokenPipeError:  # whoever read our output has gone: that is no failure
+    except BrokenPipeError:  # the reader of our output has gone: not a failure
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
     except OSError as error:
@@ -87,7 +87,7 @@ def _unreachable(error: Exception) -> str:
 
 
 def warnings_only() -> None:
-    """Show of the library's log lines only warnings, on stderr."""
+    """Show only warnings of the library's log, on stderr."""
     structlog.configure(
         processors=[structlog.processors.add_log_level, structlog.dev.ConsoleRenderer(colors=False)],
         wrapper_class=structlog.make_filtering_bound_logger(30),
@@ -109,7 +109,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def tell(sentence: str, value: Any, as_json: bool) -> None:
-    """Say what was done: a sentence for people, a value for programs."""
+    """Print what was done: a sentence for people, a value for programs."""
     if as_json:
         print_json(value)
     else:
@@ -126,7 +126,7 @@ def print_json(value: Any) -> None:
 
 
 def fail(sentence: str, status: int) -> NoReturn:
-    """Say what is wrong, and leave."""
+    """Print what is wrong, and exit."""
     err.print(f"strandline: {sentence}", markup=False, soft_wrap=True)
     raise typer.Exit(status)
 

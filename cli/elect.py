@@ -1,6 +1,6 @@
-"""`strandline elect-leaders`: leadership goes to preferred replicas, or to whatever is left.
+"""`strandline elect-leaders`: preferred leader elections, or unclean ones where there is no leader.
 
-Left to others: who may lead (the controller), what an unclean election costs (docs/operations.md).
+Left to others: which replica may lead (the controller), what an unclean election costs (docs/operations.md).
 """
 
 from typing import Annotated
@@ -73,7 +73,7 @@ def _partitions(admin: Admin, topic: str, numbers: list[int] | None) -> list[Top
 
 
 def _leaders(admin: Admin, of: dict[TopicPartition, ApiError | None]) -> dict[TopicPartition, int]:
-    """Who leads now. A topic that is not there has no part in it."""
+    """The current leaders. Topics that do not exist are left out."""
     there = set(admin.list_topics(internal=True)) & {partition.topic for partition in of}
     return {
         TopicPartition(topic.name, one.partition): one.leader

@@ -1,4 +1,4 @@
-"""`strandline groups`: consumer groups, their members and how far behind they are."""
+"""`strandline groups`: consumer groups, their members and their lag."""
 
 from typing import Annotated
 
@@ -105,7 +105,7 @@ def _partitions(admin: Admin, topic: str, wanted: int | None) -> list[TopicParti
 
 
 def _goal(text: str) -> tuple[int | None, int]:
-    """An offset, or none and the time to look up."""
+    """An offset; or None, and the timestamp to look up."""
     named = {"earliest": EARLIEST, "latest": LATEST}
     if text in named:
         return None, named[text]

@@ -1,8 +1,8 @@
-"""Kafka's own way of saying things: `--create --zookeeper h:2181 --topic t …` becomes `create t …`, and the
-name of a class, with or without `kafka-run-class` before it, becomes our command.
+"""Translates command lines of Kafka's tools into ours. Pure.
 
-Pure. `--zookeeper` of old commands is turned into the brokers that are registered there
-(`topics.py` looks them up).
+`--create --zookeeper h:2181 --topic t …` becomes `create t …`. The class name of a tool, with or without
+`kafka-run-class` before it, becomes our command. For the `--zookeeper` of old commands, `topics.py` looks up
+the brokers that are registered there.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ VERBS = ("--create", "--list", "--describe", "--delete", "--alter")
 
 
 def translate(arguments: Sequence[str]) -> list[str]:
-    """Arguments of `strandline topics`, with Kafka's spelling put into ours. Ours passes unchanged."""
+    """Translate the arguments of `strandline topics` from Kafka's spelling. Our own passes unchanged."""
     verbs = [argument for argument in arguments if argument in VERBS]
     if len(verbs) != 1:
         return list(arguments)
@@ -38,7 +38,7 @@ RUN_CLASS = ("kafka-run-class", "kafka-run-class.sh")
 
 
 def of_a_class(arguments: Sequence[str]) -> list[str]:
-    """All arguments of `strandline`, with the class of Kafka's tool put into our command."""
+    """Translate the arguments of `strandline`: the class name of a Kafka tool becomes our command."""
     words = list(arguments)
     if words[:1] and words[0] in RUN_CLASS and words[1:2] and words[1] in CLASSES:
         words = words[1:]

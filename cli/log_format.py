@@ -1,4 +1,4 @@
-"""How a broker's log lines look: one JSON object a line, one event per decision, on stderr."""
+"""The format of a broker's log: one JSON object per line, one event per decision, on stderr."""
 
 import sys
 

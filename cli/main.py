@@ -1,8 +1,8 @@
-"""`strandline`: the door to everything a person types.
+"""`strandline`: the entry point of the command line.
 
-`strandline broker` is looked at first and by itself: a broker starts without loading what only people
-at a terminal need. Exit status: 0; 1 the environment (port, lock, ZooKeeper, Java) or a failed check;
-2 wrong usage or configuration.
+`strandline broker` is handled first and apart, so that a broker starts without loading what only people at a
+terminal need. Exit status: 0; 1 the environment (port, lock, ZooKeeper, Java) or a failed check; 2 wrong
+usage or configuration.
 """
 
 import gc
@@ -14,7 +14,7 @@ def main() -> None:
     """Run the command line and exit with its status."""
     if sys.argv[1:2] == ["broker"]:
         spare_imports()
-        gc.disable()  # until all is loaded: hardly anything of it is ever garbage
+        gc.disable()  # until all modules are loaded: hardly any of that is ever garbage
         from .serve import main as serve
 
         sys.exit(serve(sys.argv[2:]))
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def spare_imports() -> None:
-    """Keep out what libraries load only to print beautifully or to be extended: a start counts in tenths."""
+    """Skip what libraries load only for pretty printing or plugins: it would slow the start by tenths."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # structlog does without it
 

@@ -1,6 +1,6 @@
-"""What is being moved, for commands that show partitions: as far as the controller can be asked.
+"""Ongoing reassignments, for commands that show partitions; none if the controller does not answer.
 
-Left to others: asking for moves (reassign.py), how they are told (client/admin/reassignments.py).
+Left to others: asking for moves (reassign.py), the request (client/admin/reassignments.py).
 """
 
 from ..base.types import TopicPartition
@@ -8,13 +8,13 @@ from ..client.admin.reassignments import PartitionReassignment
 from ..client.sync import Admin
 from ..protocol.errors import ApiError
 
-CONTROLLER_WITHIN_MS = 2_000  # how long a command waits for what only the controller knows
+CONTROLLER_WITHIN_MS = 2_000  # how long a command waits for the controller, which alone knows
 
 Moves = dict[TopicPartition, PartitionReassignment]
 
 
 def moving(admin: Admin) -> Moves:
-    """What is moving, if the controller can be asked: all else is shown without it."""
+    """Ongoing reassignments; empty if the controller does not answer, so that the rest can be shown."""
     try:
         return admin.list_partition_reassignments(timeout_ms=CONTROLLER_WITHIN_MS)
     except (ApiError, OSError):

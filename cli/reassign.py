@@ -1,7 +1,7 @@
-"""`strandline reassign`: partitions move to other brokers, with plans in the form of Kafka's tool.
+"""`strandline reassign`: move partitions to other brokers, with plans in the format of Kafka's tool.
 
-One of --generate, --execute, --verify, --cancel, --list. A move goes on in the brokers when the command has
-ended, and whoever is controller.
+One of --generate, --execute, --verify, --cancel, --list. A move goes on in the brokers after the command has
+ended, even if the controller changes.
 Left to others: what a good plan is (reassign_plan.py), moving (the controller).
 """
 
@@ -84,7 +84,7 @@ def _plan(name: str) -> Targets:
 
 
 def _generate(admin: Admin, topics: str | None, brokers: str | None, as_json: bool) -> None:
-    """The plan goes to standard output, so that it can be kept; what is now, to standard error."""
+    """Print the plan to standard output, so that it can be saved; the current state to standard error."""
     if not topics or not brokers:
         raise WrongUsage("--generate needs --topics T,… and --brokers 1,2,…")
     try:
@@ -136,7 +136,7 @@ def _execute(admin: Admin, plan: Targets, wait: bool, as_json: bool) -> None:
 
 
 def _verify(admin: Admin, plan: Targets, as_json: bool) -> None:
-    """Exit status 1 unless all have moved."""
+    """Show how far each partition is. Exit status 1 unless all have moved."""
     held, moving = _held(admin, plan), admin.list_partition_reassignments(plan)
     rows = [
         {**_place(q), "wanted": list(plan[q]), "is": _standing(q, plan[q], held, moving)}

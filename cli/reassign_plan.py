@@ -1,10 +1,9 @@
-"""Where partitions shall live on other brokers: a plan with few moves, and the JSON file that holds it. Pure.
+"""Plans a reassignment to given brokers with few moves, and reads and writes the plan as JSON. Pure.
 
-Whoever holds a replica already and is among the brokers keeps it, up to its share; the rest goes to whoever
-has fewest. Then the preferred leaders are spread alike. If all these brokers say their racks, what Kafka's
-algorithm for new topics achieves (controller/planning/placement.py) holds for the plan, too: a partition is
-on as many racks as there are, or has a rack for each replica; Kafka's own tool would move everything for
-that.
+A chosen broker that has a replica keeps it, up to its share; the other replicas go to the brokers with
+fewest. Then preferred leaders are spread evenly. If all these brokers have racks, the plan is as rack-aware
+as Kafka's algorithm for new topics (controller/planning/placement.py): a partition is on as many racks as
+there are, or has a rack for each replica. Kafka's own tool would move everything for that.
 """
 
 import json
@@ -22,7 +21,7 @@ Targets = dict[TopicPartition, tuple[int, ...]]
 def proposed(
     current: Mapping[TopicPartition, Sequence[int]], brokers: Iterable[int], racks: Racks | None = None
 ) -> Targets:
-    """For each partition as many replicas as it has, all on these brokers; `racks` are those of brokers."""
+    """For each partition as many replicas as it has now, all on these brokers; `racks` by broker."""
     chosen = sorted(set(brokers))
     known = told_racks({broker: (racks or {}).get(broker) for broker in chosen})
     of = {broker: known.get(broker, "") for broker in chosen}
@@ -61,7 +60,7 @@ def proposed(
 
 
 def written(targets: Mapping[TopicPartition, Sequence[int]]) -> str:
-    """As Kafka's tools write it."""
+    """The plan in the format of Kafka's tool."""
     entries = [
         {
             "topic": q.topic,
@@ -75,7 +74,7 @@ def written(targets: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 
 def read(text: str, name: str) -> Targets:
-    """A plan out of a file, in Kafka's form. Raises WrongUsage."""
+    """Parse a plan in the format of Kafka's tool. Raises WrongUsage."""
     try:
         document = json.loads(text)
         targets = _targets(document)

@@ -40,7 +40,7 @@ END_WAIT_MS = 500
 
 
 class Format(StrEnum):
-    """How a line stands for a value."""
+    """How a line of text represents a value."""
 
     text = "text"
     json = "json"
@@ -143,7 +143,7 @@ def consume(
 
 
 class _Reading:
-    """What `consume` was asked for."""
+    """One run of `consume`."""
 
     def __init__(
         self,
@@ -159,10 +159,10 @@ class _Reading:
         self.most, self.follow = most if most is not None else sys.maxsize, follow
         self.reset = "earliest" if from_beginning or not follow else "latest"
         if offset is not None:
-            self.reset = "none"  # an offset that is not there is an error, no reason to begin elsewhere
+            self.reset = "none"  # an offset out of range is an error: do not start elsewhere
 
     async def run(self, bootstrap: str, show: Any) -> int:
-        """Read and show; how many."""
+        """Read and show records. Returns how many."""
         options: dict[str, Any] = {"auto_offset_reset": self.reset, "allow_auto_create_topics": False}
         options |= PATIENCE
         if self.group:
@@ -196,7 +196,7 @@ class _Reading:
     async def _at_end(self, consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
         mine = consumer.assignment()
         if not mine:
-            return False  # the group is still sharing the partitions out
+            return False  # the group is still rebalancing
         for partition in mine:
             if await consumer.position(partition) < ends.get(partition, 0):
                 return False
@@ -208,7 +208,7 @@ def _span(numbers: list[int]) -> str:
 
 
 async def _lines(files: list[Path] | None) -> AsyncIterator[bytes]:
-    """The lines of the files, or of standard input as they come: a line typed is a line sent."""
+    """The lines of the files, or of standard input as they come: each line is sent once it is typed."""
     if not files:
         async for line in _lines_of(sys.stdin.fileno()):
             yield line
@@ -230,7 +230,7 @@ async def _lines_of(file: int) -> AsyncIterator[bytes]:
 
 
 async def _read(file: int) -> bytes:
-    """What can be read now, in a thread of its own: an executor's thread would keep Ctrl-C waiting."""
+    """Read what is there, in a daemon thread: an executor's thread would delay Ctrl-C."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[bytes] = loop.create_future()
 
@@ -298,7 +298,7 @@ def _print(record: ConsumerRecord, format: Format, as_json: bool) -> None:
 
 
 def _text(data: Any) -> str | None:
-    """Bytes as text; what is no UTF-8 as base64."""
+    """Bytes as text, or as base64 if they are not UTF-8."""
     if data is None or isinstance(data, str):
         return data
     try:

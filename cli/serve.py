@@ -1,7 +1,7 @@
 """`strandline broker`: one broker in the foreground. SIGTERM and SIGINT are a controlled shutdown.
 
-It reads its own arguments, so that a broker starts without what only people at a terminal need. Ports for
-clients are taken before the rest of the broker is loaded, which takes longer than all else of a start.
+It parses its own arguments, so that a broker starts without what only people at a terminal need. Ports for
+clients are bound before the rest of the broker is loaded, which takes the most time of a start.
 Exit status: 0 stopped; 1 environment (port, lock, ZooKeeper, disk) or broken invariant; 2 configuration.
 """
 
@@ -27,7 +27,7 @@ HELP = "Run one broker in the foreground."
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a broker until it is told to stop; the exit status."""
+    """Run a broker until it is told to stop. Returns the exit status."""
     parser = argparse.ArgumentParser("strandline broker", description=HELP)
     parser.add_argument("--config", metavar="FILE", type=Path, help="server.properties, with Kafka's names")
     parser.add_argument(
@@ -70,7 +70,7 @@ async def _run(loaded: LoadedConfig, doors: Doors) -> None:
     from ..broker.node import serve
     from ..broker.replicas.per_directory import threads_for
 
-    gc.freeze()  # modules and their classes stay: they are never looked through again
+    gc.freeze()  # modules and classes live forever: the collector need not scan them
     gc.enable()
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""`strandline simulate`: a cluster in virtual time, one seed or many; with all rules or without one."""
+"""`strandline simulate`: run a cluster in virtual time, for one seed or many, or with one rule broken."""
 
 import os
 import time
@@ -65,7 +65,7 @@ def simulate(
 
 
 def _tell(outcome: Outcome) -> None:
-    """At once: a run may take hours."""
+    """Print a violation at once: a run may take hours."""
     out.print(f"{command(outcome.family, outcome.seed)}: {outcome.violation}", markup=False, soft_wrap=True)
 
 
@@ -77,7 +77,7 @@ def _report(figures: Figures, took_s: float) -> None:
 
 
 def _search(seeds_max: int, first: int) -> None:
-    """For each rule: how many seeds until its absence shows, in the middle of several searches."""
+    """For each mutant: the median number of seeds until one catches it."""
     jobs = [(name, first, seeds_max) for name, mutant in MUTANTS.items() if mutant.families]
     found: list[Search] = list(
         track(

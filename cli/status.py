@@ -1,4 +1,4 @@
-"""`strandline status` and `health`: the live picture of a cluster, and whether it can be used."""
+"""`strandline status` and `health`: the state of a cluster, and whether it can be used."""
 
 import threading
 from typing import Annotated, Any
@@ -65,8 +65,8 @@ def health(bootstrap: Bootstrap = "localhost:9092", as_json: AsJson = False) -> 
 def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
     """The cluster as plain values: brokers, partitions, and which of them are in trouble.
 
-    What a single broker does not say is missing: a high watermark that its leader cannot tell is None.
-    A replica that a move brings is not missed before it is there, as in Kafka's own count.
+    If a leader does not answer, its high watermarks are None. A replica that a reassignment is adding does
+    not make its partition under-replicated, as in Kafka's own count.
     """
     cluster = admin.describe_cluster()
     topics = [topic for topic in admin.describe_topics() if internal or not topic.is_internal]
@@ -110,14 +110,14 @@ def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
 
 
 def _metrics(admin: Admin) -> dict[str, Any]:
-    """Replication and control in numbers, as each broker that answers counts them."""
+    """Metrics of each broker that answers."""
     brokers = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
     told, _ = ask_all(admin, brokers, "metrics", timeout_ms=BRIEFLY_MS)
     return {str(broker): {**each, "broker": broker} for broker, each in told.items()}
 
 
 def _log_dirs(admin: Admin, brokers: list[int]) -> list[dict[str, Any]]:
-    """Every log directory, with what its broker says of it; a broker that does not answer says nothing."""
+    """The log directories of each broker that answers."""
     found: list[dict[str, Any]] = []
     for broker, described in admin.describe_known_log_dirs(brokers, timeout_ms=BRIEFLY_MS).items():
         for one in described:
@@ -144,7 +144,7 @@ def _min_isr(admin: Admin, topic: str) -> int:
 
 
 def drawn(seen: dict[str, Any]) -> RenderableType:
-    """What `picture` has found, for people."""
+    """The result of `picture` as tables for people."""
     brokers = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("broker", "address", "leads", "follows"):
         brokers.add_column(name)
@@ -168,7 +168,7 @@ def drawn(seen: dict[str, Any]) -> RenderableType:
 
 
 def _disk_trouble(one: dict[str, Any]) -> RenderableType:
-    """A line about a log directory that does not take what it should; nothing about the others."""
+    """A line about a log directory that is offline or full; nothing about one that is well."""
     where = f"broker {one['broker']}: log directory {one['path']}"
     if one["state"] == "offline":
         return Text(f"{where} is offline: its replicas are not served", style="bold red")

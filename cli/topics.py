@@ -1,7 +1,7 @@
-"""`strandline topics`: create, list, describe, grow and delete topics, or the oldest of their records.
+"""`strandline topics`: create, list, describe, grow and delete topics, or delete their oldest records.
 
-Kafka's spelling works too (`kafka_spelling.py`): `topics --create --zookeeper h:2181 --topic t …` asks
-the brokers that are registered in that ZooKeeper.
+Kafka's spelling works too (`kafka_spelling.py`): `topics --create --zookeeper h:2181 --topic t …` asks the
+brokers that are registered in that ZooKeeper.
 """
 
 import asyncio
@@ -206,7 +206,7 @@ def _offset(text: str) -> int:
 
 
 def _rows(topic: TopicDescription, moves: Moves) -> list[dict[str, object]]:
-    """One row a partition; whom it gains and loses is shown where some partition of the topic moves."""
+    """One row per partition; adding and removing replicas are shown if any partition of the topic moves."""
     is_moving = any(q.topic == topic.name for q in moves)
     return [
         {
@@ -229,7 +229,7 @@ def _gains(one: PartitionReassignment | None) -> dict[str, object]:
 
 
 def _admin(bootstrap: str, zookeeper: str | None) -> Admin:
-    """Who asks the brokers that were named, or those registered in the ZooKeeper named."""
+    """An Admin client of the given brokers, or of those registered in the given ZooKeeper."""
     brokers = bootstrap if zookeeper is None else asyncio.run(_registered(zookeeper))
     return Admin(brokers, **PATIENCE)
 

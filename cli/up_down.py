@@ -1,4 +1,4 @@
-"""`strandline up` and `down`: a cluster on this machine, left running in the background."""
+"""`strandline up` and `down`: start and stop a cluster on this machine, in the background."""
 
 from pathlib import Path
 from typing import Annotated

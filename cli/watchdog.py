@@ -1,8 +1,8 @@
 """Ends a process whose event loop hangs.
 
-ZooKeeper's session is kept by a thread of its own: a broker whose loop stands still would look alive
-for ever. So a thread here watches the loop's ticks; past the limit the process ends, its session with it.
-A process that was stopped (SIGSTOP) is no hanging one: the watchdog measures by its own ticks.
+A separate thread keeps the ZooKeeper session alive, so a broker whose loop hangs would look alive forever. So
+another thread checks that the loop still runs callbacks. Past the limit it ends the process, and the session
+ends too. A process stopped by SIGSTOP is not ended for that: the watchdog's own clock stops too.
 """
 
 import asyncio

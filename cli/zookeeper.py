@@ -1,4 +1,4 @@
-"""`strandline zookeeper`: run one in the foreground, or look at what is kept in it."""
+"""`strandline zookeeper`: run a ZooKeeper in the foreground, or show what is stored in one."""
 
 import asyncio
 import json

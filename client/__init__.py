@@ -2,7 +2,7 @@
 
 Works against Strandline and against Apache Kafka. Errors carry Kafka's names and say whether they are
 `.retriable`. Importing this loads neither numpy nor pyarrow; `Consumer.poll_batch` does when called. Each
-face is loaded when it is first named: a broker uses the connection below them and none of these.
+class is loaded when it is first named: a broker uses only the connection code below them.
 """
 
 from importlib import import_module

@@ -1,7 +1,8 @@
-"""What callers give a client, looked at before it is kept: what could not be sent is refused at once.
+"""Checks of the arguments of client calls: what could not be sent is refused at once.
 
-Else it would be met far from the caller's call, where others' records are under way. Plain TypeError and
-ValueError, as for any wrong argument. Left to others: values and keys (serializers.py), options (config.py).
+Otherwise it would fail far from the call, together with other callers' records. Raises plain TypeError and
+ValueError, as for any wrong argument.
+Left to others: values and keys (serializers.py), options (config.py).
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ TIMESTAMP_MS_MAX = (1 << 63) - 1
 
 
 def checked_topic(name: str) -> str:
-    """A topic's name, as far as it can be written; what names a topic may have, brokers say."""
+    """Check that a topic's name can be encoded. Which names are allowed is up to the brokers."""
     if not isinstance(name, str):
         raise TypeError(f"a topic's name is text, not {type(name).__name__}")
     name.encode()
@@ -22,7 +23,7 @@ def checked_topic(name: str) -> str:
 
 
 def checked_timestamp(timestamp_ms: int) -> int:
-    """As in Kafka's producer, none before 1970; on the wire it is an int64."""
+    """Check a timestamp: as in Kafka's producer not before 1970, and on the wire an int64."""
     try:
         number = index(timestamp_ms)
     except TypeError:
@@ -34,7 +35,7 @@ def checked_timestamp(timestamp_ms: int) -> int:
 
 
 def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
-    """Names are text, contents are bytes or None."""
+    """Check headers: names are text, contents are bytes or None."""
     found: list[Header] = []
     for name, content in headers:
         if not isinstance(name, str):

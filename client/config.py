@@ -1,4 +1,4 @@
-"""What a client may be told: ClientConfig, ProducerConfig, ConsumerConfig.
+"""The options of clients: ClientConfig, ProducerConfig, ConsumerConfig.
 
 Names and defaults are Kafka's, with underscores, where Kafka has them. An unknown name is refused with the
 nearest known one; a bad value is refused with its name, value and bounds.
@@ -28,7 +28,7 @@ class ConfigError(ValueError):
 
 
 class ClientConfig(BaseModel):
-    """What every client needs: where the cluster is, and how patient to be with it."""
+    """The options of every client: where the cluster is, and how long to wait for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -80,7 +80,7 @@ class ProducerConfig(ClientConfig):
     @model_validator(mode="before")
     @classmethod
     def _settle_idempotence(cls, values: Any) -> Any:
-        """As in Kafka: idempotence is given up silently unless it was asked for by name."""
+        """As in Kafka, conflicting options turn idempotence off silently, unless it was set explicitly."""
         values = _acks_by_todays_name(values)
         if not isinstance(values, dict) or "enable_idempotence" in values:
             return values
@@ -108,7 +108,7 @@ class ProducerConfig(ClientConfig):
 
     @property
     def level(self) -> int | None:
-        """The level for the codec; None for the one that it has by itself."""
+        """The level for the codec; None for its default."""
         own = self.compression_level == CODECS_OWN_LEVEL and self.compression_type != "zstd"
         return None if own else self.compression_level
 
@@ -122,7 +122,9 @@ OLD_NAMES_OF_ACKS = ("request.required.acks", "request_required_acks", "required
 
 
 def _acks_by_todays_name(values: Any) -> Any:
-    """Kafka's Scala producer and librdkafka say request.required.acks, old documents required.acks."""
+    """Rename old names of acks: Kafka's Scala producer and librdkafka have request.required.acks, old
+    documents required.acks.
+    """
     if not isinstance(values, dict):
         return values
     given = [name for name in OLD_NAMES_OF_ACKS if name in values]
@@ -170,7 +172,7 @@ class ConsumerConfig(ClientConfig):
 
 
 def configure(kind: type[C], bootstrap_servers: str | Iterable[str], options: Mapping[str, Any]) -> C:
-    """Build a config; every complaint becomes one ConfigError that says name, value and what is allowed."""
+    """Build a config. All problems raise one ConfigError that gives name, value and what is allowed."""
     servers = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
     try:
         return kind.model_validate({"bootstrap_servers": servers, **options})

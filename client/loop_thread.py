@@ -17,7 +17,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._gate = threading.Lock()  # nothing is put behind the end of the loop
+        self._gate = threading.Lock()  # nothing is submitted after the loop has ended
         self._is_closing = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -78,7 +78,7 @@ class LoopThread:
 
 
 class Face:
-    """What the three faces share: the thread, start and close."""
+    """What the three blocking clients share: the thread, start and close."""
 
     _thread: LoopThread
     _inner: Any

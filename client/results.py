@@ -9,7 +9,7 @@ __all__ = ["CommittedOffset", "ConsumerRecord", "Header", "OffsetAndTimestamp", 
 
 
 class Receipt(NamedTuple):
-    """Where an acknowledged record lies. With acks=0, or a duplicate too old to be known, `offset` is -1."""
+    """Where an acknowledged record is. With acks=0, or a duplicate too old to be known, `offset` is -1."""
 
     topic: str
     partition: int

@@ -13,7 +13,7 @@ Deserializer = Callable[[bytes], Any]
 
 
 def bytes_out(value: Any) -> bytes | None:
-    """Bytes as they are; anything else is a mistake of the caller."""
+    """Bytes as they are; anything else raises TypeError."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, (bytearray, memoryview)):
@@ -77,7 +77,7 @@ DESERIALIZERS: dict[str, Deserializer] = {
 
 
 def serializer_for(choice: str | Serializer) -> Serializer:
-    """A serializer by name, or the caller's function, held to what it must return."""
+    """A serializer by name, or the caller's function, with a check of what it returns."""
     if callable(choice):
         return _checked(choice)
     if choice not in SERIALIZERS:
@@ -86,7 +86,7 @@ def serializer_for(choice: str | Serializer) -> Serializer:
 
 
 def _checked(serializer: Serializer) -> Serializer:
-    """Anything but bytes or None would be noticed only where the record is written into its batch."""
+    """Check the result: anything but bytes or None would fail only when the batch is built."""
 
     def out(value: Any) -> bytes | None:
         raw = serializer(value)

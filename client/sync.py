@@ -1,9 +1,9 @@
-"""The blocking faces: Producer, Consumer, Admin with the same names, for code without asyncio.
+"""The blocking clients: Producer, Consumer and Admin under the same names, for code without asyncio.
 
-Every object runs a private event loop in one thread of its own, ended by `close()` (or the end of `with`).
-A call hands its work to that loop and waits; an interrupt (Ctrl-C) cancels the work and is raised where the
-caller waits. Left to others: everything that is done (producer/producer.py, consumer/consumer.py,
-admin/admin.py).
+Every object runs a private event loop in its own thread, ended by `close()` (or the end of `with`). A call
+hands its work to that loop and waits. An interrupt (Ctrl-C) cancels the work and is raised where the caller
+waits.
+Left to others: everything that is done (producer/producer.py, consumer/consumer.py, admin/admin.py).
 """
 
 import asyncio
@@ -120,7 +120,7 @@ class Consumer(Face):
         self.close(commit=kind is None)
 
     def close(self, **options: Any) -> None:
-        """Finish and end the threads. May be called twice, but not by a listener: it is told of the end."""
+        """Finish and end the threads. May be called twice, but not by a listener, which close() calls."""
         if self._listeners.is_current:
             raise RuntimeError("a listener cannot close its consumer, which would wait for the listener")
         try:
@@ -167,7 +167,7 @@ class Consumer(Face):
         return self._thread.run(lambda: self._inner.poll(timeout_ms, max_records))
 
     def poll_batch(self, timeout_ms: float = 1_000) -> list[Batch]:
-        """Whole fetches, as numpy columns."""
+        """Complete fetches, as numpy columns."""
         return self._thread.run(lambda: self._inner.poll_batch(timeout_ms))
 
     def records(self) -> Iterator[list[ConsumerRecord]]:

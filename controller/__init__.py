@@ -1,1 +1,1 @@
-"""Who leads: cluster state, elections and plans (pure), ZooKeeper and the elected service round them."""
+"""The controller decides who leads: pure plans and elections, and the service that carries them out."""

@@ -1,7 +1,7 @@
-"""An elected controller at work: one queue of events, one consumer, plans carried out in order.
+"""The elected controller at work: one queue of events, one consumer, plans carried out in order.
 
-It begins with the election and ends with it: a write that meets a newer fence, or an answer that names
-a newer controller, ends it at once. Nothing here survives into the next reign.
+It lives for one term, from an election to the next. A write that meets a newer fence, or an answer that names
+a newer controller, ends it at once. Nothing here survives into the next term.
 Left to others: getting elected (`controller.py`), deciding (`planning/planner.py`), the requests of clients
 (`requests/topics.py`).
 """
@@ -38,14 +38,14 @@ from .watches import BrokerWatch, IsrWatch, LogDirWatch, TopicWatch, read_states
 logger = structlog.get_logger(__name__)
 
 INBOX_MAX = 10_000
-THOUSANDS = 1000  # partitions: from here on a plan is no matter of a moment
+THOUSANDS = 1000  # from so many partitions on, a plan takes long enough to hold up the event loop
 RETRY_S = 0.2
 
 Condition = Callable[[ClusterState], bool]
 
 
 class ActiveController:
-    """One reign. `over` is called once, when it has ended from outside."""
+    """One term of the controller. `over` is called once, when the term has ended from outside."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ActiveController:
         self._over = over
         self._chronicle = chronicle
         self._ended = False
-        self.abstains = False  # it ended for a reason that lies here: others shall rule
+        self.abstains = False  # it ended for a reason that lies in this broker: others should be controller
         self._inbox: asyncio.Queue[plans.Event] = asyncio.Queue(INBOX_MAX)
         self._tasks = Tasks("controller", self._failed)
         reports = Reports(self.post, self.end, self._doubts, self._channel_failed)
@@ -88,11 +88,11 @@ class ActiveController:
 
     @property
     def ended(self) -> bool:
-        """Nothing is decided or written here any more."""
+        """Whether the term is over: nothing is decided or written here any more."""
         return self._ended
 
     async def open(self, suspect: Start | None = None) -> None:
-        """Arm the watches, read everything, put right what is wrong. `suspect` is known to be dead."""
+        """Set the watches, read everything, repair what is wrong. `suspect` is known to be dead."""
         (failure,) = await asyncio.gather(self._read_everything(suspect), return_exceptions=True)
         if isinstance(failure, ZkError | ControllerMoved):
             raise failure
@@ -117,7 +117,7 @@ class ActiveController:
         self.elections.due.set()
 
     async def close(self) -> None:
-        """Stop at once; what is in flight stays unknown, and the next controller reads it."""
+        """Stop at once. The outcome of writes in flight stays unknown; the next controller reads it."""
         self._ended = True
         waiters, self._waiters = self._waiters, []
         for _, waiter in waiters:
@@ -127,7 +127,7 @@ class ActiveController:
         await self._tasks.stop()
 
     def end(self, because: str) -> None:
-        """This reign is over."""
+        """End this term, and tell the owner why."""
         if not self._ended:
             self._ended = True
             logger.warning("controller_resigns", epoch=self.reign.epoch, reason=because)
@@ -142,7 +142,7 @@ class ActiveController:
             self._chronicle.channel_failures += 1
 
     def post(self, event: plans.Event) -> None:
-        """Queue an event. A queue that is full means that this process cannot rule any more."""
+        """Queue an event. If the queue is full, this broker cannot keep up, and the term ends."""
         if self._ended:
             return
         try:
@@ -151,11 +151,11 @@ class ActiveController:
             self.end("the event queue is full")
 
     def defaults_are(self, policy: ElectionPolicy, min_isr: int) -> None:
-        """What holds for topics that do not say it themselves."""
+        """The defaults for topics without their own setting have changed."""
         self.post(plans.DefaultsChanged(policy.unclean, policy.strategy, min_isr))
 
     def session(self, connected: bool) -> None:
-        """The connection to ZooKeeper went, or came back: then every watch is gone."""
+        """The connection to ZooKeeper is lost or back. When it is back, every watch must be set again."""
         if not connected:
             self._connected.clear()
             return
@@ -169,7 +169,7 @@ class ActiveController:
         self._requests.reconnected()
 
     async def until(self, condition: Condition) -> None:
-        """Wait until the state fulfils this, looked at after every event. Raises `NotController`."""
+        """Wait until the state meets this condition, checked after every event. Raises `NotController`."""
         if self._ended:
             raise NotController()
         if condition(self.state):
@@ -219,13 +219,13 @@ class ActiveController:
             await self._take(await self._inbox.get())
 
     async def _plan(self, event: plans.Event) -> tuple[ClusterState, list[plans.Command]]:
-        """With thousands of partitions it takes as long as others may not wait: it is made in a thread."""
+        """Plan in a thread if there are thousands of partitions: it would block the event loop too long."""
         if len(self.state.partitions) + len(getattr(event, "partitions", ())) < THOUSANDS:
             return plan(self.state, event)
         return await asyncio.get_running_loop().run_in_executor(None, plan, self.state, event)
 
     async def _take(self, event: plans.Event) -> None:
-        """One event after the other: nothing else changes the state."""
+        """Handle one event. Events are handled one by one, and nothing else changes the state."""
         before = self.state
         after, commands = await self._plan(event)
         if self._ended:
@@ -239,7 +239,7 @@ class ActiveController:
         for command in commands:
             self._carry_out(command)
             if len(after.partitions) >= THOUSANDS:
-                await asyncio.sleep(0)  # others have waited while it was put into words
+                await asyncio.sleep(0)  # building the requests took a while: let other tasks run
                 if self._ended:
                     return
         if self._chronicle is not None:
@@ -365,7 +365,7 @@ class ActiveController:
                 return
 
     def _failed(self, failure: BaseException) -> None:
-        """What cannot be true here ends the reign, not the broker: its successor may meet it, too."""
+        """A bug here ends the term, not the broker: the successor may meet the same bug."""
         self._tasks.forgive(failure)
         self.abstains = True
         self.end(f"{type(failure).__name__}: {failure}")

@@ -1,7 +1,7 @@
-"""Assignments in ZooKeeper: read from a topic's node, and written there under the fence.
+"""Assignments in ZooKeeper: read from a topic's znode, and written there under the fence.
 
-The node is Kafka's; beside it stands, in a key that Kafka leaves alone, the order in which replicas were
-assigned before they began to move, so that a cancellation restores it.
+The znode is Kafka's. One key, which Kafka leaves alone, holds the order in which replicas were assigned
+before a reassignment began, so that a cancellation restores it.
 Left to others: when an assignment changes (planning/reassignment.py), who asks for it
 (requests/reassignments.py).
 """
@@ -16,13 +16,11 @@ from ..zookeeper.znodes import ControllerTerm, fenced
 from .planning.assignment import Assignment
 from .planning.plans import RestorePartitions
 
-Change = Callable[
-    [documents.TopicDocument], Mapping[int, Assignment]
-]  # what shall be different; empty: nothing
+Change = Callable[[documents.TopicDocument], Mapping[int, Assignment]]  # what should change; empty: nothing
 
 
 def assignment_of(document: documents.TopicDocument, number: int) -> Assignment:
-    """One partition of a topic. Of what another tool has written, the order before is not known."""
+    """One partition's assignment. If another tool wrote it, the original order is not known."""
     replicas = tuple(document.partitions[number])
     held = set(replicas)
     adding = tuple(r for r in document.adding_replicas.get(number, ()) if r in held)
@@ -63,9 +61,9 @@ def with_assignments(
 async def change_assignments(
     registry: ZkClient, reign: ControllerTerm, topic: str, change: Change
 ) -> int | None:
-    """Change a topic's node; its version, or None if there is none. May raise Unknown: then again.
+    """Change a topic's znode. Returns its version, None if there is none. May raise Unknown: then repeat.
 
-    `change` is asked anew for whatever stands there at each attempt, and must want nothing once it is done.
+    `change` is called at each attempt with what the znode holds then. It must return nothing once it is done.
     """
     path = documents.topic_path(topic)
     while True:
@@ -87,7 +85,7 @@ async def change_assignments(
 
 
 async def restore_partitions(registry: ZkClient, reign: ControllerTerm, command: RestorePartitions) -> None:
-    """Put back what the topic's node lacks; nothing if another topic has its name now. May raise Unknown."""
+    """Put missing partitions back into the topic's znode, unless it is a new topic's. May raise Unknown."""
 
     def lacking(document: documents.TopicDocument) -> Mapping[int, Assignment]:
         if document.uuid != command.topic_id:

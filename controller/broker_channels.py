@@ -1,12 +1,12 @@
-"""Tells brokers what was decided: for each one connection and one queue, in order, nothing skipped.
+"""Sends the controller's decisions to brokers: one connection and one queue each, in order, nothing skipped.
 
-The head of a queue is sent again, with a new sequence number, until the broker has answered it, or has gone.
-One that takes long to answer counts as out of reach until it has. The same connections tell who is alive: see
-`failure_detector.py`. A broker that counts as dead loses its queue, because it hears everything anew when it
-answers again. A channel that fails in a way that nobody foresaw is told of, and begins again: no other broker
-hears of that.
+The head of a queue is sent again, with a new sequence number, until the broker answers or is gone. A broker
+that takes long to answer counts as out of reach until it does. The same connections tell who is alive: see
+`failure_detector.py`. A broker that counts as dead loses its queue, because it is told everything again when
+it answers again. A channel that fails because of a bug is reported and restarted; no other broker is
+affected.
 Left to others: what is told (`planning/planner.py`), how it looks on the wire (`control_requests.py`),
-whether one who reaches so few should rule (`self_doubt.py`).
+whether a controller that reaches so few should resign (`self_doubt.py`).
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from .self_doubt import Doubt
 logger = structlog.get_logger(__name__)
 
 QUEUE_MAX = 10_000
-PARTITION_S = 0.01  # so much more patience for each partition of an order
-ASKED_AT_ONCE = 1_000  # logs; a broker of KIP-966 answers for no more
+PARTITION_S = 0.01  # additional patience for each partition of a request
+ASKED_AT_ONCE = 1_000  # logs; with KIP-966 a broker answers for no more
 
 Post = Callable[[plans.Event], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What an announcer tells its owner."""
+    """Callbacks by which an announcer tells its owner what happens."""
 
     post: Post
     fenced: Callable[[str], None]
-    doubts: Callable[[str], None]  # others live, and are out of reach
+    doubts: Callable[[str], None]  # too many live brokers are out of reach
     trouble: Callable[[BaseException], None]  # a channel has failed, and begins again
 
 
 class Announcer:
-    """One channel for each registered start of a broker."""
+    """Keeps one channel for each registered incarnation of a broker."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Announcer:
         challenger: Challenger,
         trusts_until_s: float = float("-inf"),
     ) -> None:
-        """`trusts_until_s` (loop time): before that no reach is too small to rule."""
+        """`trusts_until_s` (loop time): before that the controller does not doubt, however few it reaches."""
         self._sender = sender
         self._patience = patience
         self._reports = reports
@@ -73,7 +73,7 @@ class Announcer:
         self._channels: dict[int, _Channel] = {}
         self._sequences = count(
             1
-        )  # of all channels: a broker that registers anew in one process goes on counting
+        )  # of all channels: a broker that registers again in one process goes on counting
         self._state: ClusterState | None = None
 
     async def stop(self) -> None:
@@ -126,7 +126,7 @@ class Announcer:
         self._count()
 
     def _count(self) -> None:
-        """How many of the living are reached from here."""
+        """Count how many live brokers are reached from here."""
         others = [c for broker, c in sorted(self._channels.items()) if broker != self._sender.broker]
         reached = sum(c.lifeline.standing is Standing.REACHED for c in others)
         self._doubt.judge(reached, [c.broker.id for c in others if c.lifeline.standing is Standing.CUT])
@@ -135,7 +135,7 @@ class Announcer:
         self._reports.post(plans.ReachDoubted(doubts))
 
     def _probe(self, broker: int) -> ControlRequest:
-        """A request that changes nothing, to hear whether it is still the same start of the broker."""
+        """A request that changes nothing, to learn whether it is still the same incarnation of the broker."""
         assert self._state is not None
         return self._sender.update_metadata(self._state, plans.SendUpdateMetadata((broker,), ()))[broker]
 
@@ -148,7 +148,9 @@ class Announcer:
         self._queue(command.broker, lambda: self._sender.stop_replica(state, command))
 
     def ask(self, state: ClusterState, command: plans.AskEnds) -> None:
-        """Queue questions behind what the broker must have heard before. Each has its answer, be it empty."""
+        """Queue questions, after the requests that the broker must handle first. Each gets an answer event,
+        even if it is empty.
+        """
         channel = self._channels.get(command.broker)
         for first in range(0, len(command.partitions), ASKED_AT_ONCE):
             part = command.partitions[first : first + ASKED_AT_ONCE]
@@ -170,14 +172,14 @@ class Announcer:
             channel.push(order())
 
     async def heard(self, brokers: Iterable[int]) -> None:
-        """Wait until these brokers have answered all that is queued for them now, or are out of reach."""
+        """Wait until these brokers have answered everything queued for them now, or are out of reach."""
         channels = [self._channels[broker] for broker in brokers if broker in self._channels]
         for mark, channel in [(channel.pushed, channel) for channel in channels]:
             await channel.heard(mark)
 
 
 class _Channel:
-    """The queue of one start of one broker."""
+    """The queue of one incarnation of one broker."""
 
     def __init__(
         self, broker: Broker, lifeline: FailureDetector, patience: Patience, reports: Reports
@@ -195,11 +197,11 @@ class _Channel:
         self._patience = patience
         self._reports = reports
         self._finished = False
-        self._is_cut = False  # as was said last
-        self.hangs = False  # it has taken an order, and has not answered it for long
+        self._is_cut = False  # as last reported
+        self.hangs = False  # it has been sent a request, and has not answered it for long
 
     def serves(self, broker: Broker | None) -> bool:
-        """Whether this is still the same start of the broker, at the same place."""
+        """Whether this is still the same incarnation of the broker, at the same endpoints."""
         mine = self.broker
         return broker is not None and (mine.incarnation, mine.endpoints) == (
             broker.incarnation,
@@ -226,7 +228,7 @@ class _Channel:
         self._progress.set()
 
     async def heard(self, mark: int) -> None:
-        """Wait for the answers to the first `mark` orders, as long as it can be reached."""
+        """Wait for the answers to the first `mark` requests, as long as the broker can be reached."""
         while self._answered < mark and not (self._finished or self.lifeline.is_dead or self._is_cut):
             self._progress.clear()
             await self._progress.wait()
@@ -251,7 +253,7 @@ class _Channel:
                     self.lifeline.now(Standing.AWAY)
 
     async def _is_back(self, connection: Connection) -> bool:
-        """Whether the broker that counted as dead answers, and still is the same start."""
+        """Whether the broker that counted as dead answers, and is still the same incarnation."""
         answer = await self._ask(connection, self.probe())
         if answer.error_code != ErrorCode.NONE:
             return False
@@ -275,7 +277,7 @@ class _Channel:
             self._judge(order, answer)
 
     async def _ask_in_time(self, connection: Connection, order: ControlRequest) -> Any:
-        """The answer, however late; meanwhile others are preferred to one that does not hear."""
+        """The answer, however late. Until it comes, a late broker counts as out of reach."""
         patience_s = self._patience.hear_within_s + PARTITION_S * order.partitions
         timer = asyncio.get_running_loop().call_later(patience_s, self._hangs)
         try:
@@ -313,19 +315,19 @@ class _Channel:
             self._reports.post(_answered(self.broker, order, answer))
 
     def died(self) -> None:
-        """It cannot be reached, and ZooKeeper does not hear of it either."""
+        """The broker cannot be reached, and does not answer through ZooKeeper either."""
         logger.warning("broker_suspected", broker=self.broker.id, incarnation=self.broker.incarnation)
         self._drop_all()
         self._reports.post(plans.BrokerSuspected(self.broker.id, self.broker.incarnation))
 
     def answered(self) -> None:
-        """It cannot be reached, and ZooKeeper does hear of it. If it counted as dead, that was wrong."""
+        """The broker cannot be reached, but answers through ZooKeeper: it does not count as dead any more."""
         logger.warning("broker_out_of_reach", broker=self.broker.id)
         self.reach(False)
         self._reports.post(plans.BrokerCleared(self.broker.id, self.broker.incarnation))
 
     def reach(self, is_reached: bool) -> None:
-        """Said when it changes; one that is away for a moment counts as it did before."""
+        """Report a change of reach. A broker that is away for a moment counts as it did before."""
         if is_reached is self._is_cut:
             self._is_cut = not is_reached
             self._progress.set()
@@ -346,7 +348,7 @@ class _Channel:
 
 
 def _answered(broker: Broker, order: ControlRequest, answer: LeaderAndIsrResponse) -> plans.ReplicasAnswered:
-    """Which replicas are offline or full; an answer of any other kind says nothing about that."""
+    """Which replicas are offline or full. Answers with other error codes say nothing about that."""
     telling = (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
     told = [
         (TopicPartition(name, one.partition_index), one)
@@ -365,7 +367,7 @@ def _answered(broker: Broker, order: ControlRequest, answer: LeaderAndIsrRespons
 
 
 def _told(broker: Broker, order: ControlRequest, answer: GetReplicaLogInfoResponse) -> plans.EndsAnswered:
-    """How far logs go; another start of the broker says nothing of this one."""
+    """Where logs end. An answer of another incarnation of the broker counts as empty."""
     told = [one for topic in answer.topic_partition_log_info_list for one in topic.partition_log_info]
     ends = {
         asked: (one.current_leader_epoch, LogEnd(one.last_written_leader_epoch, one.log_end_offset))
@@ -378,7 +380,7 @@ def _told(broker: Broker, order: ControlRequest, answer: GetReplicaLogInfoRespon
 
 
 def _failed(wanted: frozenset[TopicPartition], answer: StopReplicaResponse) -> frozenset[TopicPartition]:
-    """What a broker could not delete; a replica that it does not have is as good as deleted."""
+    """What a broker could not delete. A replica that it does not have counts as deleted."""
     if answer.error_code != ErrorCode.NONE:
         return wanted
     good = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

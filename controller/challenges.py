@@ -1,11 +1,11 @@
-"""Is a broker alive, whoever cannot reach it? ZooKeeper carries the question, and the answer.
+"""Challenges: is a broker alive that we cannot reach? ZooKeeper carries the question and the answer.
 
-One broken path proves nothing about a broker: who is cut off from its peers would count all of them as dead.
-So whoever wishes to count a broker as dead challenges it: it writes a nonce into `/strandline/challenges/N`,
-which broker N keeps under watch, and a living broker writes it back, in some milliseconds. The answer comes
-from the broker's event loop, which also serves its clients. Each write names the version that it expects, so
-none that is late or sent twice changes anything; several may ask at once and wait for one answer.
-A broker that knows nothing of this has no such node, or one of another start: of it nothing is learned.
+One broken path proves nothing about a broker: one that is cut off from its peers would count all of them as
+dead. So before a broker counts as dead it is challenged. The challenger writes a nonce into
+`/strandline/challenges/N`, which broker N watches; a living broker writes it back within some milliseconds.
+The answer comes from the broker's event loop, which also serves its clients. Each write names the version
+that it expects, so a late or repeated write changes nothing. Several may ask at once and wait for one answer.
+A broker that does not know challenges has no such node, or one of another incarnation: nothing is learned.
 Left to others: when to ask, and what follows (failure_detector.py).
 Why: docs/decisions/0006-proof-of-death.md
 """
@@ -41,7 +41,7 @@ from .watches import Watches
 logger = structlog.get_logger(__name__)
 
 RETRY_S = 0.1
-AGAIN_S = 0.01  # until what somebody else has written is read here
+AGAIN_S = 0.01  # a lagging server may not show another client's write yet
 
 
 class Word(Enum):
@@ -49,7 +49,7 @@ class Word(Enum):
 
     ALIVE = "alive"  # it has answered
     SILENT = "silent"  # it was asked, and has not answered in time
-    UNKNOWN = "unknown"  # this start of it knows no challenges: there is no telling
+    UNKNOWN = "unknown"  # this incarnation does not know challenges: nothing is learned
     UNHEARD = "unheard"  # ZooKeeper itself did not answer
 
 
@@ -61,16 +61,16 @@ class _Standing(NamedTuple):
 
 
 class Challenger:
-    """Asks, in the name of one session."""
+    """Challenges brokers, in the name of one session."""
 
     def __init__(self, registry: ZkClient) -> None:
         self._registry = registry
 
     async def ask(self, broker: int, incarnation: int, patience_s: float) -> Word:
-        """What becomes of a challenge to this start of a broker, `patience_s` after it stands in ZooKeeper.
+        """Challenge this incarnation of a broker. It has `patience_s`, once ZooKeeper has the question.
 
-        At most two writes: the question, and, before silence is believed, a check that ZooKeeper's leader
-        makes: it never lags, and stands behind an answer that is under way there.
+        At most two writes: the question, and a check before silence is believed. ZooKeeper's leader makes the
+        check: it never lags, and orders the check after an answer that has reached it.
         """
         loop, path = asyncio.get_running_loop(), documents.challenge_path(broker)
         try:
@@ -86,7 +86,7 @@ class Challenger:
                 if version != asked:
                     return (
                         Word.ALIVE
-                    )  # only the broker writes while a question is open, or makes the node anew
+                    )  # while a question is open, only the broker writes the node or makes it again
                 if is_late:
                     await asyncio.sleep(AGAIN_S)  # we read from a server that lags
                 with suppress(TimeoutError):
@@ -99,7 +99,7 @@ class Challenger:
             return Word.UNHEARD
 
     async def _put(self, path: str, incarnation: int) -> int:
-        """A question that stands from now on, ours or another one: in which version."""
+        """Write the question, unless another one is open. The version of the open question."""
         while True:
             document, version = await self._read(path, incarnation)
             if document.is_open:
@@ -107,7 +107,7 @@ class Challenger:
             question = document.model_copy(update={"asked": f"{self._registry.session_id:x}-{version + 1}"})
             try:
                 await self._registry.multi([SetData(path, question.data(), version)])
-            except MultiFailed:  # somebody else has asked, or the broker has registered anew
+            except MultiFailed:  # somebody else has asked, or the broker has registered again
                 await asyncio.sleep(AGAIN_S)
             else:
                 return version + 1
@@ -128,7 +128,7 @@ class Challenger:
 
 
 class _UnknownStart(Exception):
-    """The node was made by another start of the broker."""
+    """The node was made by another incarnation of the broker."""
 
 
 class Respondent:
@@ -146,7 +146,7 @@ class Respondent:
         self._tasks.spawn(self._run(), "respondent")
 
     async def begin(self, incarnation: int) -> None:
-        """Answer as this start from now on, which is about to be registered. Raises ZkError."""
+        """Answer as this incarnation from now on, which is about to be registered. Raises ZkError."""
         await self._make_node(incarnation, lambda: True)
         self._incarnation = incarnation
         self._due.set()
@@ -169,13 +169,13 @@ class Respondent:
                 break
 
     async def stop(self) -> None:
-        """Serve no more: silence, from now on, is the answer."""
+        """Answer no more challenges: from now on this broker counts as silent."""
         self._incarnation = None
         self._deafen()
         await self._tasks.stop()
 
     def _session_changed(self, event: SessionEvent) -> None:
-        """With the connection the watch is gone."""
+        """A new connection has no watch yet: set it again."""
         if event.state is SessionState.CONNECTED:
             self._watches.forget()
             self._due.set()

@@ -1,6 +1,6 @@
-"""Commands become the requests of the wire: LeaderAndIsr 7, UpdateMetadata 8, StopReplica 4. Pure.
+"""Turns commands into control requests: LeaderAndIsr 7, UpdateMetadata 8, StopReplica 4. Pure.
 
-An order is built again for every attempt, because each carries a control sequence of its own.
+A request is built again for every attempt, because each attempt has its own control sequence number.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class ControlRequest:
 
     build: Callable[[int], Any]
     deletes: frozenset[TopicPartition] = frozenset()
-    asks: tuple[TopicPartition, ...] = ()  # of a question, in its order
-    topics: tuple[str, ...] = ()  # of a LeaderAndIsr, in its order: the answer names ids only
-    leads: Mapping[TopicPartition, int] = field(default_factory=dict)  # what it makes the broker lead: epochs
-    partitions: int = 0  # that the broker has to look at, each of which may take it a moment
+    asks: tuple[TopicPartition, ...] = ()  # the partitions of a question, in its order
+    topics: tuple[str, ...] = ()  # the topics of a LeaderAndIsr, in its order: the answer has only ids
+    leads: Mapping[TopicPartition, int] = field(default_factory=dict)  # leader epochs it gives the broker
+    partitions: int = 0  # how many partitions the broker must handle, each of which may take a moment
 
 
 @dataclass(frozen=True, slots=True)
 class RequestBuilder:
-    """Who gives the orders: the controller's broker and epoch, and the listener that brokers meet at."""
+    """Builds requests for one controller: its broker and epoch, and the listener that brokers use."""
 
     broker: int
     epoch: int
@@ -67,7 +67,7 @@ class RequestBuilder:
         return None if found is None else (found.host, found.port)
 
     def leader_and_isr(self, state: ClusterState, command: SendLeaderAndIsr) -> ControlRequest:
-        """For one broker, what it leads and follows."""
+        """LeaderAndIsr: tell one broker what it leads and follows."""
         topics = [
             LeaderAndIsrTopicState(
                 topic_name=topic,
@@ -123,7 +123,7 @@ class RequestBuilder:
         )
 
     def update_metadata(self, state: ClusterState, command: SendUpdateMetadata) -> dict[int, ControlRequest]:
-        """For each addressed broker, what it shall tell clients."""
+        """UpdateMetadata: for each addressed broker, what it should tell clients."""
         topics = [
             UpdateMetadataTopicState(
                 topic_name=topic,
@@ -166,7 +166,7 @@ class RequestBuilder:
         )
 
     def stop_replica(self, state: ClusterState, command: SendStopReplica) -> ControlRequest:
-        """For one broker, what it shall no longer run."""
+        """StopReplica: tell one broker which replicas to stop."""
         topics = [
             StopReplicaTopicState(
                 topic_name=topic,
@@ -195,7 +195,7 @@ class RequestBuilder:
         )
 
     def log_info(self, state: ClusterState, command: AskEnds) -> ControlRequest:
-        """The question how far logs go. It changes nothing, so it needs no sequence number."""
+        """GetReplicaLogInfo: ask where logs end. It changes nothing, so it needs no sequence number."""
         asks = tuple(q for q in sorted(command.partitions) if q.topic in state.topics)
         topics = [
             LogInfoTopic(topic_id=state.topics[name].id, partitions=[q.partition for q in group], topic=name)
@@ -224,7 +224,7 @@ def _edition(state: ClusterState, topic: str) -> tuple[int, int]:
 
 
 def _registered(state: ClusterState, broker: Broker) -> UpdateMetadataBroker:
-    """Every registered broker is named, for a suspicion may be wrong; brokers are told of it."""
+    """Suspected brokers are named too, since a suspicion may be wrong. It is marked as such."""
     endpoints = [
         UpdateMetadataEndpoint(
             port=e.port, host=e.host, listener=e.listener, security_protocol=e.security_code

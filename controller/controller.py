@@ -1,11 +1,11 @@
-"""`Controller`: every broker stands for election, one is elected, and all watch over the elected one.
+"""`Controller`: every broker stands for election, one is elected, and all others watch it.
 
-Whoever creates `/controller` rules until its session ends, or until its broker is proved dead: every
-candidate keeps a connection to the controller's broker, and takes the seat over when that connection
-cannot be made again and the broker does not answer through ZooKeeper either. It is safe to be wrong: the old
-controller's next write meets the fence. Whoever was unseated alive does not strike back at once
-(`takeover_backoff.py`), nor does one who gave the seat up because it reached too few (`self_doubt.py`).
-Left to others: ruling (`active.py`), clients' requests (`requests/table.py`), registering
+The broker that creates `/controller` is controller until its session ends or it is proved dead. Every
+candidate keeps a connection to the controller's broker. It takes `/controller` over when that connection
+cannot be made again and the broker does not answer through ZooKeeper either. A wrong verdict is safe: the old
+controller's next write meets the fence. A broker that lost the role while alive does not take it back at once
+(`takeover_backoff.py`), nor does one that resigned because it reached too few brokers (`self_doubt.py`).
+Left to others: the controller's work (`active.py`), clients' requests (`requests/table.py`), registering
 (`broker/registration.py`).
 """
 
@@ -51,21 +51,21 @@ def any_configs(configs: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """What a controller is told. `listener` is the name of the listener at which brokers meet."""
+    """A controller's configuration. `listener` names the listener through which brokers reach each other."""
 
     broker_id: int
     listener: str
-    defaults: Callable[[], Defaults] = Defaults  # as they are at the moment
+    defaults: Callable[[], Defaults] = Defaults  # the current ones
     patience: Patience = field(default_factory=Patience)
     takeover_spread_s: float = 0.05
     session_timeout_s: float = 18.0
     check_configs: ConfigCheck = any_configs
     catalogue: Catalogue = field(default_factory=AnySettings)
-    isr_order: bool = False  # elect by the order of the ISR, as the oldest semantics profile wants it
+    isr_order: bool = False  # elect by the order of the ISR, as the oldest semantics profile does
 
 
 class Controller:
-    """This broker's part in the election, and its reign while elected."""
+    """This broker's part in the election, and its term while elected."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Controller:
         self._seat: ControllerNode | None = None
         self._office: ActiveController | None = None
         self._desks: Desks | None = None
-        self._configured: set[str] | None = None  # topics with news while a reign begins
+        self._configured: set[str] | None = None  # topics whose settings changed while a term begins
         self._dismissed: list[ActiveController] = []
         self._burial = asyncio.Lock()
         me = RequestBuilder(config.broker_id, 0, config.listener)
@@ -108,17 +108,17 @@ class Controller:
 
     @property
     def is_informed(self) -> bool:
-        """Whether ZooKeeper is there to tell who is controller, and to take a controller's writes."""
+        """Whether ZooKeeper is connected: without it nobody here knows who is controller, nor can write."""
         return self._registry.connected
 
     @property
     def view(self) -> ClusterState | None:
-        """What the controller knows, while it is this broker."""
+        """The controller's state, None if this broker is not controller."""
         return None if self._office is None else self._office.state
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of our reign, while there is one."""
+        """The epoch of our term, None if this broker is not controller."""
         return None if self._office is None else self._office.reign.epoch
 
     async def start(self) -> None:
@@ -131,7 +131,7 @@ class Controller:
         self._tasks.spawn(self._stand(), "election")
 
     async def stop(self) -> None:
-        """Leave the seat, if it is ours, so that a successor need not wait."""
+        """Delete `/controller` if it is ours, so that a successor need not wait."""
         self._deafen()
         if self._retry is not None:
             self._retry.cancel()
@@ -145,7 +145,7 @@ class Controller:
                 logger.info("resignation_unknown", reason=repr(error))
 
     def suspect(self, broker: int) -> None:
-        """Somebody has proof that this broker is dead; only an active controller takes note."""
+        """There is proof that this broker is dead. Ignored unless we are controller."""
         office = self._office
         if office is not None and broker in office.state.brokers:
             office.post(plans.BrokerSuspected(broker, office.state.brokers[broker].incarnation))
@@ -158,7 +158,7 @@ class Controller:
             self._configured.add(topic)
 
     def defaults_changed(self) -> None:
-        """What holds for topics that do not say it themselves."""
+        """The defaults for topics without their own setting have changed."""
         if self._office is not None:
             defaults = self._config.defaults()
             self._office.defaults_are(defaults.elections, defaults.min_isr)
@@ -169,14 +169,14 @@ class Controller:
     # --- requests ----------------------------------------------------------------------------------
 
     async def ask(self, request: Any) -> Any:
-        """The answer to a request of `REQUESTS`, when it is carried out or its time is over.
+        """The answer to a request of `REQUESTS`, once it is carried out or has timed out.
 
         Raises `NotController`.
         """
         return await REQUESTS[type(request)](self._ruling(), request)
 
     async def controlled_shutdown(self, broker_id: int, epoch: int) -> ControlledShutdownResponse:
-        """Relieve a broker of what others can lead."""
+        """Move leadership away from a broker that shuts down, where others can lead."""
         return await self._ruling().topics.controlled_shutdown(broker_id, epoch)
 
     def _ruling(self) -> Desks:
@@ -187,16 +187,16 @@ class Controller:
     # --- election ----------------------------------------------------------------------------------
 
     def _session_changed(self, event: SessionEvent) -> None:
-        """With the session our reign ends, before a new session can do anything."""
+        """When the session expires our term ends, before a new session can do anything."""
         if event.state is SessionState.EXPIRED:
             self._dismiss()
             self._vigil.end()
             self._seat = None
         else:
-            for office in filter(None, (self._office, *self._dismissed)):  # one may be about to begin
+            for office in filter(None, (self._office, *self._dismissed)):  # `_dismissed`: one may be starting
                 office.session(event.state is SessionState.CONNECTED)
             if event.state is SessionState.CONNECTED:
-                self._vigil.end()  # what it knows its broker by may have changed unseen
+                self._vigil.end()  # the registration it watches may have changed unseen
         self._due.set()
 
     async def _stand(self) -> None:
@@ -215,7 +215,7 @@ class Controller:
                 await asyncio.sleep(RETRY_S)
 
     async def _look(self) -> None:
-        """Who is controller? If nobody: we would like to be."""
+        """Look who is controller. If nobody is, stand for election."""
         seat = await znodes.read_seat(self._registry, self._wake)
         if seat is not None and self._is_ours(seat):
             if self._office is None:
@@ -242,7 +242,7 @@ class Controller:
             await self._vigil.begin(seat)
 
     async def _succeed_the_dead(self) -> None:
-        """Take the seat of a controller whose broker is dead; the lower id goes first."""
+        """Take over from a controller whose broker is dead. Brokers with lower ids try first."""
         seat, dead = self._seat, self._vigil.dead
         if seat is None or dead is None:
             return
@@ -261,15 +261,15 @@ class Controller:
             await self._rule(reign, dead)
 
     def _must_wait(self) -> bool:
-        """Whether we were unseated alive a short time ago; if so, we look again when it is long ago."""
+        """Whether we lost the role while alive a short time ago. If so, look again when the wait is over."""
         return self._looks_again_at(self._unseated.until)
 
     def _must_abstain(self) -> bool:
-        """Whether we gave the seat up a short time ago, and others may still take it."""
+        """Whether we resigned a short time ago, and others may still take over."""
         return self._looks_again_at(self._abstention.stands_at(asyncio.get_running_loop().time()))
 
     def _looks_again_at(self, when: float) -> bool:
-        """Whether that is still to come."""
+        """Whether `when` is still to come. If so, look again then."""
         loop = asyncio.get_running_loop()
         if loop.time() >= when:
             return False
@@ -294,7 +294,7 @@ class Controller:
             self.chronicle, self._policy, trusts_until_s,
         )  # fmt: skip
         office.state = replace(office.state, isr_order=self._config.isr_order, min_isr=min_isr)
-        self._dismissed.append(office)  # until it is certain that it is in office
+        self._dismissed.append(office)  # until it is certain that the term has begun
         self._configured = set()
         try:
             await office.open(dead)
@@ -314,10 +314,10 @@ class Controller:
         admin = TopicRequests(office, config.defaults, config.check_configs, self._random_bytes)
         self._desks = Desks(admin, Settings(office, config.catalogue), office.mover, office.elections)
         office.topics.configured(configured)
-        self.defaults_changed()  # they may have, meanwhile
+        self.defaults_changed()  # they may have changed meanwhile
 
     def _dismiss(self) -> ActiveController | None:
-        """Our reign is over; its tasks are awaited later, by `_bury`."""
+        """Our term is over. Its tasks are awaited later, by `_bury`."""
         office, self._office, self._desks = self._office, None, None
         if office is not None:
             self._dismissed.append(office)
@@ -325,7 +325,7 @@ class Controller:
         return office
 
     async def over(self) -> None:
-        """Return when no reign of an ended session goes on in the new one, where its fence still holds."""
+        """Wait until every term of the expired session is over: its fence would hold in the new session."""
         for office in self._dismissed:
             office.end("its session has expired")
         await self._bury()
@@ -339,7 +339,7 @@ class Controller:
                 await office.close()
 
     async def _leave(self, seat: ControllerNode) -> None:
-        """A seat of ours without a reign: the answer to the election was lost, or the reign has failed."""
+        """Delete our `/controller`: we have no term, as the election's answer was lost or the term failed."""
         await znodes.vacate(self._registry)
         self._seat = None
         logger.info("seat_left", broker=seat.broker)

@@ -1,7 +1,7 @@
-"""A candidate's watch over the controller's broker: a connection, and a challenge when it breaks.
+"""How a candidate watches the controller's broker: a connection, and a challenge when it breaks.
 
-It knows the broker by its registration. When that cannot be read, or changes, the watch ends, and its owner
-is told to begin it again: he must not go without one because a node was missing for a moment.
+It finds the broker by its registration. When that cannot be read or changes, the watch ends and its owner is
+told to begin again: a znode that is missing for a moment must not leave the controller unwatched.
 Left to others: what a connection proves (`failure_detector.py`), what to do about a death (`controller.py`).
 """
 
@@ -26,7 +26,7 @@ logger = structlog.get_logger(__name__)
 
 
 class Vigil:
-    """Over one controller at a time. `news` is called when there is reason to look at things again."""
+    """Watches one controller at a time. `news` is called when there is a reason to look again."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class Vigil:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is somebody to watch over, and a way to do it."""
+        """Whether a controller's broker is being watched."""
         return self._lifeline is not None
 
     @property
     def dead(self) -> Start | None:
-        """Which start of the controller's broker has been proved dead, if it has."""
+        """The incarnation of the controller's broker, if it has been proved dead."""
         return self._start if self._lifeline is not None and self._lifeline.is_dead else None
 
     async def begin(self, seat: ControllerNode) -> None:
-        """Watch over the controller in this seat; if it cannot be found now, `news` follow."""
+        """Watch this controller. If its registration is not found now, `news` is called when it changes."""
         self.end()
         self._seat = seat
         broker = await self._broker_in(seat)
@@ -74,7 +74,7 @@ class Vigil:
         self._task = self._tasks.sustain(self._lifeline.run, f"controller-{broker.id}")
 
     def end(self) -> None:
-        """There is nobody to watch over."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
         self._seat = self._start = self._lifeline = self._task = None

@@ -1,13 +1,13 @@
-"""A connection kept open to notice that its far end has died, and ZooKeeper asked before that is believed.
+"""Detects that a peer has died: its connection breaks, and it does not answer through ZooKeeper either.
 
-When it ends, it is opened again at once, and then every 100 ms; beside that the peer is challenged through
-ZooKeeper (`challenges.py`). No connection, for whatever reason, and no answer within 300 ms: it counts as
-dead. 100 ms are enough if its port, which we were connected to, refuses: then only the answer has to come,
-for which a living broker needs some milliseconds. An answer: it lives, and only the path to it is broken. It
-is asked again now and then, for an answer speaks for its moment, and so does silence: one that stood still
-while the path broke would count as dead until the path is whole. Where ZooKeeper has no word, there is no
-verdict, and the session decides; nor is there one about a peer that is merely silent, its connection open,
-until it leaves a request unanswered.
+When the connection ends it is opened again at once, and then every 100 ms. At the same time the peer is
+challenged through ZooKeeper (`challenges.py`). Without a connection, for whatever reason, and without an
+answer for 300 ms it counts as dead. 100 ms are enough if the port that we were connected to refuses: then
+only the answer has to come, for which a living broker needs some milliseconds.
+If it answers, it lives, and only the path to it is broken. It is asked again now and then, since an answer is
+true only for its moment. So is silence: a broker that paused while the path broke would count as dead until
+the path is repaired. If ZooKeeper cannot tell, there is no verdict, and the session decides. A peer whose
+connection is open is not judged for being silent, until it leaves a request unanswered.
 Left to others: what a death means (`broker_channels.py`, `controller.py`), requests on the connection.
 Why: docs/decisions/0006-proof-of-death.md
 """
@@ -24,9 +24,9 @@ from ..client.network.connection import Connection
 from .challenges import Word
 from .control_requests import VERSIONS
 
-UNHURRIED_S = 0.02  # so long a first attempt may take before the peer is challenged
+UNHURRIED_S = 0.02  # how long a first attempt may take before the peer is challenged
 ATTEMPT_S_MAX = 1.0  # of one attempt, once the first has failed
-ASK_AGAIN_S = 5.0  # a peer that answers, and cannot be reached
+ASK_AGAIN_S = 5.0  # before a peer is challenged again, once ZooKeeper has told what it knows
 
 NEVER = float("-inf")
 
@@ -38,24 +38,24 @@ class Patience:
     """How long a peer may be away."""
 
     suspect_after_s: float = 0.3  # without a connection, and without an answer to a challenge
-    refused_after_s: float = 0.1  # the same, where a port refuses that we were connected to
+    refused_after_s: float = 0.1  # the same, if a port that we were connected to now refuses
     retry_every_s: float = 0.1
     retry_every_s_max: float = 1.0  # once something is known of it
     answer_within_s: float = 30.0
-    hear_within_s: float = 10.0  # of an order; who has not answered by then is out of reach until it does
+    hear_within_s: float = 10.0  # for a request; a broker that takes longer is out of reach until it answers
 
 
 class Standing(Enum):
     """What is known of a peer."""
 
-    AWAY = "away"  # no connection yet, and no word of it
+    AWAY = "away"  # no connection yet, and no verdict
     REACHED = "reached"
-    CUT = "cut"  # it answers through ZooKeeper, and cannot be reached
+    CUT = "cut"  # it answers through ZooKeeper, but cannot be reached
     DEAD = "dead"
 
 
 class FailureDetector:
-    """Keeps one connection. `run` is a task of the owner.
+    """Keeps one connection. The owner runs `run` as a task.
 
     `ask` challenges the peer, with the patience in seconds. `changed` is called at each change of `standing`,
     also when a peer that counted as dead is heard of again.
@@ -77,8 +77,8 @@ class FailureDetector:
         self._changed = changed
         self._opened_at = NEVER
         self._refused = False  # by a port that we were connected to
-        self._failed = asyncio.Event()  # an attempt has
-        self._word = asyncio.Event()  # ZooKeeper has spoken
+        self._failed = asyncio.Event()  # an attempt to connect has failed
+        self._word = asyncio.Event()  # a challenge has ended
 
     @property
     def is_dead(self) -> bool:
@@ -86,15 +86,15 @@ class FailureDetector:
         return self.standing is Standing.DEAD
 
     def now(self, standing: Standing) -> None:
-        """So much is known from now on."""
+        """Set what is known of the peer from now on."""
         if standing is not self.standing:
             self.standing = standing
             self._changed()
 
     async def open(self, *, doubtful: bool = False) -> Connection:
-        """A new connection, however long it takes; of a `doubtful` peer it proves nothing by itself.
+        """Open a connection, however long it takes. If the peer is `doubtful`, that alone proves nothing.
 
-        `standing` says afterwards what the peer counts as: DEAD, if it counted as that, else REACHED.
+        Afterwards `standing` is DEAD if the peer counted as dead, else REACHED.
         """
         await _sleep_until(self._opened_at + self._patience.retry_every_s)  # if it always closes at once
         self._refused = False
@@ -147,7 +147,7 @@ class FailureDetector:
             await _sleep_until(attempt_at + (patience.refused_after_s / 3 if in_haste else pause_s))
 
     async def _try(self, doubtful: bool) -> None:
-        """Ask for ZooKeeper's word, until the connection is there: silence speaks for its moment, too."""
+        """Challenge the peer again and again until the connection is there: silence is not final, either."""
         if self.is_dead:
             await asyncio.sleep(ASK_AGAIN_S)
         elif not doubtful:

@@ -1,13 +1,14 @@
-"""A controller that cannot reach most of the living, and how long it leaves its seat alone after that.
+"""A controller that cannot reach most live brokers resigns, and does not stand again for a while.
 
-Those who answer challenges (`challenges.py`) live, whether or not a connection leads to them. If for a second
-at least half of the living, this broker counted among them, cannot be reached from here, others are better
-placed to rule: their orders would arrive. Until that second is over it moves no leadership away from whoever
-it does not reach: one that is isolated would take it all to itself. Whoever gives the seat up for that does
-not stand again for a session timeout, unless the seat stays empty: then nobody is better placed, and whoever
-takes it so keeps it for a session timeout before it doubts again, or the seat would go round.
-So does one whose reign has failed in a way that nobody foresaw.
-Left to others: who is reached (`broker_channels.py`), giving the seat up (`controller.py`).
+A broker that answers challenges (`challenges.py`) is alive, whether or not we have a connection to it. If for
+a second at least half of the live brokers, this one included, cannot be reached from here, another broker
+should be controller: its requests would arrive. During that second no leadership moves away from brokers out
+of reach: an isolated controller would take it all to itself.
+A controller that resigns for this does not stand again for a session timeout, unless `/controller` stays
+empty: then nobody is better placed. If it is elected that way it does not doubt again for a session timeout,
+or the role would go round. A controller whose term failed because of a bug does not stand for that time,
+either.
+Left to others: who is reached (`broker_channels.py`), resigning (`controller.py`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from dataclasses import field
 from ..base.values import dataclass
 
 DOUBTED_S = 1.0  # how long they must be out of reach
-EMPTY_S = 2.0  # how long the seat must be empty, for one who has doubted
+EMPTY_S = 2.0  # how long `/controller` must be empty before one that has doubted takes it
 
 
 class Doubt:
-    """Of one reign. `doubts` is called once, with the reason; not before `from_s` (loop time).
+    """The doubt of one term. `doubts` is called once, with the reason; not before `from_s` (loop time).
 
-    `wavers` hears when it looks like that, and when it does not any more.
+    `wavers` is called with True when too few are reached, and with False when that is over.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Doubt:
         self._timer: asyncio.TimerHandle | None = None
 
     def judge(self, reached: int, cut: list[int]) -> None:
-        """So many others are reached from here, and these live out of our reach."""
+        """`reached` others are reached from here; the brokers in `cut` live, and are out of reach."""
         self._cut = cut
         if not cut or len(cut) < reached + 1:
             self.end()
@@ -71,23 +72,23 @@ class Doubt:
 
 @dataclass(slots=True)
 class Abstention:
-    """When one who has doubted may stand for election again."""
+    """When a controller that has doubted may stand for election again."""
 
     session_timeout_s: float
     until: float = field(default=float("-inf"))
     _empty_since: float | None = field(default=None)
 
     def begin(self, now: float) -> None:
-        """The seat has been given up."""
+        """We have resigned."""
         self.until = now + self.session_timeout_s
         self._empty_since = None
 
     def taken(self) -> None:
-        """Somebody sits there, and lives."""
+        """There is a controller, and it lives."""
         self._empty_since = None
 
     def stands_at(self, now: float) -> float:
-        """The seat is empty, or its broker dead: from when on we may take it, if it still is."""
+        """There is no controller, or it is dead: from when on we may take over, if that is still so."""
         if now >= self.until:
             return now
         if self._empty_since is None:
@@ -95,5 +96,5 @@ class Abstention:
         return min(self._empty_since + EMPTY_S, self.until)
 
     def is_reluctant(self, now: float) -> bool:
-        """Whether, standing now, we would stand only because nobody else does."""
+        """Whether we would stand now only because nobody else does."""
         return now < self.until

@@ -1,8 +1,8 @@
-"""A controller's writes of partition states: in groups, each write settled for certain.
+"""The controller's writes of partition states: in groups, repeated until each outcome is certain.
 
-A state has a version of its own to expect, so a group is a saving and nothing else: ZooKeeper carries it out
-as a whole or not at all, and a group that fails because of one state is written again, each state by itself.
-An answer that is lost settles nothing: the same write is repeated, and exactly one of the attempts can win.
+Groups only save round trips: each state has its own expected version. ZooKeeper carries out all of a group or
+nothing. If a group fails because of one state, each state is written by itself. If an answer is lost, the
+same write is repeated, and only one of the attempts can win.
 Left to others: what is written (`planning/planner.py`), what follows (`active.py`).
 """
 
@@ -40,14 +40,14 @@ Wanted = tuple[TopicPartition, PartitionState]
 
 
 class Attempt(Protocol):
-    """One try to write states, all or none; their versions then."""
+    """One attempt to write states, all or none. Returns their new versions."""
 
     async def __call__(self, wanted: Sequence[Wanted]) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """Where an office's writes are made: `ended` when its reign is over, which `end` brings about."""
+    """What the writes of one term need. `ended` tells whether the term is over, `end` ends it."""
 
     registry: ZkClient
     reign: ControllerTerm
@@ -57,23 +57,23 @@ class WriteContext:
 
 
 class StateWrites:
-    """Writes and creates the states of partitions for one reign."""
+    """Writes and creates partition states during one term."""
 
     def __init__(self, desk: WriteContext) -> None:
         self._desk = desk
 
     async def replace(self, writes: Mapping[TopicPartition, PartitionState]) -> plans.StatesWritten | None:
-        """Over the versions that are known; None if the reign ends meanwhile."""
+        """Overwrite the known versions; None if the term ends meanwhile."""
         return await self._write(writes, self._replace)
 
     async def create(self, writes: Mapping[TopicPartition, PartitionState]) -> plans.StatesWritten | None:
-        """Where there are none; None if the reign ends meanwhile."""
+        """Create states where there are none; None if the term ends meanwhile."""
         return await self._write(writes, self._create)
 
     async def _write(
         self, writes: Mapping[TopicPartition, PartitionState], attempt: Attempt
     ) -> plans.StatesWritten | None:
-        """All go out together; their results come back as one event."""
+        """Send all writes at once. Their results come back as one event."""
         wanted = [(partition, writes[partition]) for partition in sorted(writes)]
         groups = [wanted[first : first + TOGETHER_MAX] for first in range(0, len(wanted), TOGETHER_MAX)]
         settled = await asyncio.gather(*(self._settle_group(group, attempt) for group in groups))
@@ -85,7 +85,7 @@ class StateWrites:
     async def _settle_group(
         self, group: Sequence[Wanted], attempt: Attempt
     ) -> dict[TopicPartition, PartitionState]:
-        """All at once if that works. If it fails, those that cannot be written must not stop the others."""
+        """Write a group at once. If that fails, write each by itself, so that one cannot stop the others."""
         unsure = False
         while len(group) > 1 and not self._desk.ended():
             try:
@@ -105,7 +105,7 @@ class StateWrites:
     async def _settle(
         self, partition: TopicPartition, wanted: PartitionState, attempt: Attempt, unsure: bool
     ) -> PartitionState | None:
-        """Repeat the same conditional write until its fate is known: exactly one attempt can win."""
+        """Repeat the same conditional write until its outcome is known. Only one attempt can win."""
         while not self._desk.ended():
             try:
                 (version,) = await attempt([(partition, wanted)])
@@ -120,7 +120,7 @@ class StateWrites:
         return None
 
     async def _adopt(self, partition: TopicPartition, wanted: PartitionState) -> PartitionState | None:
-        """An attempt whose answer was lost may be what stands there now."""
+        """Read whether an earlier attempt of ours, whose answer was lost, has written what is there now."""
         while not self._desk.ended():
             try:
                 document, version = await read_state(self._desk.registry, partition)
@@ -158,14 +158,14 @@ class StateWrites:
             elif len(wanted) > 1:
                 raise
             elif isinstance(failed.results[0], NodeExists):
-                ops = states  # some tool has made the parent alone
+                ops = states  # some tool has created only the parent
             await fenced(registry, reign, ops)
         return [0] * len(wanted)
 
 
 def _same_starts(wanted: Sequence[Wanted]) -> list[Op]:
-    """The condition that no leader has started again meanwhile: a write may land late, and a later start may
-    have lost what its leader was elected for.
+    """Checks that no leader has restarted since. A write may land late, and a leader that restarted may have
+    lost the records that it was elected for.
     """
     elected = {(s.leader, s.isr_epochs[s.leader]) for _, s in wanted if s.leader in s.isr_epochs}
     return [Check(documents.incarnation_path(leader), incarnation) for leader, incarnation in sorted(elected)]

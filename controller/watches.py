@@ -1,6 +1,6 @@
-"""The controller's eyes on ZooKeeper: brokers, topics, deletions and ISR notifications become events.
+"""The controller's ZooKeeper watches: brokers, topics, deletions and notifications become events.
 
-Each `look` arms its watches before it reads, so nothing falls between. A watch that fires, and every
+Each `look` sets its watches before it reads, so no change is missed. A watch that fires, and every
 reconnection, only says that it is time to look again.
 Left to others: what follows from what is seen (`planning/planner.py`).
 """
@@ -34,15 +34,15 @@ from .planning.state import Broker, PartitionState, Topic
 
 logger = structlog.get_logger(__name__)
 
-WHOLE_TOPIC = -1  # as a partition number among what cannot be understood
+WHOLE_TOPIC = -1  # as a partition number: the whole topic cannot be parsed
 
 T = TypeVar("T")
 
 
 class Watches:
-    """Arms each path once, until it fires or the connection takes it away.
+    """Sets one watch for each path, until it fires or the connection ends.
 
-    A read that fails leaves its path unarmed: whether the watch was set is not known then, and two of them
+    After a read that fails it is unknown whether the watch was set. The path counts as unwatched: two watches
     do no harm.
     """
 
@@ -51,7 +51,7 @@ class Watches:
         self._standing: set[str] = set()
 
     async def arm(self, path: str, read: Callable[[str, Watch | None], Awaitable[T]]) -> T:
-        """What `read` finds at the path; it is given a watch unless one stands already."""
+        """What `read` finds at the path. It also sets a watch, unless there is one already."""
         if path in self._standing:
             return await read(path, None)
         self._standing.add(path)
@@ -62,7 +62,7 @@ class Watches:
             raise
 
     def forget(self) -> None:
-        """The connection has ended: all are gone."""
+        """The connection has ended: all watches are gone."""
         self._standing.clear()
 
     def _fire(self, path: str) -> None:
@@ -71,7 +71,7 @@ class Watches:
 
 
 class BrokerWatch:
-    """All registered brokers. A registration may also be replaced in its place."""
+    """Watches all registered brokers. A registration may also be replaced without being removed."""
 
     def __init__(self, registry: ZkClient) -> None:
         self.due = asyncio.Event()
@@ -84,7 +84,7 @@ class BrokerWatch:
         self.due.set()
 
     async def look(self) -> dict[int, Broker]:
-        """The brokers of this moment. One whose registration cannot be understood is not there."""
+        """The brokers registered now. One whose registration cannot be parsed is left out."""
         names = await self._watches.arm(documents.BROKER_IDS, self._registry.children)
         found = await asyncio.gather(*(self._read(int(name)) for name in names if name.isdigit()))
         return {broker.id: broker for broker in found if broker is not None}
@@ -134,12 +134,12 @@ class TopicWatch:
         self.due.set()
 
     def removed(self, topic: str) -> None:
-        """Its nodes have been removed here: look, and say so."""
+        """This controller has removed the topic's znodes: look, and report it."""
         self._removed.add(topic)
         self.due.set()
 
     def configured(self, topics: Iterable[str]) -> None:
-        """Their settings have changed, which are nodes without watches: look."""
+        """The settings of these topics have changed. Their znodes have no watches, so look."""
         self._touched_topics |= self._known.intersection(topics)
         self.due.set()
 
@@ -149,7 +149,7 @@ class TopicWatch:
         self.due.set()
 
     async def look(self) -> list[plans.Event]:
-        """News since the last look. Deletions are read first: each speaks of a topic seen after it."""
+        """Events since the last look. Deletions are read first, so that their topics are read after them."""
         touched, self._touched_topics = self._touched_topics, set()
         removed, self._removed = self._removed, set()
         try:
@@ -192,7 +192,7 @@ class TopicWatch:
             return TopicPartition(name, WHOLE_TOPIC)
 
     async def _overrides(self, name: str) -> Overrides:
-        """A document that cannot be understood counts as none."""
+        """A document that cannot be parsed counts as none."""
         path = documents.topic_config_path(name)
         try:
             return await read_overrides(self._registry, path)
@@ -201,7 +201,7 @@ class TopicWatch:
             return NOTHING
 
     async def _forget_request(self, name: str) -> None:
-        """Somebody wants a topic deleted that is not there."""
+        """Remove a request to delete a topic that does not exist."""
         path = documents.delete_topic_path(name)
         stat = await self._registry.exists(path)
         if stat is not None:
@@ -229,9 +229,9 @@ N = TypeVar("N", bound=documents.Document)
 
 
 class NotificationWatch(Generic[N]):
-    """Notifications in nodes of their own below one path; each is read, handled, and removed then.
+    """Notifications, each a znode below one path: read, handled, and only then removed.
 
-    What is removed before it has been handled is lost with the answer to its removal.
+    Removed before it was handled, a notification could get lost together with the answer to its removal.
     """
 
     def __init__(self, registry: ZkClient, reign: ControllerTerm, parent: str, kind: type[N]) -> None:
@@ -249,14 +249,14 @@ class NotificationWatch(Generic[N]):
         self.due.set()
 
     async def read(self) -> list[N]:
-        """What is reported at this moment. One that is not removed is read again at the next look."""
+        """All notifications there are now. One that is not removed is read again at the next look."""
         names = await self._watches.arm(self._parent, self._registry.children)
         found = await asyncio.gather(*(self._get(f"{self._parent}/{name}") for name in names))
         self._read = [removal for removal, _ in filter(None, found)]
         return [document for _, document in filter(None, found) if document is not None]
 
     async def handled(self) -> None:
-        """What was read last counts as done: remove it. Raises ZkError, ControllerMoved."""
+        """Remove what was read last: it has been handled. Raises ZkError, ControllerMoved."""
         removals, self._read = self._read, []
         outcomes = await asyncio.gather(*(self._remove(one) for one in removals), return_exceptions=True)
         for outcome in outcomes:
@@ -295,7 +295,7 @@ class IsrWatch(NotificationWatch[documents.IsrChangeDocument]):
 
 
 class LogDirWatch(NotificationWatch[documents.LogDirEventDocument]):
-    """Notifications by brokers of which a log directory has failed, is full, or has room again."""
+    """Notifications by brokers with a log directory that has failed, is full, or has room again."""
 
     def __init__(self, registry: ZkClient, reign: ControllerTerm) -> None:
         super().__init__(registry, reign, documents.LOG_DIR_EVENTS, documents.LogDirEventDocument)
@@ -309,7 +309,7 @@ class LogDirWatch(NotificationWatch[documents.LogDirEventDocument]):
 async def read_states(
     registry: ZkClient, partitions: Iterable[TopicPartition], watches: Watches | None = None
 ) -> plans.StatesRead:
-    """The state nodes of these partitions, all asked for at once; with a watch each by itself."""
+    """The state znodes of these partitions, read in groups. With `watches` each is read by itself."""
     wanted = list(partitions)
     read: dict[TopicPartition, PartitionState | documents.BadDocument | None] = {}
     if watches is not None:

@@ -1,7 +1,7 @@
 """A cluster on this machine: its own ZooKeeper and brokers as processes, under one directory.
 
-`strandline up` leaves it running and `down` finds it again through `cluster.json`; the demo, the tests
-and the benchmarks hold it in their hands. Left to others: what one process is (`processes.py`).
+`strandline up` leaves it running and `down` finds it again through `cluster.json`; the demo, the tests and
+the benchmarks use the object directly. Left to others: a single process (`processes.py`).
 """
 
 import json
@@ -19,7 +19,7 @@ from .ports import free_ports, is_free
 from .processes import BrokerProcess, runs, wait_gone
 
 READY_S = 60.0
-OFFSETS_REPLICAS = 3  # of __consumer_offsets, as brokers have it by default
+OFFSETS_REPLICAS = 3  # of __consumer_offsets, the brokers' default
 
 
 class LocalCluster:
@@ -59,7 +59,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients are given as `bootstrap.servers`."""
+        """The `bootstrap.servers` for clients."""
         return ",".join(broker.address for broker in self.brokers.values())
 
     def start(self) -> None:
@@ -74,7 +74,7 @@ class LocalCluster:
             undo.pop_all()
 
     def wait_ready(self, alive: int | None = None, wait_s: float = READY_S) -> None:
-        """Wait until `alive` brokers (all, when not said) and a controller are known to each of them."""
+        """Wait until every running broker knows `alive` brokers (default: all) and a controller."""
         deadline = time.monotonic() + wait_s
         wanted = len(self.brokers) if alive is None else alive
         for broker in self.brokers.values():
@@ -119,14 +119,14 @@ class LocalCluster:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # ------------------------------------------------------------ left running, found again
+    # ------------------------------------------------------------ saved by `up`, found by `down`
 
     @property
     def state_file(self) -> Path:
         return self.directory / "cluster.json"
 
     def save(self) -> None:
-        """Write down what runs, so that another process can find and stop it."""
+        """Write addresses and pids to `cluster.json`: another process can then find and stop the cluster."""
         zookeeper = self.own_zookeeper
         state = {
             "bootstrap": self.bootstrap,
@@ -165,7 +165,7 @@ def find(directory: Path) -> LocalCluster:
 
 
 def take_down(directory: Path) -> int:
-    """Stop a cluster that was left running; how many processes were stopped."""
+    """Stop a cluster that was left running. Returns how many processes were stopped."""
     cluster = find(directory)
     running = [broker for broker in cluster.brokers.values() if broker.alive]
     cluster.stop()

@@ -1,7 +1,7 @@
 """A real ZooKeeper from the jars inside the `pyspark` wheel: nothing to download, nothing to install.
 
-`Zookeeper` owns one server process; `command()` is the bare command line for those who run it in
-the foreground. Left to others: what is kept in it (`zookeeper/znodes.py`).
+`Zookeeper` owns one server process; `command()` is the command line alone, to run it in the foreground.
+Left to others: what is stored in it (`zookeeper/znodes.py`).
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from pathlib import Path
 from .ports import free_ports
 
 JAR_STEMS = ("zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-")
-"""What the server loads. The rest of Spark's jars would only slow its start."""
+"""The jars that the server needs. The rest of Spark's jars would only slow its start."""
 
 JAVA_MISSING = (
     "Java is missing: ZooKeeper and Spark need Java 17 or newer. "
@@ -45,11 +45,11 @@ rootLogger.appenderRef.out.ref = OUT
 
 
 class EnvironmentProblem(Exception):
-    """The machine lacks something; the message says what, and the remedy. Exit status 1."""
+    """The machine lacks something; the message says what, and how to fix it. Exit status 1."""
 
 
 def java() -> str:
-    """The `java` to run. Raises EnvironmentProblem when there is none, or one that is too old."""
+    """The path of `java`. Raises EnvironmentProblem if there is none. Its version is not checked."""
     found = shutil.which("java")
     if found is None:
         raise EnvironmentProblem(JAVA_MISSING)
@@ -57,7 +57,7 @@ def java() -> str:
 
 
 def jars() -> list[Path]:
-    """The jars of a ZooKeeper server, out of the installed `pyspark` (which is not imported)."""
+    """The jars of a ZooKeeper server, from the installed `pyspark` (which is not imported)."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise EnvironmentProblem("pyspark is missing: it carries ZooKeeper's jars. Run: pip install pyspark")
@@ -66,7 +66,7 @@ def jars() -> list[Path]:
 
 
 def command(directory: Path, port: int, host: str = "127.0.0.1", tick_ms: int = 1000) -> list[str]:
-    """Write the server's configuration under `directory` and give the command that runs it."""
+    """Write the server's configuration under `directory`, and return the command that runs it."""
     directory.mkdir(parents=True, exist_ok=True)
     config, logging = directory / "zoo.cfg", directory / "log4j2.properties"
     config.write_text(CONFIG.format(data=directory / "data", port=port, host=host, tick_ms=tick_ms))
@@ -111,7 +111,7 @@ class Zookeeper:
         return self.process.pid if self.process else None
 
     def start(self, wait_s: float = 30.0) -> None:
-        """Start and wait until it answers. Raises EnvironmentProblem when it does not."""
+        """Start, and wait until it answers. Raises EnvironmentProblem if it does not."""
         self.launch()
         self.wait(wait_s)
 
@@ -134,7 +134,7 @@ class Zookeeper:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL: what it had acknowledged is in its log; sessions outlive it until they time out."""
+        """SIGKILL. What it had acknowledged is in its log; sessions survive a restart until they time out."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""Ports for processes on this machine, outside the range the kernel hands to outgoing connections.
+"""Free ports for processes on this machine, outside the kernel's ephemeral range.
 
-A broker that is killed wants its port back when it starts again; a port of the kernel's choice could
-by then be the near end of somebody's connection.
+A killed broker needs its port back when it starts again. A port from the ephemeral range could by then be the
+local end of some outgoing connection.
 """
 
 import os
@@ -31,7 +31,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` ports that nobody listens on now, drawn at random so that two callers seldom meet."""
+    """`count` ports that are free now, chosen at random so that two callers seldom collide."""
     drawn = random.Random(os.getpid() ^ random.SystemRandom().getrandbits(32))
     found: list[int] = []
     while len(found) < count:

@@ -1,7 +1,7 @@
-"""Broker processes on this machine: start, signal, wait; known by pid and by what they run.
+"""Broker processes on this machine: start, signal, wait; identified by pid and command line.
 
-A process outlives the command that started it (`strandline up`), so its pid is kept in a file and
-checked against its command line before anything is sent to it.
+A broker outlives the command that started it (`strandline up`), so its pid is kept in a file. By then the pid
+may belong to another process, so we check its command line before we send a signal.
 """
 
 import os
@@ -12,11 +12,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-EFFORT_S = 0.01  # what `_effort_s` was where the limits of time were set
+EFFORT_S = 0.01  # the result of `_effort_s` on the machine where the time limits were set
 
 
 def runs(pid: int, marker: str) -> bool:
-    """Whether process `pid` lives and its command line holds `marker`."""
+    """Whether process `pid` is alive and its command line contains `marker`."""
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -26,7 +26,7 @@ def runs(pid: int, marker: str) -> bool:
 
 
 def wait_gone(pid: int, marker: str, wait_s: float) -> bool:
-    """Wait until process `pid` is gone, at most `wait_s` seconds. True when it is."""
+    """Wait until process `pid` is gone, at most `wait_s` seconds. True if it is."""
     deadline = time.monotonic() + wait_s
     while runs(pid, marker):
         if time.monotonic() > deadline:
@@ -46,7 +46,7 @@ class BrokerProcess:
     zookeeper: str
     settings: dict[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
-    within: tuple[str, ...] = ()  # a command that runs another in its place, e.g. nsenter
+    within: tuple[str, ...] = ()  # a command that runs the broker's, e.g. nsenter
     environment: dict[str, str] = field(default_factory=dict)
     pid: int | None = None
     child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
@@ -84,7 +84,7 @@ class BrokerProcess:
         self.config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
 
     def start(self) -> None:
-        """Start the process; it is ready when it answers, which the caller waits for."""
+        """Start the process. The caller must wait until it answers."""
         assert not self.alive, f"broker {self.id} runs already"
         self.write_config()
         with self.log.open("ab") as log:
@@ -110,7 +110,7 @@ class BrokerProcess:
         self.wait(10)
 
     def stop(self, wait_s: float = 45) -> None:
-        """SIGTERM: a controlled shutdown. Killed when it takes longer than `wait_s` seconds."""
+        """SIGTERM: a controlled shutdown. SIGKILL if it takes longer than `wait_s` seconds."""
         self.signal(signal.SIGTERM)
         if not self.wait(wait_s):
             self.kill()
@@ -122,7 +122,7 @@ class BrokerProcess:
         self.signal(signal.SIGCONT)
 
     def wait(self, wait_s: float) -> bool:
-        """Wait until the process has ended. True when it has."""
+        """Wait until the process has ended, at most `wait_s` seconds. True if it has."""
         if self.child is not None:
             try:
                 self.child.wait(wait_s)
@@ -133,13 +133,13 @@ class BrokerProcess:
 
 
 def machine_is_slower() -> float:
-    """By which factor what takes a while takes longer than on a machine of its own, of the usual speed."""
+    """The factor (at least 1) by which time limits must grow here: for a shared or a slow machine."""
     shared = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     return shared * max(1.0, min(_effort_s() for _ in range(3)) / EFFORT_S)
 
 
 def _effort_s() -> float:
-    """What one piece of work costs this processor: a guest's may be half of what it was an hour ago."""
+    """CPU seconds of a fixed piece of work now: a virtual machine's speed may halve within an hour."""
     begun_s = time.process_time()
     sum(number * number for number in range(200_000))
     return time.process_time() - begun_s

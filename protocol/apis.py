@@ -1,8 +1,8 @@
-"""The table of requests: which message belongs to which key, in which versions, on which listener.
+"""The table of requests: message classes, versions and listeners of each API key.
 
-`advertised` is what ApiVersions tells clients; `served` what is answered on a client listener; `internal`
-what brokers speak among themselves. Produce is advertised from version 0 on, for old clients conclude
-from a higher minimum that the broker cannot compress, and served from 3 on.
+`advertised` is what ApiVersions tells clients, `served` what is answered on a client listener, `internal`
+what brokers use among themselves. Produce is advertised from version 0, because old clients conclude from a
+higher minimum that the broker cannot compress, and served from version 3.
 Left to others: who handles a request (broker/handlers/table.py).
 Why: docs/decisions/0001-kafkas-protocol-and-formats.md
 """
@@ -34,7 +34,7 @@ from .schema import Spec, spec_of
 
 
 class Api(IntEnum):
-    """The keys of the requests."""
+    """The API keys of the requests."""
 
     PRODUCE = 0
     FETCH = 1
@@ -86,7 +86,7 @@ class ApiSpec:
 
     @property
     def spec(self) -> Spec:
-        """The facts of the request; the response has the same versions."""
+        """The request's `Spec`; the response has the same versions."""
         return spec_of(self.request)
 
 
@@ -103,14 +103,14 @@ def _public(
     served: range | None = None,
     internal: range | None = None,
 ) -> ApiSpec:
-    """A request of clients. Brokers may use any version of it unless `internal` says otherwise."""
+    """A client request. Brokers may use any version of it unless `internal` says otherwise."""
     declared = spec_of(request).versions
     served = served or declared
     return ApiSpec(api, request, response, advertised or served, served, internal or declared)
 
 
 def _private(api: Api, request: type[Any], response: type[Any]) -> ApiSpec:
-    """A request of our own tools: served to clients, but no client is told of it."""
+    """A request of our own tools: served to clients, but not advertised."""
     versions = spec_of(request).versions
     return ApiSpec(api, request, response, None, versions, versions)
 
@@ -187,14 +187,14 @@ APIS: dict[Api, ApiSpec] = {entry.api: entry for entry in _TABLE}
 
 
 def header_version(api: int, version: int) -> int:
-    """The version of the header before a request; 2, with a tag buffer, if the request is flexible."""
+    """The version of a request's header; 2, with a tag buffer, if the request is flexible."""
     return 2 if version >= APIS[Api(api)].spec.flexible else 1
 
 
 def response_header_version(api: int, version: int) -> int:
-    """The version of the header before a response: 1 if flexible.
+    """The version of a response's header: 1 if flexible.
 
-    ApiVersions always has 0, for its client does not know yet what the broker speaks.
+    ApiVersions always has 0, because its client does not know the broker's versions yet.
     """
     if api == Api.API_VERSIONS:
         return 0

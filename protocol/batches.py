@@ -1,9 +1,9 @@
-"""Record batch v2 seen from outside: the 61-byte header, the CRC, and what a leader may stamp.
+"""Record batch v2 without its records: the 61-byte header, the CRC, and the fields that a leader stamps.
 
-A broker places batches and never opens them: base offset and leader epoch lie before the CRC's reach,
-so a batch is stored as the producer sealed it. Left to others: the records inside (records.py, columns.py),
-their compression (compression.py), sequence numbers (storage/log/producer_state.py), keys of compacted topics
-(`records.first_without_key`).
+A broker assigns offsets to batches and never opens them: the CRC does not cover base offset and leader epoch,
+so a batch is stored as the producer sealed it.
+Left to others: the records inside (records.py, columns.py), their compression (compression.py), sequence
+numbers (storage/log/producer_state.py), keys of compacted topics (`records.first_without_key`).
 Why: docs/decisions/0004-opaque-batches.md
 """
 
@@ -20,7 +20,7 @@ from .primitives import Buffer, Malformed
 HEADER_SIZE = 61
 MAGIC = 2
 LENGTH_END = 12  # `batch_length` counts what follows it
-CRC_FROM = 21  # the CRC covers the attributes and all behind them
+CRC_FROM = 21  # the CRC covers the attributes and everything after them
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -45,7 +45,7 @@ _unpack = HEADER.unpack_from
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a record batch, as it lies on the wire and on disk."""
+    """The fixed part of a record batch, as on the wire and on disk."""
 
     base_offset: int
     batch_length: int
@@ -63,7 +63,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """Bytes of the complete batch, header included."""
         return self.batch_length + LENGTH_END
 
     @property
@@ -72,7 +72,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where the following batch may start: compaction leaves it even when the last records are gone."""
+        """The next batch's lowest base offset; it stays even if compaction removes the last records."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -101,7 +101,7 @@ class BatchHeader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProduceLimits:
-    """What a leader asks of one produced batch; `timestamp_*` are None where the topic does not care."""
+    """What a leader checks in a produced batch; `timestamp_*` are None if the topic has no such limit."""
 
     message_bytes_max: int
     zstd_allowed: bool = True
@@ -111,14 +111,14 @@ class ProduceLimits:
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`, unjudged: magic and lengths may be anything."""
+    """The header at `pos`, unchecked: magic and lengths may be anything."""
     if pos < 0 or len(buf) - pos < HEADER_SIZE:
         raise Malformed(f"a batch header needs {HEADER_SIZE} bytes, {len(buf) - pos} are left")
     return BatchHeader._make(_unpack(buf, pos))
 
 
 def headers(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-    """The complete batches of a run and where they start. A torn tail is no error: fetches cut there."""
+    """The complete batches of a run, with their positions. A torn tail is no error: fetches end anywhere."""
     stop = len(buf) if end is None else min(end, len(buf))
     while stop - pos >= HEADER_SIZE:
         header = BatchHeader._make(_unpack(buf, pos))
@@ -131,7 +131,7 @@ def headers(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple
 
 
 def check_shape(header: BatchHeader) -> None:
-    """Raise Malformed unless it can be a v2 batch at all: whoever walks a run may then step by `size`."""
+    """Raise Malformed unless this can be a v2 batch at all. After it, `size` is safe to step by."""
     if header.magic != MAGIC:
         raise Malformed(f"batch of magic {header.magic} where only {MAGIC} is spoken")
     if header.batch_length < HEADER_SIZE - LENGTH_END:
@@ -141,7 +141,7 @@ def check_shape(header: BatchHeader) -> None:
 
 
 def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
-    """False also when the batch is not all there."""
+    """Whether the CRC matches; False also if the batch is not complete."""
     end = pos + header.size
     if header.size < HEADER_SIZE or end > len(buf):
         return False
@@ -149,13 +149,13 @@ def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
 
 
 def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, epoch: int) -> None:
-    """Give a batch its place in the log. The CRC starts behind what is changed."""
+    """Set a batch's base offset and leader epoch. The CRC does not cover them."""
     BASE_OFFSET.pack_into(buf, pos, base_offset)
     LEADER_EPOCH.pack_into(buf, pos + LEADER_EPOCH_AT, epoch)
 
 
 def stamp_append_time(buf: bytearray | memoryview, pos: int, ms: int) -> None:
-    """All records of the batch were written at `ms`; the batch is sealed anew, since the CRC covers this."""
+    """Set LogAppendTime `ms` for all records of the batch, and write its CRC again, which covers this."""
     header = read_header(buf, pos)
     ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME)
     TIMESTAMP.pack_into(buf, pos + MAX_TIMESTAMP_AT, ms)
@@ -170,7 +170,7 @@ def seal(buf: bytearray | memoryview, pos: int, size: int) -> None:
 def check_produced(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> None:
     """Refuse what a client may not write: `buf` is all it sent for the partition, `header` its first batch.
 
-    The records' count is the header's word; a batch that lies about it is Malformed to whoever reads it.
+    The record count is taken from the header unchecked; if it is wrong, readers find the batch Malformed.
     """
     base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count = header
     size = length + LENGTH_END
@@ -205,7 +205,7 @@ def _fault(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> ApiError:
         (ErrorCode.RECORD_LIST_TOO_LARGE, header.size > limits.segment_bytes_max, "batch over segment.bytes"),
     )
     fields = (
-        # before any field is believed: damage on the way is worth a retry
+        # first, before any field is trusted: damage in transit is worth a retry
         (ErrorCode.CORRUPT_MESSAGE, not crc_ok(buf, 0, header), "CRC of the batch does not match"),
         (ErrorCode.INVALID_RECORD, header.base_offset != 0, "a produced batch starts at offset 0"),
         (ErrorCode.INVALID_RECORD, header.record_count <= 0, "batch without records"),
@@ -221,7 +221,7 @@ def _fault(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> ApiError:
 
 def _untimely(header: BatchHeader, limits: ProduceLimits) -> bool:
     if header.max_timestamp < 0:
-        return False  # its records carry no time at all
+        return False  # its records have no timestamps
     late = limits.timestamp_until is not None and header.max_timestamp > limits.timestamp_until
     return late or (limits.timestamp_from is not None and header.base_timestamp < limits.timestamp_from)
 

@@ -1,8 +1,8 @@
-"""Columns as an Arrow RecordBatch with the schema of Spark's `kafka` source, to the last nullable.
+"""Columns as an Arrow RecordBatch with exactly the schema of Spark's `kafka` source.
 
-Keys and values are gathered by Arrow itself: the buffer is seen as one binary array whose even slots are
-the wanted slices and whose odd slots are what lies between them, and the even slots are taken.
-Left to others: what the columns hold (columns.py), what Spark makes of them (client/spark).
+Arrow itself gathers keys and values. The buffer is presented as one binary array whose even slots are the
+wanted slices and whose odd slots are the bytes between them; `take` then picks the even slots.
+Left to others: the content of the columns (columns.py), its use in Spark (client/spark).
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ Ints = npt.NDArray[np.int64]
 def record_batch(
     columns: "Columns", topic: str, partition: int, names: Sequence[str] | None = None
 ) -> pa.RecordBatch:
-    """The columns of those names, or all but the headers; `columns.to_arrow` is its public name."""
+    """The columns in `names`, or all except the headers. The public entry is `columns.to_arrow`."""
     rows = len(columns)
     data = pa.py_buffer(columns.data)
     makers: dict[str, Callable[[], pa.Array]] = {
@@ -54,7 +54,7 @@ def record_batch(
 
 
 def gather(data: pa.Buffer, start: Ints, length: Ints) -> pa.Array:
-    """The slices of `data` as a binary array; in order, none overlaps, a length of -1 is null."""
+    """Slices of `data`, in order and without overlap, as a binary array; a length of -1 is null."""
     rows = len(start)
     null = length < 0
     if null.all():
@@ -80,7 +80,7 @@ def _fixed(kind: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
 
 
 def _headers(columns: "Columns", data: pa.Buffer) -> pa.Array:
-    """Null where a record has none, as Spark's own source has it."""
+    """Headers; null where a record has none, as in Spark's own source."""
     found = columns.headers()
     names = _text(gather(data, found.name_start, found.name_length))
     values = gather(data, found.value_start, found.value_length)
@@ -91,7 +91,7 @@ def _headers(columns: "Columns", data: pa.Buffer) -> pa.Array:
 
 
 def _text(raw: pa.Array) -> pa.Array:
-    """Header names are text by contract and bytes in fact: what is not UTF-8 gets replacement marks."""
+    """Header names as text. Names that are not UTF-8 get replacement characters."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:

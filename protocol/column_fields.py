@@ -1,9 +1,9 @@
-"""Varints of many records at once, and where the records of a run of batches begin.
+"""Vectorised varints of many records, and the start positions of the records in a run of batches.
 
-A record's start is known only after the length of the one before it, which is what vectors are bad at.
-Three ways lead there and none is best: one cursor per batch, all advanced together (many small batches);
-runs of records of equal length; a plain loop over the lengths. Reads are clipped to the buffer, never
-checked: whether the starts chain up to each batch's end is for the caller (columns.py) to verify.
+A record's start is known only after the length of the one before it, which is hard to vectorise. There are
+three ways, and none is always best: one cursor per batch, all advanced together (many small batches); runs of
+records of equal length; a plain loop over the lengths. Reads are clipped to the buffer, not checked: the
+caller (columns.py) must verify that the starts chain up to each batch's end.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -27,7 +27,7 @@ _SIGNED = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(256)], np.int64)
 
 
 def _steps() -> Ints:
-    """From the first two bytes of a record to the next record; 0 where its length has more bytes."""
+    """Distance to the next record, by a record's first two bytes; 0 if its length has more bytes."""
     low, high = np.arange(65536) & 255, np.arange(65536) >> 8
     two = np.where(high < 128, 2 + ((low & 127 | high << 7) >> 1), 0)
     return np.where(low < 128, 1 + (low >> 1), two).astype(np.int64)
@@ -37,7 +37,7 @@ _STEP = _steps()
 
 
 class Section(NamedTuple):
-    """The records of one batch, somewhere in a buffer."""
+    """The place of one batch's records in a buffer, and their number."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ class Section(NamedTuple):
 
 
 def varints(array: Bytes, cursor: Ints, bytes_max: int = INT_BYTES_MAX) -> tuple[Ints, Ints]:
-    """The signed varint at each cursor, and the cursors behind them."""
+    """The signed varint at each cursor, and the cursors after them."""
     byte = array.take(cursor, mode="clip")
     more = byte > 127
     cursor = cursor + 1
@@ -72,7 +72,7 @@ def varints(array: Bytes, cursor: Ints, bytes_max: int = INT_BYTES_MAX) -> tuple
 
 
 def record_starts(data: Buffer, array: Bytes, sections: list[Section]) -> Ints:
-    """Where each record of each section begins; sections are not empty."""
+    """The start of each record of each section; sections must not be empty."""
     counts = [section.records for section in sections]
     skewed = max(counts) * len(counts) > LOCKSTEP_SKEW_MAX * sum(counts)
     if len(sections) >= LOCKSTEP_BATCHES_MIN and not skewed:
@@ -81,7 +81,7 @@ def record_starts(data: Buffer, array: Bytes, sections: list[Section]) -> Ints:
 
 
 def lockstep(array: Bytes, sections: list[Section]) -> Ints:
-    """One cursor per batch; costs as many steps as the largest batch has records."""
+    """One cursor per batch; takes as many steps as the largest batch has records."""
     count = np.array([section.records for section in sections], np.int64)
     order = np.argsort(-count, kind="stable")
     cursor = np.array([section.start for section in sections], np.int64)[order]
@@ -104,7 +104,7 @@ def lockstep(array: Bytes, sections: list[Section]) -> Ints:
 
 
 def strides(data: Buffer, array: Bytes, sections: list[Section]) -> Ints:
-    """While neighbouring length prefixes are equal the step is constant; else the plain loop."""
+    """Constant steps while adjacent length prefixes are equal; else the plain loop."""
     parts: list[Ints] = []
     for start, end, count in sections:
         pos, left, short_runs = start, count, 0
@@ -122,7 +122,7 @@ def strides(data: Buffer, array: Bytes, sections: list[Section]) -> Ints:
 
 
 def _run(array: Bytes, pos: int, end: int, left: int) -> tuple[int, int]:
-    """How many records from `pos` on have its length prefix, and their size; 0 if it is a long prefix."""
+    """How many records from `pos` on have the same length prefix, and their size; 0 for a long prefix."""
     prefix = array[pos : pos + 2].tolist()
     if prefix[0] < 128:
         width, length = 1, prefix[0] >> 1

@@ -1,9 +1,9 @@
-"""Record batches as columns: many records decoded at once with numpy, for whoever reads in bulk.
+"""Record batches as columns: many records decoded at once with numpy, for bulk readers.
 
-Offsets, timestamps and the places of keys and values come out as arrays over one buffer; nothing is copied
-before somebody asks (`column_arrow.to_arrow`, `Columns.rows`). The CRC is verified first, and what it
-vouches for is still checked: every record must chain to the next one and up to its batch's end. Left to
-others: records one by one (records.py), the loops under this (column_fields.py).
+Offsets, timestamps and the places of keys and values are arrays over one buffer; nothing is copied until
+someone asks for it (`column_arrow.to_arrow`, `Columns.rows`). The CRC is verified first. Content with a good
+CRC is still checked: every record must chain to the next one and up to its batch's end.
+Left to others: records one by one (records.py), the loops below this (column_fields.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ DATA_MAX = (1 << 31) - 1  # Arrow's binary offsets are 32-bit
 OFFSET_MAX = (1 << 63) - 1
 NEVER = 1 << 62  # no limit on rows or bytes
 
-Opened = tuple[int, BatchHeader, Buffer]  # where a batch lies, and its records as `open_batch` gives them
+Opened = tuple[int, BatchHeader, Buffer]  # a batch's position, its header, its records from `open_batch`
 
 
 @dataclass(slots=True)
@@ -41,14 +41,14 @@ class HeaderColumns:
 
 @dataclass(slots=True)
 class Columns:
-    """Records as arrays over `data`; a length of -1 is a null."""
+    """Records as arrays over `data`; a length of -1 means null."""
 
     data: Buffer
     array: Bytes
-    next_offset: int  # behind the last batch that was looked at, whatever was left out of it
+    next_offset: int  # after the last batch that was read, even if its records were left out
     offset: Ints
     timestamp: Ints
-    timestamp_type: Ints  # 0 given by the producer, 1 set when appended
+    timestamp_type: Ints  # 0: CreateTime, from the producer; 1: LogAppendTime
     key_start: Ints
     key_length: Ints
     value_start: Ints
@@ -61,7 +61,7 @@ class Columns:
         return len(self.offset)
 
     def headers(self) -> HeaderColumns:
-        """Walk the headers, which few readers want; Malformed if they do not fill their records."""
+        """Decode the record headers, which few readers need; Malformed if they do not fill their records."""
         count, cursor = varints(self.array, self.headers_at)
         if count.size and (int(count.min()) < 0 or bool((count > self.end - cursor).any())):
             raise Malformed("headers do not fit in their record")
@@ -84,7 +84,7 @@ class Columns:
         return HeaderColumns(first, name_start, name_length, value_start, value_length)
 
     def rows(self) -> Iterator[Record]:
-        """The same records as `records.iterate` would give."""
+        """The same records as from `records.iterate`."""
         data, found = bytes(self.data), self.headers()
         names = _cut(data, found.name_start, found.name_length)
         values = _cut(data, found.value_start, found.value_length)
@@ -115,7 +115,7 @@ class Columns:
 def decode(
     buf: Buffer, lo: int | None = None, hi: int | None = None, verify: bool = True, cap: int = CAP
 ) -> Columns:
-    """All data records of a run of batches; decompressed they may not take more than `cap` bytes together."""
+    """All data records of a run of batches; together at most `cap` bytes after decompression."""
     found = list(runs(buf, lo, hi, verify, cap, rows_max=NEVER, bytes_max=NEVER))
     return found[0] if found else _columns(b"", [], 0 if lo is None else lo)
 
@@ -129,9 +129,9 @@ def runs(
     rows_max: int = 1 << 16,
     bytes_max: int = 32 << 20,
 ) -> Iterator[Columns]:
-    """`decode` in pieces of whole batches, cut where either bound is reached; `cap` holds for each piece.
+    """`decode` in pieces of complete batches, each up to either bound; `cap` is for each piece.
 
-    Control batches and batches outside of [lo, hi) are left out unopened; a torn last batch is left out.
+    Control batches and batches outside of [lo, hi) are skipped unopened, and so is a torn last batch.
     """
     lo = 0 if lo is None else lo
     hi = OFFSET_MAX if hi is None else hi
@@ -163,9 +163,9 @@ def to_arrow(
     include_headers: bool = False,
     names: Sequence[str] | None = None,
 ) -> "pa.RecordBatch":
-    """The columns with exactly the schema of Spark's `kafka` source, or those of them that are named.
+    """The columns with exactly the schema of Spark's `kafka` source, or those in `names`.
 
-    Needs pyarrow, which few readers do.
+    Needs pyarrow, an optional dependency.
     """
     from .column_arrow import SCHEMA_WITH_HEADERS, record_batch
 
@@ -175,9 +175,9 @@ def to_arrow(
 
 
 def joined(buf: Buffer, opened: list[Opened], next_offset: int) -> Columns:
-    """The records of batches that have been opened, each of which has some.
+    """The records of opened batches, none of them empty.
 
-    Uncompressed batches are read where they lie; as soon as one is not, all are put into one buffer.
+    If all are uncompressed they are read in place; otherwise all are copied into one buffer.
     """
     batches: list[tuple[Section, BatchHeader]] = []
     if all(header.codec == Codec.NONE for _, header, _ in opened):
@@ -238,7 +238,7 @@ def _columns(data: Buffer, batches: list[tuple[Section, BatchHeader]], next_offs
 
 
 def _chained(array: Bytes, starts: Ints, sections: list[Section]) -> tuple[Ints, Ints]:
-    """Ends of the records and where their fields begin: each record ends where the next one starts."""
+    """Ends of the records and the starts of their fields. Each record must end where the next one starts."""
     length, cursor = varints(array, starts, INT_BYTES_MAX)
     end = cursor + length
     expected = np.empty_like(starts)

@@ -1,8 +1,8 @@
-"""The source text of a codec under construction, and its turning into a function.
+"""Generating the source of a codec, and compiling it into a function.
 
-The function that comes out is the one you would have written by hand: nested structs are loops, runs of
-fixed-size fields are one `struct` call, absent fields cost nothing. Its source is kept in `linecache`, so
-a traceback through it shows real lines; `source_of(function)` prints it.
+The function is what you would write by hand: nested structs are loops, runs of fixed-size fields are one
+`struct` call, absent fields cost nothing. Its source is kept in `linecache`, so a traceback through it shows
+real lines; `source_of(function)` returns it.
 Left to others: which lines (decoder.py, encoder.py).
 """
 
@@ -27,7 +27,7 @@ from .primitives import (
     varint,
 )
 
-SHORT_ARRAY = 9  # arrays of fewer numbers find their `Struct` in a table
+SHORT_ARRAY = 9  # arrays with fewer numbers have their `Struct` in a table
 
 HELPERS: dict[str, Any] = {
     "Malformed": Malformed,
@@ -56,7 +56,7 @@ class SourceLines:
         self.count = 0
 
     def add(self, line: str) -> None:
-        """One more line, at the present depth."""
+        """Add a line at the current depth."""
         self.lines.append("    " * self.depth + line)
 
     @contextmanager
@@ -68,7 +68,7 @@ class SourceLines:
         self.depth -= 1
 
     def fresh(self, stem: str) -> str:
-        """A local name that nobody has used."""
+        """A new local name."""
         self.count += 1
         return f"{stem}{self.count}"
 
@@ -94,7 +94,7 @@ class SourceLines:
 
 
 def default_of(field: Field) -> str:
-    """A default as it is written in source; a list is a new one each time."""
+    """A default as source text; a list is a new one each time."""
     if isinstance(field.default, UUID):
         assert field.default == NO_UUID, "the only UUID that can be a default is zero"
         return "NO_UUID"

@@ -1,9 +1,9 @@
-"""The five codecs a batch's attributes may name, each decoded under an absolute cap.
+"""The five codecs that a batch's attributes may name, each decoded with an absolute limit.
 
-Compressed bytes come from strangers: what they claim to become is never allocated on their word. Output
-grows from a guess up to the cap, so a bomb costs its reader at most `cap` bytes. Framing is Kafka's: gzip
-members, LZ4 frames with independent blocks (Java reads no others), zstd frames, and for snappy the blocks
-of the Java library snappy-java, though raw snappy is read too (librdkafka, Go).
+Compressed bytes are not trusted: the size that they claim is never allocated up front. The output buffer
+grows from a guess up to the limit, so a decompression bomb costs at most `cap` bytes. Framing is Kafka's:
+gzip members, LZ4 frames with independent blocks (Java reads no others), zstd frames, and for snappy the
+blocks of the Java library snappy-java; raw snappy is read too (librdkafka, Go).
 Why: docs/decisions/0015-cramjam-for-codecs.md
 """
 
@@ -29,7 +29,7 @@ class Codec(IntEnum):
 CAP = 128 << 20  # decompressed bytes of one batch, unless the caller says otherwise
 FIRST_GUESS_MIN = 1 << 16
 GROWTH = 4
-NO_ROOM = "failed to write whole buffer"  # how cramjam says that the output was too small
+NO_ROOM = "failed to write whole buffer"  # cramjam's message when the output buffer is too small
 
 LZ4_QUICK = 0
 LZ4_PIECE = 16 << 10
@@ -42,12 +42,12 @@ SNAPPY_RATIO_MAX = 22  # a copy of 64 bytes takes three
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as one compressed section; the level means what its codec says and snappy has none."""
+    """`data` as one compressed section; the meaning of `level` depends on the codec, snappy has none."""
     return _COMPRESS[Codec(codec)](data, level)
 
 
 def decompress(codec: int, data: Buffer, cap: int = CAP) -> bytes:
-    """The whole of `data`, or Malformed when it is damaged or would grow past `cap`."""
+    """`data` decompressed; Malformed if it is damaged or would exceed `cap` bytes."""
     decoder = _DECOMPRESS.get(codec)
     if decoder is None:
         raise Malformed(f"unknown codec {codec}")
@@ -67,9 +67,9 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    # cramjam's plain `compress` links blocks, which Kafka's Java reader refuses; its default level is one of
-    # the thorough compressor, ten times slower than what others take for LZ4; and it keeps the interpreter
-    # for as long as a call takes
+    # cramjam's plain `compress` links blocks, which Kafka's Java reader refuses. Its default level is of the
+    # high-compression mode, ten times slower than the usual LZ4. And it holds the interpreter lock during a
+    # call, hence the pieces
     frame = cramjam.lz4.Compressor(level=level or LZ4_QUICK, content_checksum=False, block_linked=False)
     view = memoryview(data)
     for at in range(0, len(view), LZ4_PIECE):

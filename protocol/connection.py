@@ -1,7 +1,7 @@
-"""Both ends of a connection without its socket: frames in and out, headers, who answers what.
+"""Both ends of a connection without the socket: framing, headers, matching responses to requests.
 
-A frame is a size of four bytes and that many bytes. Answers come in the order of the requests, so a client
-keeps a queue, and a correlation id that is not the oldest one's ends the connection.
+A frame is a size of four bytes and that many bytes. Responses come in the order of the requests. So a client
+keeps a queue, and a correlation id other than the oldest request's ends the connection.
 Left to others: sockets, deadlines, bounds on requests in flight (broker/network/server.py,
 client/network/connection.py).
 """
@@ -23,12 +23,12 @@ HEAD = struct.Struct(">hhih")
 ERROR = struct.Struct(">h")
 CORRELATION_MODULUS = 1 << 31
 CHUNK_BYTES_MIN = 16 << 10
-CHUNK_BYTES_MAX = 4 << 20  # of memory for frames that have not come yet
+CHUNK_BYTES_MAX = 4 << 20  # memory allocated ahead for frames that have not arrived yet
 UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION)
 
 
 class RequestHead(NamedTuple):
-    """The header of a request, and where its body begins."""
+    """The header of a request, and the position of its body."""
 
     api_key: int
     version: int
@@ -48,7 +48,7 @@ _RESPONSES: dict[int, type[Any]] = {api: entry.response for api, entry in APIS.i
 
 
 def parse_head(frame: Buffer) -> RequestHead:
-    """Read the header of a request. Of a request we do not know, the tag buffer counts as body."""
+    """Read the header of a request. If we do not know the request, the tag buffer counts as body."""
     try:
         key, version, correlation_id, size = HEAD.unpack_from(frame, 0)
         body_at, client_id = HEAD.size, None
@@ -67,14 +67,14 @@ def parse_head(frame: Buffer) -> RequestHead:
 
 
 def _behind_tags(frame: Buffer, pos: int) -> int:
-    """Step over the tag buffer of a header; we know no tag of it."""
+    """Skip the tag buffer of a header; we know no header tags."""
     if frame[pos] == 0:
         return pos + 1
     return skip_tags(frame, pos + 1, frame[pos], len(frame), "Header", None)
 
 
 def frame_response(api: int, version: int, correlation_id: int, response: object) -> list[Buffer]:
-    """The parts of a framed response, its size first. Only records are parts of their own, never copied."""
+    """The parts of a framed response, its size first. Only records are separate parts, never copied."""
     parts: list[Buffer] = [b""]
     spec = SPECS[type(response)]
     spec.encoder(version)(response, parts)
@@ -87,7 +87,7 @@ def frame_response(api: int, version: int, correlation_id: int, response: object
 
 
 class Waiting(NamedTuple):
-    """A request that has no answer yet."""
+    """A request without a response yet."""
 
     correlation_id: int
     api: int
@@ -95,7 +95,7 @@ class Waiting(NamedTuple):
 
 
 class ClientEnd:
-    """Frames requests and reads the answers, which come in the same order."""
+    """Frames requests and reads the responses, which come in the same order."""
 
     def __init__(self, client_id: str | None) -> None:
         name = (client_id or "").encode()
@@ -106,11 +106,11 @@ class ClientEnd:
 
     @property
     def waiting(self) -> int:
-        """How many requests have no answer yet."""
+        """How many requests have no response yet."""
         return len(self._waiting)
 
     def send(self, request: object, version: int) -> list[Buffer]:
-        """The parts of the framed request. A produce with acks=0 is the one request without an answer."""
+        """The parts of the framed request. Only a produce with acks=0 gets no response."""
         spec = SPECS[type(request)]
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % CORRELATION_MODULUS
@@ -125,7 +125,7 @@ class ClientEnd:
         return parts if spec.carries_records else [b"".join(parts)]
 
     def receive(self, frame: Buffer) -> tuple[int, Any]:
-        """The correlation id and the response that `frame` holds."""
+        """The correlation id and the response in `frame`."""
         if not self._waiting:
             raise Malformed("an answer that nobody waits for")
         waiting = self._waiting.popleft()
@@ -146,18 +146,18 @@ def _read_response(waiting: Waiting, frame: Buffer) -> tuple[Any, int]:
         if _FLEXIBLE_RESPONSE[api, version]:
             body_at = _behind_tags(frame, body_at)
         elif api == Api.API_VERSIONS and ERROR.unpack_from(frame, body_at)[0] == UNSUPPORTED:
-            version = 0  # a broker that does not know our version answers in the shape of the oldest
+            version = 0  # a broker that does not know our version answers in version 0
     except DAMAGE as error:
         raise Malformed(f"response header: {error}") from error
     return decode(_RESPONSES[api], version, frame, body_at)
 
 
 class FrameSplitter:
-    """Receives a stream of bytes and cuts it into frames. However they arrive, the work grows with the bytes.
+    """Splits a stream of bytes into frames. The work is linear in the bytes, however they arrive.
 
-    Bytes are received where they stay: memory is filled once, from front to back, so a frame is a view that
-    stays valid. A chunk is as large as the frames have been lately; what is begun at the end of one moves to
-    the next. A large size that is merely claimed costs nothing: memory doubles as bytes really arrive.
+    Bytes are received in place: memory is filled once, from front to back, so a frame is a view that stays
+    valid. A chunk is sized by recent frames; an incomplete frame at its end moves to the next chunk. A large
+    claimed size costs nothing: memory doubles only as bytes really arrive.
     """
 
     __slots__ = ("_chunk", "_end", "_start", "_usual", "_wanted", "limit")
@@ -166,9 +166,9 @@ class FrameSplitter:
         self.limit = limit
         self._chunk = memoryview(b"")
         self._start = 0  # of the first frame that is not complete
-        self._end = 0  # of what has been received
-        self._wanted = SIZE.size  # bytes from `_start` that must be there before a look is worth it
-        self._usual = SIZE.size  # bytes that a frame has lately
+        self._end = 0  # of the received bytes
+        self._wanted = SIZE.size  # bytes needed from `_start` on before parsing is worth it
+        self._usual = SIZE.size  # size of recent frames
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -179,7 +179,7 @@ class FrameSplitter:
         return self._chunk[self._end :]
 
     def received(self, count: int) -> list[memoryview]:
-        """`count` bytes were written at the beginning of the last `room()`; the frames that they complete."""
+        """`count` bytes were written at the start of the last `room()`; returns the frames they complete."""
         self._end += count
         frames: list[memoryview] = []
         if self._end - self._start < self._wanted:
@@ -201,7 +201,7 @@ class FrameSplitter:
         return frames
 
     def feed(self, data: Buffer) -> list[memoryview]:
-        """The frames that `data` completes, for whoever is handed bytes instead of handing out room."""
+        """The frames that `data` completes, for a caller that has bytes instead of receiving into `room`."""
         frames: list[memoryview] = []
         left = memoryview(data)
         while left:

@@ -1,9 +1,9 @@
-"""Turn a message's fields into one flat decoding function per version.
+"""Compile a message's fields into one flat decoding function per version.
 
-Nothing is trusted: a length is held against the frame before it is used, an array's also before anything
-is made of it, null is refused where it is not allowed. What the emitted code does not check itself (the
+Input is not trusted: every length is checked against the frame before it is used, an array's before anything
+is allocated, and null is refused where it is not allowed. What the emitted code does not check itself (the
 end of the frame for fixed-size fields, UTF-8) raises `IndexError`, `struct.error` or `UnicodeDecodeError`.
-Left to others: making `Malformed` of those (schema.decode), encoding (encoder.py).
+Left to others: turning those into `Malformed` (schema.decode), encoding (encoder.py).
 """
 
 import struct
@@ -14,7 +14,7 @@ from .fields import Decoder, Field, FieldsOf, Fixed, Variable, is_compact, least
 
 
 def compile_decoder(cls: type[Any], fields_of: FieldsOf, version: int, flexible: bool) -> Decoder:
-    """A function (buffer, position, list for unknown tags or None) -> (message, position behind it)."""
+    """A function (buffer, position, list for unknown tags or None) -> (message, position after it)."""
     name = f"decode_{cls.__name__}_v{version}"
     source = SourceLines(f"def {name}(buf, pos, unknown=None):")
     source.add("view = buf if type(buf) is memoryview else memoryview(buf)")
@@ -25,14 +25,14 @@ def compile_decoder(cls: type[Any], fields_of: FieldsOf, version: int, flexible:
 
 
 class _Reading:
-    """Emits the reading of one message; every method returns the expression of what was read."""
+    """Emits the code that reads one message; each method returns the expression of the value read."""
 
     def __init__(self, source: SourceLines, fields_of: FieldsOf, version: int, flexible: bool) -> None:
         self.source = source
         self.fields_of = fields_of
         self.version = version
         self.flexible = flexible
-        self.letters = ""  # fixed-size values not yet read: they wait for each other
+        self.letters = ""  # pending fixed-size values, to be read together
         self.targets: list[str] = []
 
     def take(self, letter: str) -> str:
@@ -42,7 +42,7 @@ class _Reading:
         return self.targets[-1]
 
     def flush(self) -> None:
-        """Read all that wait in one `unpack`."""
+        """Read all pending values with one `unpack`."""
         if self.letters == "B":
             self.source.add(f"{self.targets[0]} = buf[pos]; pos += 1")
         elif self.letters:
@@ -75,7 +75,7 @@ class _Reading:
         return self.item(field.name, field.wire, nullable)
 
     def item(self, name: str, wire: Fixed | Variable | type[Any], nullable: bool = False) -> str:
-        """A value that is no array."""
+        """A value that is not an array."""
         if isinstance(wire, Fixed):
             value = self.take(wire.letter)
             return f"uuid_of({value})" if wire.is_uuid else value
@@ -93,7 +93,7 @@ class _Reading:
         return out
 
     def count(self, letter: str, compact: bool) -> str:
-        """A length as it is written: one more than it is if compact."""
+        """A length as on the wire: if compact, that is the length plus one."""
         n = self.take("B" if compact else letter)
         self.flush()
         if compact:
@@ -101,7 +101,7 @@ class _Reading:
         return n
 
     def variable(self, name: str, wire: Variable, nullable: bool) -> str:
-        """Text, bytes or records. Null ends before it begins, so one comparison finds both faults."""
+        """Text, bytes or records. A null would end before it begins, so one comparison finds both faults."""
         compact = is_compact(wire, self.flexible)
         n, out, stop = self.count(wire.prefix, compact), self.source.fresh("v"), self.source.fresh("stop")
         copied = {"str": "str(buf[pos:{}], 'utf-8')", "bytes": "bytes(buf[pos:{}])", "view": "view[pos:{}]"}
@@ -122,7 +122,7 @@ class _Reading:
         return out
 
     def array(self, field: Field, nullable: bool) -> str:
-        """An array, whose claimed length is first held against the bytes that are left."""
+        """An array; its claimed length is first checked against the bytes that are left."""
         n, out = self.count("i", self.flexible), self.source.fresh("a")
         if self.flexible:
             self.source.add(f"{n} -= 1")
@@ -136,7 +136,7 @@ class _Reading:
         return out
 
     def elements(self, field: Field, n: str, out: str) -> None:
-        """The elements, one after the other, or numbers all at once."""
+        """The elements one by one, or all at once if they are numbers."""
         least = least_item_bytes(field.wire, self.fields_of, self.version, self.flexible)
         add = self.source.add
         fault = f"raise Malformed('{field.name} is longer than the frame')"
@@ -154,7 +154,7 @@ class _Reading:
             add(f"{out}.append({value})")
 
     def tags(self, owner: str, fields: list[Field]) -> dict[str, str]:
-        """The tag buffer: ascending tags, each as long as it says."""
+        """The tag buffer: tags must ascend, and each must have the length that it claims."""
         count = self.take("B")
         self.flush()
         add = self.source.add
@@ -175,7 +175,7 @@ class _Reading:
         return values
 
     def one_tag(self, owner: str, fields: list[Field], values: dict[str, str], tag: str, stop: str) -> None:
-        """One tagged field: ours, or one that is skipped, or kept if somebody asks."""
+        """One tagged field: a known one, or an unknown one that is skipped, or kept if the caller asks."""
         for i, f in enumerate(fields):
             with self.source.block(f"{'el' if i else ''}if {tag} == {f.tag}:"):
                 value = self.value(f)

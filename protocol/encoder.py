@@ -1,8 +1,8 @@
-"""Turn a message's fields into one flat encoding function per version.
+"""Compile a message's fields into one flat encoding function per version.
 
-It appends parts to a list: one `pack` for each run of fixed-size fields and the length that follows it, text
-as its own part, records as they are, uncopied.
-Left to others: joining small parts and the size before them (connection.py), decoding (decoder.py).
+The function appends parts to a list: one `pack` for each run of fixed-size fields and the length after it,
+text as a separate part, records uncopied.
+Left to others: joining small parts, and the size in front (connection.py), decoding (decoder.py).
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ def compile_encoder(cls: type[Any], fields_of: FieldsOf, version: int, flexible:
 
 
 class _Writing:
-    """Emits the writing of one message."""
+    """Emits the code that writes one message."""
 
     def __init__(self, source: SourceLines, fields_of: FieldsOf, version: int, flexible: bool) -> None:
         self.source = source
@@ -32,7 +32,7 @@ class _Writing:
         self.flexible = flexible
         self.out = "out"
         self.put = "put"
-        self.letters = ""  # fixed-size values not yet written: they wait for each other
+        self.letters = ""  # pending fixed-size values, to be written together
         self.values: list[str] = []
 
     def fixed(self, letter: str, value: str) -> None:
@@ -41,19 +41,19 @@ class _Writing:
         self.values.append(value)
 
     def flush(self) -> None:
-        """Write all that wait in one `pack`."""
+        """Write all pending values with one `pack`."""
         if self.letters:
             self.source.add(f"{self.put}({self.packed(self.letters, self.values)})")
         self.letters, self.values = "", []
 
     def packed(self, letters: str, values: list[str]) -> str:
-        """The call that makes bytes of `values`."""
+        """The call that packs `values` into bytes."""
         if letters == "B":
             return f"VARINT1[{values[0]}]"
         return f"{self.source.codec(letters, 'pack')}({', '.join(values)})"
 
     def length(self, size: str, letter: str, compact: bool) -> None:
-        """A length, -1 for null, together with all that wait."""
+        """A length, -1 for null, together with all pending values."""
         if not compact:
             self.fixed(letter, size)
             self.flush()
@@ -85,7 +85,7 @@ class _Writing:
             self.item(field.wire, value, nullable)
 
     def item(self, wire: Fixed | Variable | type[Any], value: str, nullable: bool = False) -> None:
-        """A value that is no array."""
+        """A value that is not an array."""
         if isinstance(wire, Fixed):
             self.fixed(wire.letter, f"{value}.bytes" if wire.is_uuid else value)
         elif isinstance(wire, Variable):
@@ -106,7 +106,7 @@ class _Writing:
             self.flush()
 
     def variable(self, wire: Variable, value: str, nullable: bool) -> None:
-        """Text, bytes or records, behind their length."""
+        """Text, bytes or records, after their length."""
         raw = self.source.fresh("b")
         encoded = ".encode()" if wire.kind == "str" else ""
         if nullable and encoded:
@@ -124,7 +124,7 @@ class _Writing:
             self.source.add(f"else: {self.put}({raw})")
 
     def array(self, field: Field, value: str, nullable: bool) -> None:
-        """An array, behind its length."""
+        """An array, after its length."""
         items = self.source.fresh("l")
         self.source.add(f"{items} = {value}")
         size = f"-1 if {items} is None else len({items})" if nullable else f"len({items})"
@@ -144,7 +144,7 @@ class _Writing:
             self.flush()
 
     def tags(self, owner: str, fields: list[Field]) -> None:
-        """The tag buffer: how many differ from their defaults, then those, ascending."""
+        """The tag buffer: the number of fields that differ from their defaults, then those, by tag."""
         if not fields:
             self.fixed("B", "0")
             return
@@ -164,7 +164,7 @@ class _Writing:
                     self.one_tag(name, f)
 
     def one_tag(self, value: str, field: Field) -> None:
-        """One tagged field; its size stands before it, so it is written aside first."""
+        """One tagged field; its size comes before it, so it is first written to a separate list."""
         out, put = self.out, self.put
         self.out = self.source.fresh("aside")
         self.put = f"{self.out}.append"
@@ -177,7 +177,7 @@ class _Writing:
 
 
 def _differs(name: str, field: Field) -> str:
-    """The test whether a tagged field has to be written."""
+    """The test whether a tagged field must be written."""
     if field.default is None:
         return f"{name} is not None"
     if field.array:

@@ -1,6 +1,6 @@
-"""The error codes of the protocol, what they mean, which pass by themselves; the exception that carries one.
+"""The protocol's error codes, their meaning, which are retriable, and the exception that carries one.
 
-An `ApiError` is what a peer may expect: it is answered, never logged as a fault.
+An `ApiError` is an expected outcome: it is sent in the response, never logged as a fault.
 Left to others: a class for each code that is caught by name (errors.py), which code fits which version of a
 request, and responses made of errors (broker/handlers).
 """
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class ErrorCode(IntEnum):
-    """The codes by Kafka's names."""
+    """The codes with Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -296,7 +296,7 @@ MEANINGS: dict[ErrorCode, str] = {
 
 
 class ApiError(Exception):
-    """A request cannot be done, for a reason that the protocol has a code for."""
+    """A request failed for a reason that the protocol has a code for."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     by_code: ClassVar[dict[ErrorCode, type["ApiError"]]] = {}
@@ -308,7 +308,7 @@ class ApiError(Exception):
         super().__init__(self.message)
 
     def __init_subclass__(cls) -> None:
-        if "code" in cls.__dict__:  # a special case of another error is not what the code alone means
+        if "code" in cls.__dict__:  # not for subclasses that are special cases of an error
             ApiError.by_code[cls.code] = cls
 
     @property
@@ -321,7 +321,7 @@ class ApiError(Exception):
 
 
 def error_for(code: int, message: str | None = None) -> ApiError:
-    """The exception for `code`, of the class that has it; a code nobody knows is an unknown server error."""
+    """The exception for `code`, of its own class if there is one; an unknown code is UNKNOWN_SERVER_ERROR."""
     try:
         known = ErrorCode(code)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The exceptions that carry an error code of the protocol, by name: import them from here.
+"""The exceptions for the protocol's error codes; import all of them from here.
 
-This file has those about partitions, topics, records and brokers; groups and producers have a file of
-their own (group_errors.py), the codes and `ApiError` too (error_codes.py).
+This file defines those about partitions, topics, records and brokers. Those about groups and producers are in
+group_errors.py, the codes and `ApiError` in error_codes.py.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class UnknownServerError(ApiError):
 
 
 class OffsetOutOfRange(ApiError):
-    """The offset lies outside of what the partition holds."""
+    """The offset is outside of the partition's log."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -82,7 +82,7 @@ class NotLeaderOrFollower(ApiError):
 
 
 class RequestTimedOut(ApiError):
-    """The request was not completed in its time."""
+    """The request did not complete in time."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
@@ -106,7 +106,7 @@ class MessageTooLarge(ApiError):
 
 
 class StaleControllerEpoch(ApiError):
-    """The controller that asks has been succeeded by another."""
+    """The controller that asks has been replaced by a newer one."""
 
     code = ErrorCode.STALE_CONTROLLER_EPOCH
 
@@ -160,7 +160,7 @@ class UnsupportedVersion(ApiError):
 
 
 class TopicAlreadyExists(ApiError):
-    """There is a topic of this name."""
+    """There already is a topic of this name."""
 
     code = ErrorCode.TOPIC_ALREADY_EXISTS
 
@@ -298,14 +298,14 @@ class ElectionNotNeeded(ApiError):
 
 
 class InvalidRecord(ApiError):
-    """The broker refused the whole batch; `indexes` are the places of the records to blame, where known."""
+    """The broker refused the batch; `indexes` are the positions of the bad records, if known."""
 
     code = ErrorCode.INVALID_RECORD
     indexes: Sequence[int] = ()
 
 
 class UnknownTopicId(ApiError):
-    """This broker knows no topic of this id."""
+    """This broker knows no topic with this id."""
 
     code = ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -317,7 +317,7 @@ class DuplicateBrokerRegistration(ApiError):
 
 
 class InconsistentTopicId(ApiError):
-    """The topic's id is not the one that the log was made with."""
+    """The topic's id is not the log's."""
 
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 

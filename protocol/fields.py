@@ -1,6 +1,6 @@
-"""What a field is on the wire: the vocabulary between the declarations (schema.py) and the compiler.
+"""Wire types of fields: what the declarations (schema.py) hand to the compiler.
 
-Left to others: how a declaration is read (schema.py), what code it becomes (decoder.py, encoder.py).
+Left to others: how a declaration is read (schema.py), the code for it (decoder.py, encoder.py).
 """
 
 import struct
@@ -36,10 +36,10 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A length-prefixed run of bytes: text ("str"), an owned copy ("bytes") or a borrowed view ("view")."""
+    """A length-prefixed run of bytes: text ("str"), a copy ("bytes") or a view into the frame ("view")."""
 
     kind: str
-    prefix: str  # `struct` letter of the length before a message turned flexible
+    prefix: str  # `struct` letter of the length in versions that are not flexible
     compact: bool = True  # whether the length is a varint in flexible versions
 
 
@@ -61,7 +61,7 @@ class Field:
         return self.first <= version <= self.until
 
     def nullable(self, version: int) -> bool:
-        """Whether null may stand for the value in `version`."""
+        """Whether the value may be null in `version`."""
         return self.nullable_from is not None and version >= self.nullable_from
 
 
@@ -71,7 +71,7 @@ def is_compact(wire: Variable, flexible: bool) -> bool:
 
 
 def least_bytes(field: Field, fields_of: FieldsOf, version: int, flexible: bool) -> int:
-    """The fewest bytes a value of `field` takes: what a claimed array length is held against."""
+    """The fewest bytes that a value of `field` takes, to check a claimed array length."""
     if field.tag is not None or not field.present(version):
         return 0
     if field.array:

@@ -13,7 +13,7 @@ class OffsetMetadataTooLarge(ApiError):
 
 
 class CoordinatorLoadInProgress(ApiError):
-    """The coordinator is still reading what it shall coordinate."""
+    """The coordinator is still loading its groups or transactions."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -61,7 +61,7 @@ class InvalidSessionTimeout(ApiError):
 
 
 class RebalanceInProgress(ApiError):
-    """The group is forming its next generation, join again."""
+    """The group is rebalancing: join again."""
 
     code = ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -139,7 +139,7 @@ class SaslAuthenticationFailed(ApiError):
 
 
 class UnknownProducerId(ApiError):
-    """Nothing is known of the producer id any more."""
+    """The producer id is no longer known."""
 
     code = ErrorCode.UNKNOWN_PRODUCER_ID
 

@@ -1,6 +1,6 @@
-"""The smallest pieces of the wire: buffers, varints, tagged fields that nobody knows, the word `Malformed`.
+"""Wire primitives: buffers, varints, unknown tagged fields, and the error `Malformed`.
 
-Compiled codecs call these for what is rare or long; what is frequent they do in their own lines.
+Compiled codecs call these in the rare or long cases; the frequent ones are inlined.
 Left to others: what a field is (fields.py), records inside a batch (records.py).
 """
 
@@ -17,11 +17,11 @@ LENGTH_LIMIT = 1 << 31  # no length on the wire is larger than a signed 32-bit n
 
 
 class Malformed(ValueError):
-    """The peer sent bytes that are no message of ours; the connection ends."""
+    """The peer sent bytes that are not a valid message; the connection ends."""
 
 
 class UnknownTag(NamedTuple):
-    """A tagged field that we do not know, as it stood in the frame."""
+    """A tagged field that we do not know, as it was in the frame."""
 
     struct: str
     tag: int
@@ -29,7 +29,7 @@ class UnknownTag(NamedTuple):
 
 
 class Slices:
-    """Record bytes that lie in several places and are sent one after the other, never joined."""
+    """Record bytes in several buffers that are sent one after the other, never joined."""
 
     __slots__ = ("nbytes", "parts")
 
@@ -41,7 +41,7 @@ class Slices:
         return self.nbytes
 
     def append(self, part: Buffer) -> None:
-        """Add `part` behind the others."""
+        """Add `part` at the end."""
         self.parts.append(part)
         self.nbytes += len(part)
 
@@ -62,7 +62,7 @@ class Slices:
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint: seven bits a byte, lowest first. The sizes of batches have two or three."""
+    """An unsigned varint: seven bits a byte, lowest first. Batch sizes take two or three bytes."""
     if value < 1 << 14:
         return VARINT1[value] if value < 0x80 else bytes((value & 0x7F | 0x80, value >> 7))
     if value < 1 << 21:
@@ -90,23 +90,23 @@ def long_varint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned 32-bit varint and the position behind it."""
+    """An unsigned 32-bit varint and the position after it."""
     first = buf[pos]
     return (first, pos + 1) if first < 0x80 else long_varint(buf, pos + 1, first)
 
 
 def zigzag(value: int) -> int:
-    """A signed 64-bit number as the unsigned one that is written: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    """A signed 64-bit number as the unsigned one on the wire: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return (value << 1) ^ (value >> 63)
 
 
 def unzigzag(value: int) -> int:
-    """The signed number that `zigzag` made `value` of."""
+    """The inverse of `zigzag`."""
     return (value >> 1) ^ -(value & 1)
 
 
 def read_tag(buf: Buffer, pos: int, last: int, end: int) -> tuple[int, int, int]:
-    """The head of one tagged field: its tag, where its data ends, where its data begins."""
+    """The head of one tagged field: its tag, the end of its data, the start of its data."""
     tag, pos = read_varint(buf, pos)
     size, pos = read_varint(buf, pos)
     if tag <= last:
@@ -119,7 +119,7 @@ def read_tag(buf: Buffer, pos: int, last: int, end: int) -> tuple[int, int, int]
 def skip_tags(
     buf: Buffer, pos: int, count: int, end: int, struct: str, unknown: list[UnknownTag] | None
 ) -> int:
-    """Step over `count` tagged fields (its first varint byte, to be exact); keep them if somebody asks."""
+    """Skip tagged fields; keep them in `unknown` if given. `count` is the first byte of their number."""
     if count >= 0x80:
         count, pos = long_varint(buf, pos, count)
     last = -1
@@ -133,5 +133,5 @@ def skip_tags(
 
 @functools.lru_cache(maxsize=4096)
 def uuid_of(raw: bytes) -> UUID:
-    """The UUID of sixteen bytes. Topic ids come back in every fetch, and making a UUID is slow."""
+    """The UUID of sixteen bytes, cached: topic ids come in every fetch, and making a UUID is slow."""
     return UUID(bytes=raw)

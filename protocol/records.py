@@ -1,8 +1,8 @@
-"""The records inside a batch, one at a time: a builder for producers, an iterator for whoever reads few.
+"""The records inside a batch, one at a time: a builder for producers, an iterator for small reads.
 
-`BatchBuilder.append` lies on the producer's hot path, so its varints come out of a table. `iterate` is the
-readable truth that columns.py, its vectorised sister, is tested against. Left to others: the header's
-meaning (batches.py), codecs (compression.py), many records at once (columns.py).
+`BatchBuilder.append` is on the producer's hot path, so its varints come from a table. `iterate` is the
+readable reference that the vectorised columns.py is tested against.
+Left to others: the header's meaning (batches.py), codecs (compression.py), many records at once (columns.py).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ class Record(NamedTuple):
 
 
 def signed(value: int) -> bytes:
-    """The varint of a record's field: all of them are signed."""
+    """A signed varint, as in all fields of a record."""
     return varint(zigzag(value))
 
 
@@ -54,10 +54,10 @@ _TABLE_END = len(_TABLE)
 
 
 class BatchBuilder:
-    """Collects records and seals them as one batch with offsets from 0; a leader stamps the real ones.
+    """Collects records and seals them as one batch with offsets from 0; the leader stamps the real ones.
 
     Keys and values are kept by reference until `build`, which may be called again after more appends.
-    Producer id, epoch and sequence may be set any time before it.
+    Producer id, epoch and sequence may be set at any time before it.
     """
 
     __slots__ = (
@@ -139,7 +139,7 @@ class BatchBuilder:
         return delta
 
     def build(self) -> bytes:
-        """The sealed batch. A codec that does not make it smaller is left out."""
+        """The sealed batch. It stays uncompressed if the codec does not make it smaller."""
         section = b"".join(self._parts)
         codec = Codec.NONE
         if self.codec != Codec.NONE:
@@ -183,9 +183,10 @@ def _header_section(headers: Iterable[Header]) -> bytes:
 
 
 def open_batch(buf: Buffer, pos: int, header: BatchHeader, *, verify: bool, cap: int) -> Buffer:
-    """The record section of the batch at `pos`, decompressed and with a record count that can be true.
+    """The record section of the batch at `pos`, decompressed, with a plausible record count.
 
-    Every record takes at least seven bytes: whoever has this section may allocate by the count.
+    Every record takes at least seven bytes, and the count is checked against that, so a caller may allocate
+    by the count.
     """
     if verify and not crc_ok(buf, pos, header):
         raise error_for(ErrorCode.CORRUPT_MESSAGE, f"CRC of the batch at offset {header.base_offset}")
@@ -278,7 +279,7 @@ def _headers(buf: bytes, pos: int, end: int) -> tuple[tuple[Header, ...], int]:
 
 
 def first_without_key(buf: Buffer, cap: int = CAP) -> int | None:
-    """Index of the first record without a key: compacted topics refuse it. The CRC was checked before."""
+    """Index of the first record without a key, which compacted topics refuse. The CRC was checked before."""
     for index, record in enumerate(iterate(buf, verify=False, cap=cap)):
         if record.key is None:
             return index

@@ -1,8 +1,8 @@
-"""Declare Kafka's wire messages as typed classes; each (class, version) is compiled once, at first use.
+"""Declaring Kafka's wire messages as typed classes; each (class, version) is compiled once, at first use.
 
-A field's Python type is what the type checker sees; its wire type rides along in `Annotated`.
-Versions are facts about a field, so they stand beside it: `since(5, default=-1)`.
-Left to others: the code that comes out (decoder.py, encoder.py), the frame around it (connection.py).
+A field's Python type is what the type checker sees; its wire type is in `Annotated`. The versions of a field
+are declared with it: `since(5, default=-1)`.
+Left to others: the generated code (decoder.py, encoder.py), the frame around it (connection.py).
 """
 
 import dataclasses
@@ -58,10 +58,10 @@ def _declared(default: Any, **facts: int) -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(since, tagged))
 def struct(cls: type[T]) -> type[T]:
-    """A record inside messages. Frozen to the type checker only: the hot path does not pay for it."""
+    """A struct inside messages. Only the type checker enforces frozen: the hot path does not pay for it."""
     made: Any = dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)(cls)
     made.__init__ = _init_at_first_use(made)
-    made.__repr__ = _repr  # one for all, not one compiled for each
+    made.__repr__ = _repr  # shared, not compiled for each class
     made.__eq__ = _equal
     made.__hash__ = None
     declared: type[T] = made
@@ -69,7 +69,7 @@ def struct(cls: type[T]) -> type[T]:
 
 
 def _init_at_first_use(cls: Any) -> Callable[..., None]:
-    """Few messages are made by hand in one process, and none before it has started."""
+    """An `__init__` that compiles the real one when called: a process constructs few kinds of messages."""
 
     def init(self: Any, **given: Any) -> None:
         cls.__init__ = _compiled_init(cls)
@@ -79,7 +79,7 @@ def _init_at_first_use(cls: Any) -> Callable[..., None]:
 
 
 def _compiled_init(cls: type[Any]) -> Callable[..., None]:
-    """What `dataclass` would make: every field by its name, empty lists made anew each time."""
+    """The `__init__` that `dataclass` would make: fields by name, a new empty list for each object."""
     fields = dataclasses.fields(cls)
     known: dict[str, Any] = {"NOT_GIVEN": NOT_GIVEN}
     parameters, lines = ["self", "*"], []
@@ -112,7 +112,7 @@ def _equal(self: Any, other: Any) -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(since, tagged))
 def message(*, key: int, versions: tuple[int, int], flexible: int) -> Callable[[type[T]], type[T]]:
-    """A request or response body: its key, its versions, and the version where it turns flexible."""
+    """A request or response body: its key, its versions, and the first flexible version."""
 
     def declare(cls: type[T]) -> type[T]:
         made = struct(cls)
@@ -123,7 +123,7 @@ def message(*, key: int, versions: tuple[int, int], flexible: int) -> Callable[[
 
 
 class Spec:
-    """What the compiler and the dispatcher know of one message."""
+    """One message's key, versions and compiled codecs."""
 
     __slots__ = ("_decoders", "_encoders", "carries_records", "cls", "flexible", "key", "versions")
 
@@ -132,7 +132,7 @@ class Spec:
         self.key = key
         self.versions = versions
         self.flexible = flexible
-        self.carries_records = False  # whether encoded parts are worth keeping apart; known with an encoder
+        self.carries_records = False  # then encoded parts are not joined; set with the first encoder
         self._decoders: dict[int, Decoder] = {}
         self._encoders: dict[int, Encoder] = {}
 
@@ -141,7 +141,7 @@ class Spec:
         return version >= self.flexible
 
     def decoder(self, version: int) -> Decoder:
-        """The raw decoder. On damaged bytes it also raises what `DAMAGE` lists: `decode` is the safe door."""
+        """The raw decoder. On damaged bytes it also raises what `DAMAGE` lists; `decode` is the safe one."""
         found = self._decoders.get(version)
         if found is None:
             self._check(version)
@@ -174,12 +174,12 @@ DAMAGE = (IndexError, packing.error, UnicodeDecodeError)
 
 
 def spec_of(cls: type[Any]) -> Spec:
-    """The facts of a declared message."""
+    """The `Spec` of a declared message."""
     return SPECS[cls]
 
 
 def encode(message: object, version: int) -> list[Buffer]:
-    """The parts of `message` on the wire; records stand among them as they are, uncopied."""
+    """The parts of `message` on the wire; records are among them uncopied."""
     parts: list[Buffer] = []
     SPECS[type(message)].encoder(version)(message, parts)
     return parts
@@ -188,7 +188,7 @@ def encode(message: object, version: int) -> list[Buffer]:
 def decode(
     cls: type[T], version: int, buf: Buffer, pos: int = 0, unknown: list[UnknownTag] | None = None
 ) -> tuple[T, int]:
-    """The message at `pos` and the position behind it. Tagged fields unknown to us are put into `unknown`."""
+    """The message at `pos` and the position after it. Unknown tagged fields are appended to `unknown`."""
     try:
         found: tuple[T, int] = SPECS[cls].decoder(version)(buf, pos, unknown)
     except DAMAGE as error:

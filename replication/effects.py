@@ -1,8 +1,8 @@
-"""What the rules of replication ask of their shell: values, no calls.
+"""What the replication rules ask their shell to do: values, not calls.
 
-A rule takes an event and returns a tuple of these, mostly the shared empty one. The shell performs them
-in order and reports how they went as further events. Left to others: everything that touches a file, a
-socket or ZooKeeper.
+A rule takes an event and returns a tuple of effects, mostly the shared empty one. The shell performs them in
+order and reports how they went as further events.
+Left to others: everything that touches a file, a socket or ZooKeeper.
 """
 
 from typing import TypeAlias
@@ -15,7 +15,7 @@ Seconds: TypeAlias = float  # of a monotonic clock; where it starts means nothin
 
 @dataclass(frozen=True, slots=True)
 class HighWatermarkMoved:
-    """All before `to` is on every replica that counts: produce waiters and consumers may look."""
+    """Every replica that counts has all records before `to`: waiting produces and consumers may look."""
 
     to: Offset
 
@@ -40,7 +40,7 @@ class ReadState:
 
 @dataclass(frozen=True, slots=True)
 class IsrChanged:
-    """The ISR in ZooKeeper is now this one, by our own write: tell the controller, by and by."""
+    """The ISR in ZooKeeper is now this one, by our own write: tell the controller some time."""
 
     isr: tuple[BrokerId, ...]
     joined: tuple[BrokerId, ...]
@@ -49,7 +49,7 @@ class IsrChanged:
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """ZooKeeper names another leader or epoch: lead no longer, and wait to be told whom to follow."""
+    """ZooKeeper names another leader or epoch: stop leading, and wait to be told whom to follow."""
 
     leader: BrokerId
     epoch: Epoch
@@ -57,14 +57,14 @@ class StepDown:
 
 @dataclass(frozen=True, slots=True)
 class CheckBatch:
-    """A follower asks for the batch at `offset` again and again: what it is sent may not be good."""
+    """A follower keeps asking for the batch at `offset`: what it is sent may be corrupt."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the log to `to`, and its epochs too; `settled` says that the rest is known to be the leader's."""
+    """Truncate the log and its epochs to `to`. If `settled`, the rest is known to match the leader's log."""
 
     to: Offset
     settled: bool
@@ -72,14 +72,14 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """The leader has nothing so old: drop the whole log and begin at `offset`."""
+    """The leader has nothing so old any more: drop the complete log and begin at `offset`."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class FailReplica:
-    """This replica has seen what cannot be: take it offline and say why."""
+    """This replica has seen something impossible: take it offline and say why."""
 
     reason: str
 

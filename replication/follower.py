@@ -1,7 +1,7 @@
-"""The follower's rules: first cut what the leader does not have, then fetch, then adopt its watermark. Pure.
+"""The follower's rules: truncate what the leader does not have, fetch, adopt its high watermark. Pure.
 
-Nothing is fetched before the histories are known to match, and a truncation is only ever decided by a
-leader of the same epoch. An answer counts only if the log is still as it was when the question was asked.
+Nothing is fetched before the histories are known to match. Only a leader of the same epoch can decide a
+truncation. An answer counts only if the log has not changed since the question was asked.
 Left to others: sending (broker/follower/fetcher.py), the log itself (broker/replicas/partition.py).
 """
 
@@ -44,7 +44,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Truncating:
-    """Asks the leader where `epoch`, the newest of the own log, ends."""
+    """Asks the leader where `epoch`, the newest of our log, ends."""
 
     epoch: Epoch
 
@@ -78,14 +78,14 @@ class AskRecords:
 
 @dataclass(frozen=True, slots=True)
 class FlushFirst:
-    """No question yet: to fetch from the end would say that it is on the medium, and it is not."""
+    """No question yet: a fetch from the log end would say that all before it is flushed, and it is not."""
 
 
 Question: TypeAlias = AskEpochEnd | AskRecords
 
 
 class Reaction(Enum):
-    """What a refused follower does."""
+    """What a follower does after an error."""
 
     RETRY = "ask again after a while"
     WAIT = "wait for LeaderAndIsr"
@@ -96,7 +96,7 @@ REACTIONS: Mapping[int, Reaction] = {
     ErrorCode.FENCED_LEADER_EPOCH: Reaction.WAIT,
     ErrorCode.OFFSET_OUT_OF_RANGE: Reaction.OUT_OF_RANGE,
 }
-"""All other errors (6, 75, 3, 100, 103, 56 …) end by themselves or by a LeaderAndIsr: RETRY."""
+"""All other errors (6, 75, 3, 100, 103, 56 …) pass by themselves or with a LeaderAndIsr: RETRY."""
 
 
 class Follower:
@@ -115,7 +115,7 @@ class Follower:
     ) -> None:
         self._log = log
         self._truncation = semantics.truncation
-        self.unflushed_max = unflushed_max  # records it may say it holds that are not on the medium
+        self.unflushed_max = unflushed_max  # how many unflushed records it may acknowledge
         self.leader = leader
         self.epoch = epoch
         self.high_watermark = self._clamped(high_watermark)
@@ -124,14 +124,14 @@ class Follower:
             self._enter(self._begin())
 
     def opened(self) -> Effects:
-        """Followership begins. Under today's rules nothing is cut before the leader has been asked."""
+        """Followership begins. Under today's rules nothing is truncated before the leader has been asked."""
         if self._truncation is not Truncation.WATERMARK or isinstance(self.stage, Idle):
             return NOTHING
         return self._to_watermark()
 
     @property
     def must_flush(self) -> bool:
-        """Whether more than may be is only in memory: a fetch acknowledges all before its offset."""
+        """Whether too many records are unflushed to fetch: a fetch acknowledges all before its offset."""
         log = self._log
         return log.end_offset - log.flushed_offset > self.unflushed_max and isinstance(self.stage, Fetching)
 
@@ -143,7 +143,7 @@ class Follower:
                 return FlushFirst()
             last_epoch = Epoch(log.epochs.latest) if log.end_offset > log.start_offset else NO_EPOCH
             if self._truncation is not Truncation.COMMON_EPOCH:
-                last_epoch = NO_EPOCH  # no leader of that time compares it
+                last_epoch = NO_EPOCH  # leaders of those versions do not compare it
             return AskRecords(self.epoch, Offset(log.end_offset), last_epoch, log.generation)
         if isinstance(stage, Truncating):
             return AskEpochEnd(self.epoch, stage.epoch, log.generation)
@@ -158,13 +158,15 @@ class Follower:
         return isinstance(self.stage, Truncating) and asked.epoch == self.stage.epoch
 
     def epoch_ends(self, asked: AskEpochEnd, epoch: Epoch, end: Offset) -> Effects:
-        """The leader answers: the largest epoch up to the asked one is `epoch`, and it ends at `end`."""
+        """The leader answers: its largest epoch up to the asked one is `epoch`, which ends at `end`."""
         if not self.accepts(asked):
             return NOTHING
         return self._part(asked.epoch, epoch, end)
 
     def diverged(self, asked: AskRecords, epoch: Epoch, end: Offset) -> Effects:
-        """The leader does not send: your last epoch is not as mine; the largest I know ends at `end`."""
+        """The leader sends no records: the histories differ. Its largest epoch up to our last is `epoch`,
+        which ends at `end`.
+        """
         if not self.accepts(asked):
             return NOTHING
         return self._part(asked.last_epoch, epoch, end)
@@ -182,14 +184,14 @@ class Follower:
         return NOTHING
 
     def refused(self, asked: Question, code: int) -> Reaction:
-        """The leader answers with an error; a fenced follower is silent until it hears of a new epoch."""
+        """The leader answers with an error. A fenced follower asks nothing until it hears of a new epoch."""
         reaction = REACTIONS.get(code, Reaction.RETRY)
         if reaction is Reaction.WAIT and self.accepts(asked):
             self._enter(Idle("fenced by a later epoch"))
         return reaction
 
     def truncated(self, cut: Truncate) -> None:
-        """The shell has cut the log."""
+        """The shell has truncated the log."""
         assert self._log.end_offset <= max(cut.to, self._log.start_offset), (
             "a cut log ends at the cut or before"
         )
@@ -197,11 +199,11 @@ class Follower:
         self._enter(Fetching() if cut.settled else self._begin())
 
     def restarted(self) -> None:
-        """The shell has begun the log anew: nothing before its start is waited for any more (KAFKA-9491)."""
+        """The shell has begun the log again: nothing before its start is waited for any more (KAFKA-9491)."""
         self.high_watermark = self._clamped(self.high_watermark)
 
     def replicated(self, leader_high_watermark: Offset) -> Effects:
-        """The answer is written: the watermark is what the leader says, as far as the own log goes."""
+        """The fetched records are in the log: adopt the leader's high watermark, up to our log end offset."""
         before = self.high_watermark
         self.high_watermark = self._clamped(leader_high_watermark)
         return NOTHING if self.high_watermark == before else (HighWatermarkMoved(self.high_watermark),)

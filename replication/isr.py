@@ -1,7 +1,7 @@
-"""The in-sync replicas as ZooKeeper has them, and the change that is being asked of it, if any.
+"""The ISR as ZooKeeper has it, and the change that is pending there, if any.
 
-Until ZooKeeper has answered, nobody can know which of the two sets it holds; so a record is committed only
-when both have it. Growing counts the newcomer before it is confirmed, Shrinking the leaver until it is.
+Until ZooKeeper answers, it may hold either set. So a record is committed only when every member of both has
+it: a joining replica counts before its entry is confirmed, a leaving one until its removal is confirmed.
 """
 
 from typing import TypeAlias
@@ -18,7 +18,7 @@ class Settled:
 
     @property
     def must_ack(self) -> frozenset[BrokerId]:
-        """Whose copies make a record committed (the maximal ISR)."""
+        """The replicas that must have a record before it is committed (the maximal ISR)."""
         return self.members
 
 
@@ -32,12 +32,12 @@ class Growing:
 
     @property
     def must_ack(self) -> frozenset[BrokerId]:
-        """Whose copies make a record committed (the maximal ISR)."""
+        """The replicas that must have a record before it is committed (the maximal ISR)."""
         return self.members | {self.joining}
 
     @property
     def proposed(self) -> frozenset[BrokerId]:
-        """What ZooKeeper is asked to hold."""
+        """The ISR that ZooKeeper is asked to hold."""
         return self.members | {self.joining}
 
 
@@ -50,12 +50,12 @@ class Shrinking:
 
     @property
     def must_ack(self) -> frozenset[BrokerId]:
-        """Whose copies make a record committed (the maximal ISR)."""
+        """The replicas that must have a record before it is committed (the maximal ISR)."""
         return self.members
 
     @property
     def proposed(self) -> frozenset[BrokerId]:
-        """What ZooKeeper is asked to hold."""
+        """The ISR that ZooKeeper is asked to hold."""
         return self.members - self.leaving
 
 
@@ -67,12 +67,12 @@ class Declaring:
 
     @property
     def must_ack(self) -> frozenset[BrokerId]:
-        """Whose copies make a record committed (the maximal ISR)."""
+        """The replicas that must have a record before it is committed (the maximal ISR)."""
         return self.members
 
     @property
     def proposed(self) -> frozenset[BrokerId]:
-        """What ZooKeeper is asked to hold."""
+        """The ISR that ZooKeeper is asked to hold."""
         return self.members
 
 

@@ -1,11 +1,11 @@
 """The leader's rules: when a record is committed, and who counts as in sync. Pure: events in, effects out.
 
-The high watermark is the smallest end among the replicas that must acknowledge (isr.py says who while a
-change is asked of ZooKeeper) and among those that had everything a moment ago and are about to be
-admitted. An ISR change is a conditional write; until its outcome is certain it stays pending, and is
-written again with the same expected version: exactly one of the attempts can land. Left to others: the
-log (broker/replicas/partition.py), the write itself (broker/replicas/isr_writer.py), what a produce waits for
-(broker/replicas/purgatory.py).
+The high watermark is the smallest log end offset among the replicas that must acknowledge (isr.py says which,
+while an ISR change is pending) and those that had everything a moment ago and are about to join the ISR. An
+ISR change is a conditional write. Until its outcome is certain it stays pending and is written again with the
+same expected version, so only one of the attempts can land.
+Left to others: the log (broker/replicas/partition.py), the write itself (broker/replicas/isr_writer.py), what
+a produce waits for (broker/replicas/purgatory.py).
 Why: docs/decisions/0003-pure-rules-thin-shells.md
 """
 
@@ -29,9 +29,9 @@ from .machines import ISR
 from .profiles import TODAY, Semantics
 from .progress import NEVER, REPEATS, Progress
 
-REVALIDATE_SECONDS = 10.0  # while the ISR is not whole, or silent, the state znode is read again this often
+REVALIDATE_SECONDS = 10.0  # how often the state znode is read again while the ISR is incomplete or silent
 RETRY_SECONDS = 0.5  # after a write whose outcome is unknown
-REFUSED_SECONDS = 1.0  # after a failed broker check, the same follower is not proposed again at once
+REFUSED_SECONDS = 1.0  # after a failed broker check, before the same change is proposed again
 
 
 @dataclass(slots=True)
@@ -43,13 +43,13 @@ class LiveBrokers:
 
 @dataclass(frozen=True, slots=True)
 class LeaderOptions:
-    """What a leadership is told from configuration."""
+    """A leader's configuration."""
 
     lag_seconds_max: Seconds = 30.0
     strict_min_isr: bool = False  # the high watermark waits while the ISR is below min.insync.replicas
     lag_messages_max: int = 4000  # for the one profile that counts them
     semantics: Semantics = TODAY
-    silent_seconds_max: Seconds = 1.0  # of all others in the ISR: then they may follow somebody else
+    silent_seconds_max: Seconds = 1.0  # if all others in the ISR are silent longer, a successor may lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Mandate:
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     version: int  # of the state znode
-    adding: frozenset[BrokerId] = frozenset()  # of the replicas: those that a move brings
-    removing: frozenset[BrokerId] = frozenset()  # of the replicas: those that go when it is done
+    adding: frozenset[BrokerId] = frozenset()  # the replicas that a reassignment adds
+    removing: frozenset[BrokerId] = frozenset()  # the replicas that go when the reassignment is done
     recovering: bool = False  # elected without proof of its data; ZooKeeper is told when that is over
 
 
@@ -117,13 +117,13 @@ class Leader:
         self.min_insync_replicas = min_insync_replicas
         self.epoch_start = end_offset  # a follower joins only past this (KAFKA-7128)
         self.end_offset = end_offset
-        self.safe_end = end_offset  # what counts for the high watermark: flushed, if that is asked for
+        self.safe_end = end_offset  # records before it count for the watermark: flushed, if so configured
         self.high_watermark = high_watermark
         members = frozenset(mandate.isr)
         others = sorted((members | frozenset(mandate.replicas)) - {me})
         self._followers = {b: Progress(now if b in members else NEVER) for b in others}
         self._busy = False  # a write or a read of the state is under way
-        self._interrupted = False  # the state must be read once more, whatever the ISR
+        self._interrupted = False  # the state znode must be read once more, even if the ISR is complete
         self._retry_at: Seconds = NEVER
         self._revalidate_at: Seconds = now + REVALIDATE_SECONDS
         self.isr: Isr = Settled(members)
@@ -136,11 +136,11 @@ class Leader:
 
     @property
     def under_replicated(self) -> bool:
-        """Whether fewer are in sync than there shall be; a replica that a move brings is not missed yet."""
+        """Whether too few replicas are in sync. Those that a reassignment adds are not missed yet."""
         return len(self.isr.members) < self.replication_factor
 
     def is_forsaken(self, now: Seconds) -> bool:
-        """Whether nobody else whom this leader waits for has been heard of late. There is somebody else."""
+        """Whether all others that must acknowledge were silent for too long. False if there are no others."""
         for progress in self._must_ack:
             progress.beat(self.end_offset)
             if progress.silent(now) <= self.options.silent_seconds_max:
@@ -154,7 +154,7 @@ class Leader:
 
     @property
     def committed_by_enough(self) -> bool:
-        """Whether what the high watermark has passed is on as many replicas as acks=all promises."""
+        """Whether records below the high watermark are on as many replicas as acks=all promises."""
         return len(self.isr.must_ack) >= self.min_isr
 
     @property
@@ -163,14 +163,14 @@ class Leader:
         return self.high_watermark >= self.epoch_start
 
     def progress_of(self, follower: BrokerId) -> Progress | None:
-        """What is known of a follower, None if it is no replica."""
+        """What is known of a follower, None if it is not a replica."""
         progress = self._followers.get(follower)
         if progress is not None:
             progress.beat(self.end_offset)
         return progress
 
     def low_watermark(self, log_start: Offset) -> Offset:
-        """No live replica holds a record before it; the leader's own log begins at `log_start`.
+        """The offset below which no live replica holds a record. The leader's log begins at `log_start`.
 
         -1 while a live follower has not said yet where its log begins.
         """
@@ -181,11 +181,11 @@ class Leader:
     # Events of the log and of followers.
 
     def opened(self, now: Seconds) -> Effects:
-        """Leadership begins: alone in the ISR, all of the log is committed at once."""
+        """Leadership begins. A leader that is alone in the ISR commits its complete log at once."""
         return self._raise_high_watermark(now)
 
     def appended(self, end_offset: Offset, safe_end: Offset, now: Seconds) -> Effects:
-        """The log ends at `end_offset`; up to `safe_end` it counts."""
+        """The log ends at `end_offset`; records before `safe_end` count for the high watermark."""
         assert end_offset >= self.end_offset and safe_end <= end_offset, "a leader's log only grows"
         if end_offset != self.end_offset:
             for progress in self._followers.values():
@@ -195,7 +195,7 @@ class Leader:
         return self._raise_high_watermark(now)
 
     def fetched(self, follower: BrokerId, incarnation: Incarnation, offset: Offset, now: Seconds) -> Effects:
-        """A follower, in this epoch and with a matching history, asks for what begins at `offset`."""
+        """A follower of this epoch, whose history matches, fetches from `offset`."""
         progress = self._followers.get(follower)
         if progress is None:
             return NOTHING
@@ -211,7 +211,7 @@ class Leader:
         return effects
 
     def tick(self, now: Seconds) -> Effects:
-        """Time has passed: followers may have fallen behind, an unknown outcome may be asked for again."""
+        """Time has passed: a follower may be late, or a write with an unknown outcome due again."""
         effects = NOTHING
         if not self._busy:
             if not isinstance(self.isr, Settled):
@@ -232,7 +232,7 @@ class Leader:
         return self._adopt(self.isr.proposed, version, now)
 
     def isr_refused(self, now: Seconds) -> Effects:
-        """A broker check failed behind a good state write: nothing has landed, and nothing can later."""
+        """The version was right but a broker check failed: nothing has landed, and nothing can later."""
         assert not isinstance(self.isr, Settled), "a write that was refused was pending"
         self._busy = False
         if isinstance(self.isr, Growing):
@@ -243,7 +243,7 @@ class Leader:
         return self._raise_high_watermark(now)
 
     def isr_unknown(self, now: Seconds) -> Effects:
-        """No answer: the write may have landed or may still land. All that was pending stays so."""
+        """No answer: the write may have landed or may still land. So the change stays pending."""
         self._busy = False
         self._retry_at = now + RETRY_SECONDS
         self._revalidate_at = now + RETRY_SECONDS
@@ -252,7 +252,7 @@ class Leader:
     def state_read(
         self, leader: BrokerId, epoch: Epoch, isr: Iterable[BrokerId], version: int, now: Seconds
     ) -> Effects:
-        """The state znode as it is. A newer version of this very epoch is our own earlier write."""
+        """The state znode as it was read. A newer version with our epoch is an earlier write of ours."""
         self._busy = self._interrupted = False
         self._revalidate_at = now + REVALIDATE_SECONDS
         if epoch < self.epoch or (epoch == self.epoch and version < self.version):
@@ -275,7 +275,7 @@ class Leader:
 
     @property
     def _entry_offset(self) -> Offset:
-        """What a follower must hold before it is asked into the ISR."""
+        """How far a follower's log must reach before it is proposed for the ISR."""
         if not self.options.semantics.joins_past_epoch_start:
             return self.high_watermark
         return max(self.high_watermark, self.epoch_start)
@@ -336,7 +336,7 @@ class Leader:
         return (self._proposal(),)
 
     def _maybe_declare(self, now: Seconds) -> Effects:
-        """With all committed that it began with, a leader has recovered: any write of the ISR says so."""
+        """A leader has recovered when all that it began with is committed. Any ISR write then says so."""
         if not self.is_recovering or not self.committed_whole or now < self._retry_at:
             return NOTHING
         self._settle(Declaring(self.isr.members))
@@ -352,7 +352,7 @@ class Leader:
         return is_slow or progress.silent(now) > options.lag_seconds_max
 
     def _maybe_revalidate(self, now: Seconds) -> Effects:
-        """Others may have changed it: where nobody follows any more, they may follow a successor."""
+        """Read the state znode again: a leader whom nobody follows any more may have a successor."""
         self._revalidate_at = now + REVALIDATE_SECONDS
         is_whole = self.isr.members.issuperset(self.replicas)
         if is_whole and not self._interrupted and not self.is_forsaken(now):

@@ -1,4 +1,4 @@
-"""What may follow what in the rules of replication: the ISR of a leader, the stages of a follower. Tables.
+"""State machines of replication, as tables: the ISR of a leader, the stages of a follower.
 
 `Leader` and `Follower` check every change against them. Left to others: what causes a change (leader.py,
 follower.py), the same for the controller (controller/planning/state_machines.py).

@@ -1,9 +1,9 @@
-"""Semantics profiles: where descriptions of Kafka disagree, whose rule holds. One frozen row per profile.
+"""Semantics profiles: which rule holds where descriptions of Kafka disagree. One frozen row per profile.
 
-Most disagreements are a matter of time: what was true of 0.8 is not true of 3.9. A broker runs by one row;
-`strandline` is the default, and the others exist so that the difference can be seen. Three of them lose
-acknowledged records by design, which is what they are for. What no profile changes: the maximal ISR,
-incarnations and the proof of data, who may lead.
+Most disagreements are a matter of time: what was true of 0.8 is not true of 3.9. A broker runs by one row.
+`strandline` is the default; the others exist so that the difference can be seen. Three of them lose
+acknowledged records by design. No profile changes the maximal ISR, incarnations and the proof of data, or who
+may lead.
 Left to others: the points of disagreement one by one (disagreements.py), the rules that ask (leader.py,
 follower.py), the options whose defaults a profile sets (broker/config/sections.py, storage/config.py).
 Why: docs/decisions/0034-profiles-are-rows.md
@@ -18,7 +18,7 @@ from ..protocol.errors import ErrorCode
 
 
 class Truncation(Enum):
-    """How a returning follower finds what it must cut from its log."""
+    """How a returning follower finds what it must truncate."""
 
     WATERMARK = "to its high watermark"
     ONE_QUESTION = "to where its last epoch ends at the leader, asked once"
@@ -44,14 +44,14 @@ class Semantics:
     strict_min_isr: bool  # default of strict.min.isr
     election_order: ElectionOrder
     truncation: Truncation
-    begins_when_elected: bool  # a leader's epoch is written down then, and not with its first record
+    begins_when_elected: bool  # a leader's epoch is recorded at its election, not with its first record
     fences: bool  # a fetch of another leader epoch is refused (KIP-320)
     joins_past_epoch_start: bool  # the ISR is joined past the start of the leader's epoch (KAFKA-7128)
-    waits_for_joining: bool  # the watermark counts who is about to join (KAFKA-4485)
+    waits_for_joining: bool  # the watermark counts replicas that are about to join (KAFKA-4485)
     loses: str = ""  # why acknowledged records are lost under it; empty if the rules lose none
 
     def epoch_error(self, asked: int, known: Epoch) -> ErrorCode:
-        """What a leader of epoch `known` answers to somebody who speaks to the leader of epoch `asked`."""
+        """What a leader of epoch `known` answers to a request for the leader of epoch `asked`."""
         if asked == known:
             return ErrorCode.NONE
         if asked == NO_EPOCH or not self.fences:

@@ -1,9 +1,9 @@
 """What a leader knows of one follower, in one leader epoch.
 
-A new epoch starts with new objects: what a follower said to an earlier leadership proves nothing now.
-With fetch sessions a follower names only what has changed: its fetch stands for all partitions of the session
-that it does not name, each from the offset that it named last. Their leaders look at the session's pulse when
-they must know, which is before their logs grow.
+A new epoch starts with new objects: what a follower said to an earlier leader proves nothing now.
+In a fetch session a follower names only the partitions that changed. Its fetch counts for all others of the
+session too, each from the offset that it named last. Their leaders look at the session's `Pulse` when they
+must know, which is before their logs grow.
 """
 
 from ..base.types import Incarnation, Offset
@@ -11,7 +11,7 @@ from .effects import Seconds
 
 UNKNOWN_END = Offset(-1)  # blocks the high watermark, as it is below every offset
 UNKNOWN_START = Offset(-1)  # so does this, where the low watermark is concerned
-REPEATS = 3  # so often a follower may get no further before the leader looks at what it sends
+REPEATS = 3  # after so many fetches without progress the leader checks the batch that it sends
 NEVER: Seconds = float("-inf")
 
 
@@ -22,7 +22,7 @@ class Pulse:
 
     def __init__(self, at: Seconds) -> None:
         self.at = at
-        self.is_dropped = False  # an ISR has let the follower go since the session last looked
+        self.is_dropped = False  # an ISR has dropped the follower since the session last looked
 
 
 class Progress:
@@ -47,22 +47,24 @@ class Progress:
         self.last_caught_up = caught_up
         self.last_fetch: Seconds = NEVER
         self.leader_end_then = Offset(0)  # the leader's end when it last fetched
-        self.refused_until: Seconds = NEVER  # its admission failed a broker check; not asked again before
-        self.pulse: Pulse | None = None  # of the session by which it fetches, if it says so there
+        self.refused_until: Seconds = NEVER  # a broker check failed: it is not proposed again before this
+        self.pulse: Pulse | None = None  # of the session by which it fetches, if it uses one
         self.repeats = 0  # fetches in a row that got it no further, although there was more
 
     @property
     def fetched_in_epoch(self) -> bool:
-        """Whether it has spoken to this leadership at all."""
+        """Whether it has fetched from this leader in this epoch at all."""
         return self.end_offset != UNKNOWN_END
 
     def drop(self) -> None:
-        """It is in the ISR no more: its fetches, also those that do not name the partition, may let it in."""
+        """It has left the ISR. Any fetch of its session may let it in again, even one that does not name the
+        partition.
+        """
         if self.pulse is not None:
             self.pulse.is_dropped = True
 
     def beat(self, leader_end: Offset) -> None:
-        """Take over what the pulse says: fetches from the same offset; until now the leader ended here."""
+        """Count the session's last fetch as one from the same offset; so far the log ends at `leader_end`."""
         pulse = self.pulse
         if pulse is not None and pulse.at > self.last_fetch:
             self.last_fetch = pulse.at
@@ -70,12 +72,12 @@ class Progress:
                 self.last_caught_up = pulse.at
 
     def fetched(self, offset: Offset, incarnation: Incarnation, leader_end: Offset, now: Seconds) -> bool:
-        """A fetch from `offset` says: I hold everything before it. False for a voice from an earlier life."""
+        """A fetch from `offset` says: I hold everything before it. False if an older incarnation sent it."""
         if incarnation < self.incarnation:
             return False
         if incarnation > self.incarnation:
             self.incarnation = incarnation
-            self.pulse = None  # that of an earlier life is not of this one
+            self.pulse = None  # it belongs to the earlier incarnation
         if offset >= leader_end:
             self.last_caught_up = now
         elif offset >= self.leader_end_then and self.last_fetch > self.last_caught_up:
@@ -87,9 +89,9 @@ class Progress:
         return True
 
     def caught_up(self, leader_end: Offset, now: Seconds, lag_max: Seconds) -> bool:
-        """Whether it has all, or had all not long ago."""
+        """Whether it has everything, or had everything at most `lag_max` ago."""
         return self.end_offset == leader_end or now - self.last_caught_up <= lag_max
 
     def silent(self, now: Seconds) -> Seconds:
-        """How long it has not been heard, in this epoch."""
+        """How long ago it was last heard, in this epoch."""
         return now - max(self.last_fetch, self.last_caught_up)

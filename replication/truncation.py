@@ -1,10 +1,10 @@
-"""Where two histories part: how a returning follower finds what it must cut (KIP-101, KIP-279).
+"""Truncation: how a returning follower finds where its log parts from the leader's (KIP-101, KIP-279).
 
-A log's history is the list of its leader epochs and where each begins. The follower names its last epoch,
-the leader answers with the largest epoch it knows up to that one and where it ends there. If the follower
-knows the answered epoch too, both agree up to the smaller of the two ends; if not, it cuts back to the
-end of what it has below that epoch and asks again. A high watermark is never cut to: it lags, and
-acknowledged records lie above it. (Old profiles do cut to it, or ask only once: profiles.py.)
+A log's history is the list of its leader epochs and where each begins. The follower names its last epoch. The
+leader answers with the largest epoch it knows up to that one, and where it ends there. If the follower knows
+that epoch too, both logs agree up to the smaller of the two ends. If not, it truncates to the end of what it
+has below that epoch, and asks again. It never truncates to the high watermark: that lags, and acknowledged
+records lie above it. (Old profiles do truncate to it, or ask only once: profiles.py.)
 """
 
 from typing import Protocol
@@ -29,7 +29,7 @@ class History(Protocol):
 def where_to_cut(
     history: History, end_offset: Offset, asked: Epoch, leader_epoch: Epoch, leader_end: Offset
 ) -> Truncate:
-    """The cut that follows from a leader's answer `leader_epoch ends at leader_end` about epoch `asked`."""
+    """What to truncate after a leader's answer `leader_epoch ends at leader_end` about epoch `asked`."""
     assert leader_end >= 0 and leader_epoch <= asked, (
         "the caller has refused an answer that names a later epoch"
     )

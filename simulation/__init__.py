@@ -1,1 +1,1 @@
-"""The world in which we test: virtual time, network, disk and ZooKeeper in memory."""
+"""The simulator: a whole cluster in virtual time, with network, disk and ZooKeeper in memory."""

@@ -1,7 +1,7 @@
-"""What brokers did in a world, counted: rolls, snapshots, cuts, cleanings, stops, commits, and more.
+"""Counts what brokers did in a world: segment rolls, snapshots, truncations, cleanings, commits and more.
 
-A world in which nobody rolls a segment shows nothing about rolls. Left to others: how often each is to
-happen (tests/simulation/test_seeds.py).
+Without this we would not notice that no seed rolls a segment, and so none tests it. Left to others: how often
+each must happen (tests/simulation/test_seeds.py).
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ DEEDS: dict[str, tuple[Any, str, Amount]] = {
 
 
 class Deeds:
-    """Counts them while a world runs."""
+    """Counts the calls in DEEDS while a world runs."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._patches = Patches()
 
     def begin(self) -> None:
-        """Count from now on."""
+        """Start to count."""
         for name, (owner, attribute, amount) in DEEDS.items():
             self._patches.put(owner, attribute, self._counted(name, getattr(owner, attribute), amount))
 
     def end(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._patches.undo()
 
     def _counted(self, name: str, deed: Callable[..., Any], amount: Amount) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
-"""Families of seeds: in what kind of world they happen, and which faults they draw.
+"""Families of seeds: the settings of their worlds, and the faults they draw.
 
-A seed of a family that swarms draws a few kinds of it and leaves the others out: what hides behind frequent
-faults is found by seeds without them. Left to others: what each kind does (`faults/faults.py`).
+In a family that swarms, each seed uses only a random few of the family's faults: frequent faults would hide
+bugs that show only without them. Left to others: what each fault does (`faults/faults.py`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FAILOVER_KINDS = (
 )  # fmt: skip
 FLUSHED = ("log.flush.before.ack=true",)
 SLOW_DISK_S = (0.001, 0.06)
-"""With a sync before each acknowledgement: slow enough that faults happen while one is under way."""
+"""For families that sync before each acknowledgement: slow enough that faults happen during a sync."""
 DARK = ("unclean.recovery.timeout.ms=600000", "strict.min.isr=true")
-"""Nobody is left out for being away long, and nothing is read that stands on one machine alone."""
+"""Unclean recovery waits long for every replica, and consumers read nothing that only one machine has."""
 UNFLUSHED = ("log.flush.offset.checkpoint.interval.ms=600000",)
-"""What a checkpoint flushes each second, the last of an ISR cannot lose: it is alone for longer than that."""
+"""A checkpoint each second would flush all that the last member of an ISR has: it could lose nothing."""
 TWO_DIRS = ("log.dirs=/data,/more", "strandline.log.dir.room.reserve.bytes=0")
 TOPICS = ("make_topic", "make_topic", "grow_topic", "delete_topic", "elect", "elect_uncleanly", "move")
 POWER = ("power_loss", "torn_tail", "torn_tail", "torn_tail", "behead", "crash", "stop")
@@ -35,7 +35,7 @@ POWER = ("power_loss", "torn_tail", "torn_tail", "torn_tail", "behead", "crash",
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Seeds of one kind of world."""
+    """One kind of world, and the faults in it."""
 
     name: str
     kinds: tuple[str, ...]
@@ -44,11 +44,11 @@ class Family:
     thread_s: tuple[float, float] = EXECUTOR_DELAY_S
     swarms: bool = False
     always: tuple[str, ...] = ()  # drawn by every seed, several times as likely
-    interleaves: float = 0.2  # in so many of its worlds threads stop at each call to a file
-    groups: float = 0.3  # and so many have a group of readers
+    interleaves: float = 0.2  # the share of its worlds in which threads pause at each call to a file
+    groups: float = 0.3  # the share with a group of readers
     faults: int = 12  # in a run
-    patience_ms: tuple[int, ...] = (2_000, 30_000)  # of the producer, for an answer
-    is_ordered: bool = True  # the journals of its disks
+    patience_ms: tuple[int, ...] = (2_000, 30_000)  # the producer's request timeout: one is drawn
+    is_ordered: bool = True  # whether its disks journal changes in order
 
 
 FAMILIES = {

@@ -1,6 +1,6 @@
-"""Many seeds, spread over processes; and what they came to, in figures.
+"""Runs many seeds in parallel processes, and sums up their results.
 
-Left to others: one seed (`world.py`), where it is told (`cli/simulate.py`, the tests).
+Left to others: one seed (`world.py`), printing the results (`cli/simulate.py`, the tests).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from .world import Outcome, run_seed
 
 GARBAGE = (100_000, 20, 20)
-"""A world is young and dies whole: to look for garbage in it takes a tenth of its time."""
+"""gc thresholds: a world is short-lived and freed as a whole; collecting in it costs a tenth of its time."""
 Job = tuple[str, int]
 
 
 def command(family: str, seed: int) -> str:
-    """How to see one seed again."""
+    """The command that runs one seed again."""
     return f"strandline simulate --family {family} --seed {seed} --trace"
 
 
 @dataclass
 class Figures:
-    """What a number of seeds came to."""
+    """The results of many seeds, summed up."""
 
     seeds: int = 0
     acknowledged: int = 0
@@ -37,7 +37,7 @@ class Figures:
     bad: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
-        """One more."""
+        """Add the result of one seed."""
         self.seeds += 1
         self.acknowledged += outcome.acknowledged
         self.virtual_s += outcome.virtual_s
@@ -47,7 +47,7 @@ class Figures:
             self.bad.append(outcome)
 
     def told(self, took_s: float) -> str:
-        """In one paragraph."""
+        """The summary in one paragraph."""
         faults, deeds = (
             ", ".join(f"{kind} {count:,}" for kind, count in sorted(told.items()))
             for told in (self.faults, self.deeds)
@@ -60,13 +60,13 @@ class Figures:
 
 
 def spare_garbage() -> None:
-    """In a process that runs worlds and little else."""
+    """Collect garbage rarely: for a process that runs worlds and little else."""
     gc.freeze()
     gc.set_threshold(*GARBAGE)
 
 
 def run_job(job: Job) -> Outcome:
-    """One seed; the trace of a good one is not sent back."""
+    """Run one seed; the trace of a good one is not sent back."""
     family, seed = job
     outcome = run_seed(seed, family)
     if outcome.violation is None:
@@ -75,7 +75,7 @@ def run_job(job: Job) -> Outcome:
 
 
 def run_many(jobs: Iterable[Job], processes: int | None = None) -> Iterator[Outcome]:
-    """All of them, in their order."""
-    fresh = multiprocessing.get_context("spawn")  # a fork would share what threads hold
+    """Run all jobs; results come in their order."""
+    fresh = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
     with ProcessPoolExecutor(processes or os.cpu_count(), fresh, spare_garbage) as pool:
         yield from pool.map(run_job, jobs, chunksize=1)

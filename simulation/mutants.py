@@ -1,7 +1,7 @@
-"""Rules taken away, one at a time, to see whether the tests notice: the tester is tested.
+"""Mutants: each breaks one rule, to see whether the tests notice.
 
-A mutant is a patch that whoever tests applies and takes back. No switch for it exists in the code that it
-breaks, so none can be left on. Left to others: transcripts and kept seeds that catch them (tests/simulation).
+A mutant is a patch that a test applies and undoes. The code that it breaks has no switch for it, so none can
+be left on. Left to others: transcripts and kept seeds that catch them (tests/simulation).
 Why: docs/decisions/0037-mutants-are-patches.md
 """
 
@@ -43,8 +43,8 @@ class Mutant:
 
     rule: str
     apply: Callable[[Patches], None]
-    families: tuple[str, ...] = ("failover", "plain")  # in whose worlds its absence may show
-    survives: bool = False  # another rule stands behind it
+    families: tuple[str, ...] = ("failover", "plain")  # whose worlds may catch it
+    survives: bool = False  # cannot be caught: another rule covers for it
 
 
 def _today(**rules: object) -> Callable[[Patches], None]:
@@ -98,7 +98,7 @@ def _no_isr_epoch(patches: Patches) -> None:
 
 def _no_reset(patches: Patches) -> None:
     pause, lead = Partition.pause, Partition.lead
-    before: dict[int, tuple[Partition, Any]] = {}  # by id, each held, so that no id is used twice
+    before: dict[int, tuple[Partition, Any]] = {}  # by id; holds the object, so that its id is not reused
 
     def paused(partition: Partition) -> None:
         if partition.leading is not None:
@@ -273,7 +273,7 @@ MUTANTS = {
 
 @contextmanager
 def broken(name: str) -> Iterator[None]:
-    """Without one rule, as long as this lasts."""
+    """Run the body with one rule broken."""
     patches = Patches()
     MUTANTS[name].apply(patches)
     try:
@@ -283,7 +283,7 @@ def broken(name: str) -> Iterator[None]:
 
 
 def shows(name: str, family: str, seed: int) -> str | None:
-    """What this seed says about the absence of a rule."""
+    """The violation that this seed finds with the rule broken; None if it does not notice."""
     with broken(name):
         return run_seed(seed, family).violation
 
@@ -304,7 +304,7 @@ class Search:
 
 
 def search(job: tuple[str, int, int]) -> Search:
-    """Try seeds of all its families in turn, and note after how many the mutant shows."""
+    """Try seeds of all its families in turn, and count how many it takes to catch the mutant."""
     name, first, count = job
     families = MUTANTS[name].families
     found: list[tuple[str, int]] = []

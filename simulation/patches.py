@@ -1,4 +1,4 @@
-"""Attributes replaced for a while, and put back: how a tester takes a rule away, or looks over a shoulder.
+"""Replaces attributes for a while and puts them back: this is how tests break a rule, or watch calls.
 
 Left to others: what is replaced, and by what (`mutants.py`, `checks/standing.py`).
 """
@@ -17,13 +17,13 @@ class Patches:
         self._before: list[tuple[Any, str, Any]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
-        """Replace one; what is frozen, too."""
+        """Replace one attribute, even of a frozen dataclass."""
         before = owner.__dict__.get(name, MISSING) if isinstance(owner, type) else getattr(owner, name)
         self._before.append((owner, name, before))
         self._set(owner, name, value)
 
     def undo(self) -> None:
-        """Put all back, the last first."""
+        """Put all back, the last one first."""
         while self._before:
             owner, name, before = self._before.pop()
             if before is MISSING:

@@ -1,8 +1,7 @@
-"""What is said between processes, as sentences: requests and answers by name, with epochs and offsets.
+"""Requests and responses between processes as readable lines for the trace, with epochs and offsets.
 
-It listens to the bytes of every connection and reads them with the declarations that wrote them. What says
-nothing (an empty fetch, a heartbeat) is left out. Left to others: carrying the bytes
-(`environment/network.py`).
+It decodes the bytes of every connection with the message declarations of `protocol/`. Uninteresting messages
+(an empty fetch, a heartbeat) are left out. Left to others: carrying the bytes (`environment/network.py`).
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ SILENT = frozenset((Api.API_VERSIONS, Api.METADATA, Api.HEARTBEAT, Api.FIND_COOR
 
 
 class Talk:
-    """Listens to all connections of a world."""
+    """Decodes the traffic of all connections of a world."""
 
     def __init__(self, note: Note) -> None:
         self._note = note
         self._ears: WeakKeyDictionary[Transport, _Ear] = WeakKeyDictionary()
-        self._topics: dict[str, str] = {}  # id -> name, as a controller told them
+        self._topics: dict[str, str] = {}  # id -> name, from LeaderAndIsr requests
 
     def hear(self, transport: Transport, data: bytes) -> None:
-        """Bytes that one end writes."""
+        """One end of a connection writes these bytes."""
         ear = self._ears.get(transport)
         if ear is None:
             ear = self._ears[transport] = _Ear(self._topics)
@@ -52,7 +51,7 @@ class Talk:
                 self._note(f"{who} {'to' if transport.dialled else 'answers'} {whom}: {line}")
 
     def to_zookeeper(self, who: str, ops: Sequence[Op], outcome: object) -> None:
-        """A write, and what came of it."""
+        """A write to ZooKeeper, and its outcome."""
         told = ", ".join(WRITES[type(op)](op) for op in ops)
         if isinstance(outcome, MultiFailed):
             causes = [type(error).__name__ for error in outcome.results]
@@ -62,7 +61,7 @@ class Talk:
 
 
 class _Ear:
-    """One direction of a connection; both know what has been asked."""
+    """One direction of a connection; both directions share the requests that are open."""
 
     def __init__(self, topics: dict[str, str], asked: dict[int, Asked] | None = None) -> None:
         self._topics = topics
@@ -70,7 +69,7 @@ class _Ear:
         self._splitter = FrameSplitter(FRAME_BYTES_MAX)
 
     def frames(self, data: bytes) -> Iterator[memoryview]:
-        """The requests or answers that these bytes complete."""
+        """The frames that these bytes complete."""
         at = 0
         while at < len(data):
             room = self._splitter.room()
@@ -80,7 +79,7 @@ class _Ear:
             yield from self._splitter.received(size)
 
     def request(self, frame: memoryview) -> list[str]:
-        """What is asked."""
+        """A request, as lines."""
         head = parse_head(frame)
         api = Api(head.api_key)
         message, _ = decode(APIS[api].request, head.version, frame, head.body_at)
@@ -94,7 +93,7 @@ class _Ear:
         return [name] if says is None else [f"{name} {line}" for line in says(message)]
 
     def response(self, frame: memoryview) -> list[str]:
-        """What is answered."""
+        """A response, as lines."""
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id not in self.asked:
             return []
@@ -119,7 +118,7 @@ def _code(code: int) -> str:
 
 
 def _names(api: Api, message: Any) -> list[str]:
-    """Topics of a fetch in their order: its answer names them by id."""
+    """The topics of a fetch in order: its response names them only by id."""
     return [topic.topic or str(topic.topic_id) for topic in message.topics] if api is Api.FETCH else []
 
 

@@ -1,9 +1,8 @@
-"""The loop of a broker waits for no lock that a thread holds at a file, and for no sync (I22).
+"""I22: a broker's event loop waits neither for a lock that a thread holds during file I/O, nor for a sync.
 
-Whatever a broker does on its loop keeps all its partitions waiting: one disk that hangs would take the others
-along. A sync belongs into a thread as soon as the broker serves; before that nobody waits.
-Left to others: locks and threads that know of each other (`environment/threads.py`), files
-(`environment/disk.py`).
+Whatever blocks the loop stops all partitions: one disk that hangs would stop the others too. Once the broker
+serves, a sync must run in a thread; before that nobody waits.
+Left to others: simulated locks and threads (`environment/threads.py`), files (`environment/disk.py`).
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ if TYPE_CHECKING:
 
 
 class WaitWatch:
-    """Looks at what the loop waits for."""
+    """Watches what the loop waits for."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._patches = Patches()
 
     def begin(self) -> None:
-        """Look from now on."""
+        """Start to watch."""
         lock_in_turn(self._patches, self._lock)
         for id, disk in self.world.disks.items():
             disk.on_sync = functools.partial(self._sync, id)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._patches.undo()
 
     def _lock(self) -> None:
-        """The loop waits for a lock; whoever holds it is at a file, for nowhere else does a thread stop."""
+        """The loop waits for a lock. Its holder must be at file I/O: a thread pauses nowhere else."""
         self._fail(f"the loop of {current_host().name} waits for a lock that a thread holds at a file")
 
     def _sync(self, id: int, path: str) -> None:

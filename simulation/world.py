@@ -1,8 +1,8 @@
-"""A whole cluster in virtual time: brokers, ZooKeeper, clients, faults; one seed, one story.
+"""A whole cluster in virtual time: brokers, ZooKeeper, clients and faults. A seed always runs the same way.
 
-The brokers are built by `broker/node.py` and the clients are those of `client/`, unchanged. The world
-draws what happens to them, checks what must hold while it happens (`checks/invariants.py`), and at the end
-asks for the verdict. It has no replication rule of its own.
+The brokers are those of `broker/node.py` and the clients those of `client/`, unchanged. The world draws what
+happens to them, checks the invariants meanwhile (`checks/invariants.py`), and judges the end. It has no
+replication rule of its own.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from .waits import WaitWatch
 
 START_WALL_MS = 1_700_000_000_000
 RESTART_S = 1.0
-"""When whoever runs the brokers starts one again that could not start."""
+"""After how long a broker that could not start is started again."""
 HEAL_WITHIN_S = 90.0
 FAILURES = (
     Violation, ApiError, ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError,
     TypeError, ValueError, struct.error,
 )  # fmt: skip
-"""What fails a seed, and no other one: what must hold does not, or code of the world itself is wrong."""
+"""These fail one seed, not the whole run: an invariant is violated, or the simulator's own code is wrong."""
 PLAY_S = 1.0
-"""How soon after a violation the world ends."""
+"""At most so long after a violation the world ends."""
 SETTINGS = (
     "default.replication.factor=3",
     "min.insync.replicas=2",
@@ -78,16 +78,16 @@ SETTINGS = (
     "log.cleaner.dedupe.buffer.size=65536",
 )
 SMALL = 0.9
-"""So many worlds have small segments; the others one for each log, as it were."""
+"""The share of worlds with small segments; in the others a log hardly ever has a second one."""
 SEGMENT_BYTES = (1024, 2048, 4096)
 KEPT_SEGMENTS = 5
-"""What retention by size leaves, where there is any."""
+"""How many segments' worth retention by size keeps, in worlds that have it."""
 TWO_DIRS = ("log.dirs=/data,/more", "strandline.log.dir.room.reserve.bytes=0")
 
 
 @dataclass
 class Outcome:
-    """What a seed came to."""
+    """The result of one seed."""
 
     seed: int
     family: str
@@ -113,7 +113,7 @@ class WallClock:
 
 
 class World:
-    """Three brokers under one seed."""
+    """Three brokers, and everything around them, under one seed."""
 
     def __init__(self, seed: int, family: Family = FAMILIES["plain"], *, talks: bool = False) -> None:
         self.seed, self.family = seed, family
@@ -157,7 +157,7 @@ class World:
         self.loop.network.hear = self.talk.hear if self.talk else None
 
     def _drawn(self) -> list[str]:
-        """What differs from seed to seed."""
+        """Settings that differ from seed to seed."""
         drawn: list[str] = []
         if self.random.random() < SMALL:
             size = self.random.choice(SEGMENT_BYTES)
@@ -228,7 +228,7 @@ class World:
         return registry
 
     def crash(self, id: int, *, vanishes: bool = False) -> None:
-        """kill -9; or the machine is off, and nobody is told."""
+        """kill -9. Or, if it `vanishes`, the machine is off: peers get no reset."""
         host = self.hosts.pop(id, None)
         if host is not None:
             self.note(f"b{id} {'vanishes' if vanishes else 'is killed'}")
@@ -240,7 +240,7 @@ class World:
         return id in self.hosts
 
     def lose_power(self, id: int, *, cruel: bool, keep: float | None = None) -> None:
-        """The machine of a dead broker forgets what was not synced, or all but a share, and comes up anew."""
+        """The machine of a dead broker loses what was not synced, except for a share, and boots again."""
         self.boots[id] += 1
         share = self.random.random() if keep is None else keep
         self.disks[id].lose_power(share, self.random if cruel else None)
@@ -249,7 +249,7 @@ class World:
         self.forget_session(id)
 
     def forget_session(self, id: int) -> None:
-        """ZooKeeper notices that a broker is gone."""
+        """ZooKeeper ends a dead broker's session."""
         registration = self.zookeeper.nodes.get(f"/brokers/ids/{id}")
         if registration is not None:
             self.zookeeper.end(registration.owner)
@@ -279,7 +279,7 @@ class World:
         self.trace.append(f"{self.loop.now:9.4f} {what}")
 
     def run(self) -> Outcome:
-        """Run the story to its end; what it came to."""
+        """Run the story to its end, and return the result."""
         asyncio.set_event_loop(self.loop)
         everything = structlog.make_filtering_bound_logger(0)
         structlog.configure([self._to_trace], wrapper_class=everything, cache_logger_on_first_use=False)
@@ -341,12 +341,12 @@ class World:
 
 @functools.cache
 def _configured(overrides: tuple[str, ...]) -> BrokerConfig:
-    """What a broker is started with; read once for all its lives."""
+    """A broker's configuration; parsed once for all its restarts."""
     return load(overrides=overrides).config
 
 
 def run_seed(seed: int, family: str = "plain", *, talks: bool = False) -> Outcome:
-    """One seed in a fresh world of this family; `talks`: the trace tells who said what to whom."""
+    """Run one seed in a new world of this family; `talks`: the trace has all requests and responses."""
     return World(seed, FAMILIES[family], talks=talks).run()
 
 

@@ -1,8 +1,8 @@
-"""JSON documents of our own: one object, with a checksum of all before it as its last key.
+"""Our own JSON documents: one object, whose last key is a checksum of everything before it.
 
-A flipped bit in a number is still a number; Kafka's small files have no guard against that, ours have. A
-document without a checksum, as earlier versions wrote it, is taken as it is.
-Left to others: what stands in the documents (directories/incarnation.py, log/checkpoints.py).
+A number with a flipped bit is still a number. Kafka's small files have no guard against that, ours do. A
+document without a checksum, as earlier versions wrote it, is accepted.
+Left to others: the documents' content (directories/incarnation.py, log/checkpoints.py).
 """
 
 import re
@@ -18,7 +18,7 @@ class WrongChecksum(ValueError):
 
 
 def dump(document: BaseModel) -> bytes:
-    """The bytes of a file. The CRC-32C covers what stands before the comma in front of its key."""
+    """The bytes of a file. The CRC-32C covers everything up to the comma before its key."""
     body = document.model_dump_json().encode()[:-1]
     return b'%s,"crc":"%08x"}' % (body, crc32c(body))
 

@@ -1,6 +1,6 @@
 """The options of compaction: those that a topic may override, and those of the cleaners themselves.
 
-Left to others: the other options of logs (config.py), what they decide (cleaning/plan.py).
+Left to others: the other options of logs (config.py), their effect (cleaning/plan.py).
 """
 
 from pydantic import BaseModel

@@ -1,6 +1,6 @@
 """compression.type and the levels of its codecs, as Kafka 3.9 has them (KIP-390).
 
-Left to others: the other options of logs (config.py), what they do (broker/replicas/recompression.py).
+Left to others: the other options of logs (config.py), their effect (broker/replicas/recompression.py).
 """
 
 from typing import Literal
@@ -20,7 +20,7 @@ def check_gzip_level(level: int) -> int:
 
 
 class CompressionConfig(BaseModel, frozen=True, extra="forbid"):
-    """In which codec batches are kept."""
+    """The codec in which batches are kept."""
 
     compression_type: CompressionType = option(
         "producer",

@@ -1,6 +1,6 @@
-"""StorageConfig and TopicConfig: how logs are cut, kept and flushed.
+"""StorageConfig and TopicConfig: how logs are segmented, retained and flushed.
 
-A broker's StorageConfig gives the defaults, a topic's overrides win. Names and defaults are Kafka's.
+A broker's StorageConfig has the defaults, a topic's overrides win. Names and defaults are Kafka's.
 Left to others: nesting in the broker's configuration (broker/config/broker.py) and where overrides are kept
 (the controller's /config znodes).
 """
@@ -308,7 +308,7 @@ THROTTLED_REPLICAS = frozenset(
 
 
 class TopicConfig(BaseModel, frozen=True, extra="forbid"):
-    """What holds for one topic: the broker's defaults with the topic's overrides on top."""
+    """The settings of one topic: the broker's defaults with the topic's overrides on top."""
 
     cleanup_policy: str = topic_option("cleanup_policy", "cleanup.policy")
     compression_type: CompressionType = topic_option("compression_type", "compression.type")
@@ -367,7 +367,7 @@ class TopicConfig(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def from_names(cls, names: Mapping[str, str], defaults: StorageConfig) -> Self:
-        """From Kafka's names and texts; InvalidOption tells the first name that cannot stand."""
+        """From Kafka's names and texts; InvalidOption has the first name that is not valid."""
         values: dict[str, Any] = {f: getattr(defaults, d) for f, d in DEFAULT_FROM.items()}
         for name, text in names.items():
             declared = TOPIC_OPTIONS.get(name)

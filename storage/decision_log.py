@@ -1,9 +1,9 @@
-"""DecisionLog: what was decided, the newest of it, in memory and in one file; so one can ask why long after.
+"""DecisionLog: the newest decisions, in memory and in one file, so that one can ask much later why.
 
-A ring belongs to a partition, to the controller's view of one, or to the broker. The oldest goes first: in a
-ring that is too long, and of all rings together. What repeats is counted, not repeated. The file is appended
-to, without a sync: it survives the death of the process. When it is twice as long as the rings may be, it is
-written anew from them. Its end may be torn, or all of it be damaged: what can be read counts.
+Each partition, the controller's view of each partition, and the broker have a ring. The oldest entries go
+first, when a ring or all rings together are too long. A repeated decision is counted, not stored again. The
+file is appended without a sync, so it survives the death of the process. When it is twice as long as the
+rings may be, it is rewritten from them. Its end may be torn, or it may be damaged: what can be read counts.
 Left to others: what is a decision (broker/, controller/), when the file is written (broker/recorder.py).
 """
 
@@ -21,11 +21,11 @@ from .disk import Disk, File
 FLIGHT_RECORDER = "flight-recorder"
 HEADER = b"strandline flight recorder 1\n"
 FRAME = Struct(">II")  # bytes of the body, their CRC-32C
-BODY_BYTES_MAX = 1 << 16  # a longer one is no decision of ours
+BODY_BYTES_MAX = 1 << 16  # a longer body is not ours
 DECODING = {"strict_map_key": False, "raw": False}
-BROKER = "broker"  # the ring of what concerns no partition
-CONTROLLER = "controller"  # of what the controller decides about brokers
-POWERS = frozenset(1 << n for n in range(64))  # a repeated decision is written again when its count is one
+BROKER = "broker"  # the ring of decisions about no partition
+CONTROLLER = "controller"  # the ring of the controller's decisions about brokers
+POWERS = frozenset(1 << n for n in range(64))  # a repeated decision is written again at these counts
 
 Values = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision as it is kept: `values` decided it. Made `times` times in a row until `until_ms`."""
+    """A decision as kept, with the `values` behind it. Made `times` times in a row, last at `until_ms`."""
 
     ring: str
     at_ms: int
@@ -55,7 +55,7 @@ class Decision:
     values: Values
 
     def as_dict(self) -> dict[str, Any]:
-        """For an answer."""
+        """As plain values for a response."""
         repeated = {"times": self.times, "until_ms": self.until_ms} if self.times > 1 else {}
         return {"at_ms": self.at_ms, "what": self.what, **repeated, **self.values}
 
@@ -83,7 +83,7 @@ class _Ring:
         self.nbytes = 0
 
 
-OVERHEAD = 64  # bytes that an entry counts beside what it says
+OVERHEAD = 64  # bytes that an entry counts beside its content
 
 
 class DecisionLog:
@@ -98,7 +98,7 @@ class DecisionLog:
         self._next = 0
 
     def add(self, note: Note, at_ms: int) -> bytes | None:
-        """Keep a decision; returns the frame to be written, None if it says nothing new."""
+        """Keep a decision; returns the frame to be written, None if there is nothing new to write."""
         entry = self._put(note.ring, at_ms, at_ms, 1, _packed([note.what, dict(note.values)]))
         return _framed(note.ring, entry) if entry.times in POWERS else None
 
@@ -111,7 +111,7 @@ class DecisionLog:
         last = kept.entries[-1] if kept.entries else None
         if last is not None and last.said == said:
             last.until_ms = until_ms
-            last.times = max(last.times + 1, times)  # a frame read back has counted all before it
+            last.times = max(last.times + 1, times)  # a frame from the file includes the earlier ones
             return last
         entry = _Entry(self._next, at_ms, until_ms, times, said)
         self._next += 1
@@ -160,7 +160,7 @@ class DecisionLog:
                 assert isinstance(ring, str) and isinstance(what, str) and isinstance(values, dict)
                 self._put(ring, int(at_ms), int(until_ms), int(times), said)
             except (ValueError, TypeError, AssertionError, msgpack.UnpackException):
-                continue  # whole, but of another version: it is left out
+                continue  # complete, but of another version: skip it
         return end
 
 
@@ -187,7 +187,7 @@ def _decision(ring: str, entry: _Entry) -> Decision:
 
 
 def _bodies(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The whole frames of a file from its beginning on, each with its end."""
+    """The complete frames of a file from its beginning on, each with its end position."""
     if not data.startswith(HEADER):
         return
     at = len(HEADER)
@@ -210,7 +210,7 @@ class RingFile:
         self._file: File | None = None
 
     def read(self, rings: DecisionLog) -> None:
-        """Take up what an earlier process has left. Nothing is appended behind a torn end."""
+        """Load what an earlier process has left. Nothing is appended after a torn end."""
         try:
             data = self._disk.read(self.path)
         except FileNotFoundError:
@@ -234,7 +234,7 @@ class RingFile:
         self.size = len(data)
 
     def failed(self) -> None:
-        """What the file holds now is not known: it is begun anew."""
+        """A write failed, so the file's content is unknown: the next write begins a new file."""
         self.size = 0
         self.close()
 
@@ -245,7 +245,7 @@ class RingFile:
 
 
 def read_rings(disk: Disk, log_dir: str) -> DecisionLog | None:
-    """What the recorder in a log directory holds, without a broker; None if there is none."""
+    """The decisions recorded in a log directory, without a broker; None if there is no file."""
     try:
         data = disk.read(f"{log_dir}/{FLIGHT_RECORDER}")
     except FileNotFoundError:

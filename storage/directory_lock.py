@@ -1,6 +1,6 @@
-"""The lock of a log directory: one process at a time works in it.
+"""The lock of a log directory: only one process at a time works in it.
 
-Left to others: which file it is (directories/incarnation.py), who asks for it (storage/disk.py).
+Left to others: which file it is (directories/incarnation.py), who takes it (storage/disk.py).
 """
 
 import fcntl
@@ -15,9 +15,9 @@ class DirectoryLocked(Exception):
 
 
 class RealLock:
-    """A record lock of the open file: the kernel lets go of it when the process ends, however it ends.
+    """A record lock of the open file: the kernel releases it when the process ends, however it ends.
 
-    Kafka locks the same file so; an flock would let both run on one directory.
+    Kafka locks the same file in this way. An flock would let both run on one directory.
     """
 
     def __init__(self, path: str) -> None:

@@ -1,8 +1,8 @@
-"""Disk and File: the one door to the file system.
+"""Disk and File: all access to the file system.
 
-Files are raw descriptors: what `append` has returned stands in the page cache and survives the death
-of this process, which is what the proof of intactness rests upon (docs/replication.md). The simulator
-puts its own Disk here and injects its faults at this door.
+Files are raw descriptors. Once `append` has returned, the data is in the page cache and survives the death of
+this process; the proof of intactness relies on that (docs/replication.md). The simulator has its own Disk and
+injects its faults there.
 Left to others: what a fault means (log/log.py, directories/incarnation.py).
 """
 
@@ -23,7 +23,7 @@ from .file_systems import lies_in_memory
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 IOV_MAX = 1024  # the kernel takes no more buffers in one call
-NOWAIT_UNKNOWN = frozenset({errno.EOPNOTSUPP, errno.EINVAL})  # a file system that cannot say
+NOWAIT_UNKNOWN = frozenset({errno.EOPNOTSUPP, errno.EINVAL})  # the file system has no RWF_NOWAIT
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -38,28 +38,28 @@ class DiskError(Exception):
 
 
 class DiskFull(DiskError):
-    """No room. The log was cut back to its old end; room may come back by itself."""
+    """No room. The log was truncated to its old end; room may come back by itself."""
 
 
 class DiskFailed(DiskError):
-    """The disk cannot be trusted any more. Nothing may be appended to this directory."""
+    """The disk cannot be trusted any more. Nothing may be appended in this directory."""
 
 
 class NoDescriptor(DiskError):
-    """Too many files are open. That says nothing about the disk; it passes."""
+    """Too many files are open. It passes, and the disk may be well."""
 
 
 class ReplicaElsewhere(DiskError):
-    """A replica that is not new may lie in a directory that is offline: it is not begun anew elsewhere."""
+    """A replica that is not new may be in an offline directory, so it is not created empty elsewhere."""
 
 
 class LogDamaged(DiskError):
-    """What stands in one log is not what was written. The disk itself may be well."""
+    """The content of one log is not what was written. The disk itself may be well."""
 
 
 class NotResident(Exception):
-    """Bytes of a file are not in memory: reading them now would wait for the medium. Or, if `is_blind`,
-    they may be, and their file system cannot say.
+    """Bytes of a file are not in memory: reading them now would wait for the disk. With `is_blind` they may
+    be in memory, but the file system cannot tell.
     """
 
     def __init__(self, position: int, size: int, is_blind: bool = False) -> None:
@@ -70,17 +70,17 @@ class NotResident(Exception):
 
 
 def disk_error(path: str, error: OSError) -> DiskError:
-    """Sort an OSError: a full disk heals by itself, and so do descriptors; everything else does not."""
+    """Classify an OSError: a full disk and a lack of descriptors pass; everything else is permanent."""
     if error.errno in FULL:
         return DiskFull(path, error)
     return NoDescriptor(path, error) if error.errno in NO_DESCRIPTOR else DiskFailed(path, error)
 
 
 class File(Protocol):
-    """An open file. Positions count bytes; every call either does all it was asked or raises OSError."""
+    """An open file. Positions are in bytes; every call does all that it was asked or raises OSError."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all buffers at the end and return their bytes. After an OSError a part may stand there."""
+        """Write all buffers at the end; returns the bytes written. After an OSError a part may be there."""
         ...
 
     def pread(self, position: int, size: int) -> bytes:
@@ -88,7 +88,7 @@ class File(Protocol):
         ...
 
     def pread_now(self, position: int, size: int) -> bytes | bytearray:
-        """As `pread`, but never waits for the medium: NotResident when it would have to."""
+        """As `pread`, but never waits for the disk: raises NotResident when it would have to."""
         ...
 
     def pwrite(self, position: int, data: Buffer) -> None: ...
@@ -96,13 +96,13 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Return when the data is on the medium. A failed sync must never be tried again."""
+        """Return once the data is on disk (fdatasync). A failed sync must never be retried."""
         ...
 
     def size(self) -> int: ...
 
     def share(self) -> "File":
-        """A second handle on the same file, which a thread may sync and close while this one goes on."""
+        """A second handle on the file, which a thread may sync and close while this one is in use."""
         ...
 
     def close(self) -> None: ...
@@ -115,16 +115,16 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
-    """A file system, as far as the broker needs one. Paths are absolute."""
+    """The file system operations that the broker needs. Paths are absolute."""
 
     def open(self, path: str, create: bool = False) -> File: ...
 
     def read(self, path: str) -> bytes:
-        """A whole small file. FileNotFoundError when there is none."""
+        """All of a small file. FileNotFoundError when there is none."""
         ...
 
     def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
-        """Put `data` in place of the file in one step: readers see the old or the new, never a mixture."""
+        """Replace the file's content atomically: readers see the old or the new, never a mixture."""
         ...
 
     def listdir(self, path: str) -> list[str]:
@@ -134,7 +134,7 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def is_link(self, path: str) -> bool:
-        """Whether `path` is a symbolic link, wherever it leads."""
+        """Whether `path` is a symbolic link, wherever it points."""
         ...
 
     def mkdir(self, path: str) -> None:
@@ -150,19 +150,19 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None: ...
 
     def sync_all(self, path: str) -> None:
-        """Bring all that was written to the file system of `path` to the medium. Blocks."""
+        """Sync the whole file system that `path` is on (syncfs). Blocks."""
         ...
 
     def lock(self, path: str) -> Lock:
-        """Hold the lock file at `path` until released or the process ends. DirectoryLocked if it is held."""
+        """Lock the file at `path` until `release` or the process ends. DirectoryLocked if it is held."""
         ...
 
     def modified_ms(self, path: str) -> int:
-        """When the file was written to last, in wall time. FileNotFoundError when there is none."""
+        """The file's last modification, in wall time. FileNotFoundError when there is none."""
         ...
 
     def set_modified_ms(self, path: str, wall_ms: int) -> None:
-        """Have the file pass for one that was written to last at `wall_ms`."""
+        """Set the file's last modification to `wall_ms`."""
         ...
 
     def free_bytes(self, path: str) -> int: ...
@@ -172,7 +172,7 @@ class Disk(Protocol):
         ...
 
     def total_bytes(self, path: str) -> int:
-        """The size of the file system that `path` lies in."""
+        """The size of the file system that `path` is on."""
         ...
 
 
@@ -272,7 +272,7 @@ class RealFile:
 
 
 class ReadOnlyFile:
-    """A file as a reader beside a broker opens it: no right to write is needed, nothing is created."""
+    """A file opened by a reader outside the broker: needs no write permission, creates nothing."""
 
     __slots__ = ("_fd",)
 
@@ -289,7 +289,7 @@ class ReadOnlyFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def size(self) -> int:
-        """As the file is now: somebody else may be appending."""
+        """The file's size now: somebody else may be appending."""
         return os.fstat(self._fd).st_size
 
     def close(self) -> None:
@@ -309,13 +309,13 @@ class RealDisk:
             return file.read()
 
     def replace(self, path: str, data: bytes, sync: bool = True, mode: int = 0o644) -> None:
-        # a thread may bring to the medium what the loop is just changing: each has a file of its own
+        # a thread and the loop may replace the same file at once: each has its own temporary file
         temporary = f"{path}.tmp" if current_thread() is main_thread() else f"{path}.thread.tmp"
         try:
             self._write_new(temporary, data, sync, mode)
             os.replace(temporary, path)
         except OSError:
-            with contextlib.suppress(OSError):  # half a file would hold what little room there is
+            with contextlib.suppress(OSError):  # half a file would take up what little room there is
                 os.unlink(temporary)
             raise
         if sync:

@@ -1,7 +1,7 @@
-"""What a file system is, where that decides whether a read may wait.
+"""The kind of a file system, where it decides whether a read may wait.
 
-One that cannot say whether bytes are in memory (NFS, FUSE: RWF_NOWAIT is unknown to it) may make a read wait
-for as long as its server likes. So is it to tmpfs, which has nothing but memory to read from.
+NFS and FUSE do not know RWF_NOWAIT: they cannot say whether bytes are in memory, and a read may wait for as
+long as the server likes. tmpfs does not know it either, but it reads from memory only.
 Left to others: reading (disk.py), who reads where one must not wait (segment/not_resident.py,
 log/uncached_read.py).
 """
@@ -18,7 +18,7 @@ _known: dict[int, bool] = {}  # by device
 
 
 def lies_in_memory(fd: int) -> bool:
-    """Whether the file system of an open file keeps its data in memory alone; False where that is unknown."""
+    """Whether the file system of an open file keeps its data in memory only; False if unknown."""
     device = os.fstat(fd).st_dev
     if device not in _known:
         _known[device] = _type_of(fd) in (TMPFS, RAMFS)

@@ -1,10 +1,11 @@
-"""What had to leave a log is kept beside its log directory, with a note that says what, when and why.
+"""Quarantine: records removed from a log, kept beside its log directory with a note on what, when and why.
 
-`<log.dir>.aside/<topic>-<partition>.<wall ms>-<n>/` holds the files and `removal.json`, which is on the
-medium before the first byte leaves the log. A place of its own: Kafka does not start on a log directory with
-folders that it does not know. Bounded by age and by size; the oldest go first, each with a line in the log.
-What may be the only copy of acknowledged records is bounded by neither alone.
-Left to others: what must leave (recovery/recover_log.py), when the bounds are looked at
+`<log.dir>.aside/<topic>-<partition>.<wall ms>-<n>/` holds the files and `removal.json`, which is synced
+before the first byte leaves the log. It is outside the log directory because Kafka does not start on one with
+folders that it does not know. Bounded by age and by size; the oldest are deleted first, each with a log line.
+What may be the only copy of acknowledged records is never deleted for size, and for age only if another
+replica is in sync.
+Left to others: what must be removed (recovery/recover_log.py), when the bounds are applied
 (broker/upkeep/passes.py).
 Why: docs/decisions/0022-what-must-leave-a-log-is-kept-aside.md
 """
@@ -35,7 +36,7 @@ logger = structlog.get_logger(__name__)
 
 
 class Removal(BaseModel, frozen=True, extra="forbid"):
-    """Why records left a log, and which. What is None is not known."""
+    """Which records were removed from a log, and why. None means not known."""
 
     version: int = 1
     partition: str
@@ -47,15 +48,15 @@ class Removal(BaseModel, frozen=True, extra="forbid"):
     end_offset: int | None = None  # exclusive
     epochs: tuple[tuple[int, int], ...] = ()  # (leader epoch, first offset), as far as known
     high_watermark: int | None = None  # as this replica knew it
-    acknowledged: Acknowledged | None = None  # what their producers had asked for
-    leader: int | None = None  # whose log decided that they go
+    acknowledged: Acknowledged | None = None  # the acks that their producers had asked for
+    leader: int | None = None  # the replica whose log decided it
     leader_epoch: int | None = None
     unclean: bool | None = None  # that leader was elected without being in sync
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One removal as it lies aside; `removal` is None if its note cannot be read."""
+    """One removal as it is kept; `removal` is None if its note cannot be read."""
 
     path: str
     removal: Removal | None
@@ -64,7 +65,7 @@ class Kept:
 
 
 class Shelf:
-    """Where the files of one removal go."""
+    """The folder that takes the files of one removal."""
 
     def __init__(self, disk: Disk, path: str, sync: bool = True) -> None:
         self.disk = disk
@@ -72,7 +73,7 @@ class Shelf:
         self._sync = sync
 
     def move(self, path: str) -> None:
-        """Take a file away from where it is; by copying it, if the shelf is on another file system."""
+        """Move a file here; by copying it, if the shelf is on another file system."""
         target = f"{self.path}/{posixpath.basename(path)}"
         try:
             self.disk.rename(path, target)
@@ -83,7 +84,7 @@ class Shelf:
             self.disk.unlink(path)
 
     def copy(self, path: str, position: int) -> None:
-        """Keep what stands in a file from `position` on; the copy's name tells where it stood."""
+        """Copy a file from `position` on; the copy's name tells the position."""
         self._copy(path, position, f"{self.path}/{posixpath.basename(path)}@{position}")
 
     def _copy(self, path: str, position: int, target: str) -> None:
@@ -100,20 +101,20 @@ class Shelf:
             source.close()
 
     def close(self) -> None:
-        """All of it is here; bring the names to the medium."""
+        """Everything is here: sync the folder."""
         if self._sync:
             self.disk.sync_dir(self.path)
 
 
 class Aside:
-    """The place beside one log directory."""
+    """The `.aside` folder of one log directory."""
 
     def __init__(self, disk: Disk, log_dir: str) -> None:
         self.disk = disk
         self.path = f"{log_dir}{ASIDE}"
 
     def shelf(self, removal: Removal, sync: bool = True) -> Shelf:
-        """A new place with the note in it, on the medium; unless many wait for one `sync` of all."""
+        """A new folder with its note, synced; without `sync` the caller syncs many at once (`Aside.sync`)."""
         self._make_place(sync)
         count = 0
         while self.disk.exists(path := f"{self.path}/{_name(removal, count)}"):
@@ -124,21 +125,21 @@ class Aside:
             if sync:
                 self.disk.sync_dir(self.path)
         except OSError:
-            with suppress(OSError):  # whoever tries again every second would leave a folder each time
+            with suppress(OSError):  # a caller that retries every second would leave a folder each time
                 self.disk.rmtree(path)
             raise
         return Shelf(self.disk, path, sync)
 
     def _make_place(self, sync: bool) -> None:
-        """Its name, too, is on the medium before anything is moved to it."""
+        """Make the `.aside` folder; its name is synced, too, before anything is moved there."""
         if not self.disk.exists(self.path):
             self.disk.mkdir(self.path)
             if sync:
-                with suppress(PermissionError):  # a parent that nobody may look into
+                with suppress(PermissionError):  # the parent may not be readable
                     self.disk.sync_dir(posixpath.dirname(self.path))
 
     def sync(self) -> None:
-        """Bring all that lies here to the medium. Blocking."""
+        """Sync everything here. Blocking."""
         self.disk.sync_all(self.path)
 
     def all(self, partition: TopicPartition | None = None) -> list[Kept]:
@@ -176,7 +177,7 @@ class Aside:
 
 
 def _name(removal: Removal, count: int) -> str:
-    """Partition, time and a count; a long topic's name is cut short, the note has all of it."""
+    """Partition, time and a count; a long topic name is shortened, the note has all of it."""
     tail = f".{removal.at_ms}-{count}"
     return removal.partition[: NAME_MAX - len(tail)] + tail
 
@@ -186,17 +187,17 @@ def _is_of(kept: Kept, partition: TopicPartition) -> bool:
 
 
 def _partition_of(kept: Kept) -> str:
-    """By its note; by its name if that cannot be read."""
+    """By its note, or by its folder's name if the note cannot be read."""
     if kept.removal is not None:
         return kept.removal.partition
     return posixpath.basename(kept.path).rpartition(".")[0]
 
 
 def may_be_the_only_copy(removal: Removal | None) -> bool:
-    """Whether acknowledged records may lie there and nowhere else.
+    """Whether this may be the only copy of acknowledged records.
 
-    Recovery takes out what this replica alone may have had; a cut below the high watermark, or by a leader
-    that was elected uncleanly, takes out committed records. What has no note may be anything.
+    Recovery removes what perhaps only this replica had. A truncation below the high watermark, or by a leader
+    that was elected uncleanly, removes committed records. Without a note it may be anything.
     """
     return (
         removal is None
@@ -219,10 +220,10 @@ def expired(
     bytes_max: int,
     is_elsewhere: Callable[[str], bool] = nowhere,
 ) -> list[Kept]:
-    """What is too old, and the oldest of what is too much. Pure; -1 is no bound.
+    """What to delete: what is too old, and the oldest beyond `bytes_max`. Pure; -1 is no bound.
 
-    What may be the only copy never goes for its size, nor counts in that of the others; for its age it goes
-    only if the partition has another replica in sync (`is_elsewhere`).
+    What may be the only copy is never deleted for size, and does not count in the size of the others. It is
+    deleted for age only if the partition has another replica in sync (`is_elsewhere`).
     """
     newest_first = sorted(kept, key=lambda each: (each.at_ms, each.path), reverse=True)
     going, total = [], 0
@@ -254,7 +255,7 @@ def tidy(
     for log_dir in dirs:
         try:
             going = expired(Aside(disk, log_dir).all(), now_ms, retention_ms, bytes_max, is_elsewhere)
-        except OSError as error:  # nobody may look there; the others have their bounds all the same
+        except OSError as error:  # it cannot be listed; go on with the others
             logger.error("removals_not_counted", path=f"{log_dir}{ASIDE}", reason=str(error))
             continue
         for each in going:
@@ -279,7 +280,7 @@ def removal_rows(disk: Disk, log_dir: str, partition: TopicPartition | None = No
     for kept in Aside(disk, log_dir).all(partition):
         try:
             files = [name for name in disk.listdir(kept.path) if name != NOTE]
-        except FileNotFoundError:  # it has just gone
+        except FileNotFoundError:  # just deleted
             continue
         removal = None if kept.removal is None else kept.removal.model_dump()
         rows.append(
@@ -295,7 +296,7 @@ def removal_rows(disk: Disk, log_dir: str, partition: TopicPartition | None = No
 
 
 def removed_bytes(disk: Disk, log_dir: str, path: str, position: int, size: int) -> bytes | None:
-    """Bytes of a file that lies aside of this log directory; None for any other path."""
+    """Bytes of a file that is kept beside this log directory; None for any other path."""
     shelf, name = posixpath.split(path)
     aside = Aside(disk, log_dir)
     if shelf not in {kept.path for kept in aside.all()} or name not in disk.listdir(shelf):

@@ -1,14 +1,14 @@
-"""Records of log directories, without a broker: one at a time, or as Arrow for whoever reads in bulk.
+"""Reader: records from log directories without a broker, one at a time or in bulk as Arrow.
 
     for record in Reader("/var/lib/strandline/logs").records(TopicPartition("orders", 0)):
         ...
 
-The directory may be Strandline's or Kafka's, of a broker that has stopped or one that runs. What is read are
-the committed records: from the log start offset up to the high watermark, both as the checkpoints beside the
-partitions have them. A running broker writes its high watermarks every few seconds, so the newest records
-come a little later; `committed_only=False` reads to the end of the log, where records may still be taken
-back. Control batches are left out; records of transactions come whether or not these were committed.
-Memory stays bounded: a window of a segment, decompressed batch by batch.
+The directory may be Strandline's or Kafka's, of a stopped broker or a running one. It reads the committed
+records, from the log start offset up to the high watermark, both taken from the checkpoints beside the
+partitions. A running broker writes its high watermarks every few seconds, so the newest records appear a
+little later; `committed_only=False` reads to the log end, where records may still be truncated. Control
+batches are left out; records of transactions are returned whether or not those were committed.
+Memory is bounded: one window of a segment, decompressed batch by batch.
 Left to others: files and positions (segment_files.py), decoding (protocol/columns.py).
 """
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 __all__ = ["Damaged", "Reader", "read_partition"]
 
-ROWS_MAX = 1 << 16  # of an Arrow batch
+ROWS_MAX = 1 << 16  # per Arrow batch
 BYTES_MAX = 32 << 20  # of records decompressed at a time
 FAR = (1 << 63) - 1
 VANISHED_MAX = 5  # times in a row that a segment may be gone before it can be opened
@@ -122,10 +122,10 @@ def read_partition(
 ) -> Iterator[Record]:
     """The records in [start, end) of a partition's directory, in order.
 
-    `high_watermark` takes the place of the one in the checkpoint beside the directory. Of a directory that no
-    checkpoint knows, as of a copy of a single partition, everything is read.
+    `high_watermark` replaces the one in the checkpoint beside the directory. If no checkpoint knows the
+    directory, for example a copy of a single partition, everything is read.
     Raises `Damaged` (a ValueError) at the first bytes that are not what was written, and `Unreadable`
-    (another) for a damaged checkpoint.
+    (also a ValueError) for a damaged checkpoint.
     """
     bounds = _bounds(Path(directory), start, end, high_watermark, committed_only)
     return chain.from_iterable(_converted(Path(directory), *bounds, lambda columns: list(columns.rows())))
@@ -139,7 +139,7 @@ class Checkpointed(NamedTuple):
 
 
 def checkpointed(directory: Path) -> Checkpointed:
-    """Raises `Unreadable` for a damaged checkpoint: what it says cannot be guessed."""
+    """What the checkpoints say of a partition's directory. Raises `Unreadable` for a damaged one."""
     directory = directory.absolute()
     partition = parse_directory(directory.name)
     if partition is None:
@@ -153,7 +153,7 @@ def checkpointed(directory: Path) -> Checkpointed:
 def _bounds(
     directory: Path, start: int | None, end: int | None, high_watermark: int | None, committed_only: bool
 ) -> tuple[int, int, int]:
-    """First offset, the offset behind the last one, and up to where the log must reach."""
+    """First offset, end offset (exclusive), and the offset that the log must at least reach."""
     known = checkpointed(directory)
     first = max(known.log_start or 0, start or 0)
     committed = known.high_watermark if high_watermark is None else high_watermark
@@ -166,7 +166,7 @@ def _bounds(
 def _converted(
     directory: Path, start: int, end: int, must_reach: int, convert: Callable[["Columns"], T]
 ) -> Iterator[T]:
-    """The records of [start, end), decoded and made into what the caller wants."""
+    """The records of [start, end), decoded and converted."""
     from ..protocol.columns import runs
 
     for path, position, data, offset in _pieces(directory, start, end, must_reach):
@@ -181,10 +181,10 @@ def _converted(
 def _pieces(
     directory: Path, start: int, end: int, must_reach: int
 ) -> Iterator[tuple[Path, int, memoryview, int]]:
-    """Runs of checked batches: file, position, bytes, and the first offset that has not been seen yet.
+    """Runs of checked batches: file, position, bytes, and the first offset not seen yet.
 
-    A running broker may remove a segment, or put a compacted one in its place, between the listing and the
-    opening: then the directory is listed again, and reading goes on from the offset that is next.
+    A running broker may remove a segment, or replace it by a compacted one, between listing and opening. Then
+    the directory is listed again, and reading goes on from the next offset.
     """
     paths, offset, vanished = segment_paths(directory), start, 0
     bases = list(paths)
@@ -212,10 +212,10 @@ def _pieces(
             raise Damaged(segment.path, read_to, "the segment ends within a batch, and another one follows")
         if offset < end and place == len(bases):
             paths = segment_paths(directory)
-            if list(paths)[-1:] != bases[-1:]:  # rolled meanwhile, perhaps with more behind what we saw
+            if list(paths)[-1:] != bases[-1:]:  # rolled meanwhile; what we read may have grown, too
                 bases = list(paths)
                 place = place_of(bases, offset)
-    log_end = max([offset, *bases[-1:]])  # compaction may have emptied what lies before the last segment
+    log_end = max([offset, *bases[-1:]])  # compaction may have removed all before the last segment
     if log_end < must_reach:
         raise Damaged(
             directory, 0, f"the log ends at offset {log_end}, before its high watermark {must_reach}"
@@ -225,9 +225,9 @@ def _pieces(
 def _checked(
     segment: SegmentFile, base_offset: int, offset: int, end: int
 ) -> Iterator[tuple[int, memoryview, int]]:
-    """Good batches from the one that holds `offset` up to `end`: position, bytes, the offset behind them.
+    """Good batches from the one that holds `offset` up to `end`: position, bytes, the next offset.
 
-    What is good before a bad batch is given before `Damaged` is raised.
+    Good batches before a bad one are yielded before `Damaged` is raised.
     """
     expected, problem = base_offset, ""
     for start, data in segment.runs(floor_of(segment, base_offset, offset).position):
@@ -248,7 +248,7 @@ def _checked(
 
 
 def _problem(data: memoryview, at: int, header: BatchHeader, expected: int) -> str:
-    """What is wrong with a batch; nothing if it is good."""
+    """What is wrong with a batch; empty if it is good."""
     if header.base_offset < expected:
         return f"a batch at offset {header.base_offset}, expected {expected} or more"
     if not crc_ok(data, at, header):

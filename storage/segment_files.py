@@ -1,7 +1,7 @@
-"""A partition's directory seen from outside: segments and indexes that somebody writes, or once wrote.
+"""A partition's directory read from outside the broker: segments and indexes, Strandline's or Kafka's.
 
-Strandline's or Kafka's. Nothing is locked, created or changed, and no right to write is needed, so a running
-broker's directory is as good as a stopped one's. What cannot be a batch is `Damaged`, with file and position.
+Nothing is locked, created or changed, and no write permission is needed, so the broker may be running or
+stopped. What cannot be a batch raises `Damaged`, with file and position.
 Left to others: the records as a user wants them (reader.py), printing (cli/dump/command.py).
 """
 
@@ -25,7 +25,7 @@ TIME_ENTRY = Struct(">qi")  # timestamp, relative offset
 
 
 class Damaged(ValueError):
-    """Bytes that cannot be what a broker wrote: `path`, `position`, and what is wrong there."""
+    """Bytes that cannot be what a broker wrote: `path`, `position` and `problem`."""
 
     def __init__(self, path: str | Path, position: int, problem: str) -> None:
         super().__init__(f"{path}, position {position}: {problem}")
@@ -35,7 +35,7 @@ class Damaged(ValueError):
 
 
 class BatchInFile(NamedTuple):
-    """A whole batch and where it begins."""
+    """A complete batch and its position."""
 
     position: int
     header: BatchHeader
@@ -48,7 +48,7 @@ class BatchInFile(NamedTuple):
 
 
 class SegmentFile:
-    """A .log file, opened for reading. `size` is what it held when it was opened, at most `bytes_max`."""
+    """A .log file, opened for reading. `size` is its size when it was opened, at most `bytes_max`."""
 
     window_bytes = WINDOW_BYTES
 
@@ -67,10 +67,9 @@ class SegmentFile:
         self._file.close()
 
     def runs(self, position: int = 0, window_bytes: int = 0) -> Iterator[tuple[int, memoryview]]:
-        """Whole batches from `position`, the start of one, in pieces of a window or of one larger batch.
+        """Complete batches from `position`, a batch's start, in pieces of a window or of one larger batch.
 
-        A batch that runs past the end of the file is left out: so a torn write looks, and an append in
-        progress.
+        A batch that runs past the end of the file is left out: it is a torn write, or an append in progress.
         """
         window_bytes = window_bytes or self.window_bytes
         while (left := self.size - position) >= HEADER_SIZE:
@@ -88,7 +87,7 @@ class SegmentFile:
             position += end
 
     def _whole(self, data: memoryview, position: int) -> int:
-        """How many bytes of `data` are whole batches."""
+        """How many bytes of `data` are complete batches."""
         end = 0
         try:
             for at, header in headers(data):
@@ -99,7 +98,7 @@ class SegmentFile:
         return end
 
     def batches(self, position: int = 0, window_bytes: int = 0) -> Iterator[BatchInFile]:
-        """The whole batches from `position` on, one at a time."""
+        """The complete batches from `position` on, one at a time."""
         for start, data in self.runs(position, window_bytes):
             for at, header in headers(data):
                 yield BatchInFile(start + at, header, data[at : at + header.size])
@@ -124,10 +123,10 @@ def segment_name(base_offset: int, suffix: str = LOG) -> str:
 
 
 def segment_paths(directory: str | Path) -> dict[int, Path]:
-    """The directory's segments by their first offsets, rising.
+    """The directory's segments by base offset, ascending.
 
-    A cleaned segment that is about to take the place of old ones counts already, as for whoever opens the log
-    after a crash (segment/segment_swap.py): of the old ones some may be gone.
+    A cleaned segment that is being swapped in counts already, as it does for recovery
+    (segment/segment_swap.py), because some of the old ones may be gone.
     """
     names = _names(directory)
     found = {int(name[:NAME_DIGITS]): name for name in names if name[NAME_DIGITS:] == LOG}
@@ -139,7 +138,7 @@ def segment_paths(directory: str | Path) -> dict[int, Path]:
 
 
 def _names(directory: str | Path) -> set[str]:
-    """Names that begin as a segment's. Listed twice: a file that is renamed meanwhile may be passed over."""
+    """Names that begin as a segment's. Listed until two listings agree: one may miss a renamed file."""
     before, now = None, set[str]()
     while before != now:
         before, now = now, {path.name for path in Path(directory).iterdir()}
@@ -147,7 +146,7 @@ def _names(directory: str | Path) -> set[str]:
 
 
 def base_offsets(directory: str | Path) -> list[int]:
-    """The first offsets of the directory's segments, rising."""
+    """The base offsets of the directory's segments, ascending."""
     return list(segment_paths(directory))
 
 
@@ -162,23 +161,23 @@ def is_number(text: str) -> bool:
 
 
 def offset_entries(data: bytes) -> list[tuple[int, int]]:
-    """(relative offset, position) of an .index; empty space behind the entries is left out."""
+    """(relative offset, position) of an .index; empty space after the entries is left out."""
     return list(OFFSET_ENTRY.iter_unpack(filled(data, OFFSET_ENTRY.size)))
 
 
 def time_entries(data: bytes) -> list[tuple[int, int]]:
-    """(timestamp, relative offset) of a .timeindex; empty space behind the entries is left out."""
+    """(timestamp, relative offset) of a .timeindex; empty space after the entries is left out."""
     return list(TIME_ENTRY.iter_unpack(filled(data, TIME_ENTRY.size)))
 
 
 def filled(data: bytes, entry_bytes: int) -> bytes:
-    """The whole entries of an index file. Kafka allocates an active one in full: zeros behind the last."""
+    """The complete entries of an index file. Kafka preallocates an active one: zeros follow the last."""
     used = -(-len(data.rstrip(b"\0")) // entry_bytes) * entry_bytes
     return data[: min(used, len(data) - len(data) % entry_bytes)]
 
 
 class Floor(NamedTuple):
-    """Where an index lets a search begin: at `entry` (offset, position), or at the segment's start."""
+    """Where a search begins, by the index: at `entry` (offset, position), or at the segment's start."""
 
     position: int
     entries: int
@@ -187,11 +186,11 @@ class Floor(NamedTuple):
 
 
 def floor_of(segment: SegmentFile, base_offset: int, offset: int) -> Floor:
-    """A batch's start at or before the one that holds `offset`: the index's word, if the log bears it out."""
+    """The position of a batch at or before the one with `offset`, by the index, if the log agrees with it."""
     try:
         entries = offset_entries(segment.path.with_suffix(INDEX).read_bytes())
     except OSError:
-        return Floor(0, 0, None, "no index")  # it is an aid and no more
+        return Floor(0, 0, None, "no index")  # an index is optional
     place = bisect_right(entries, offset - base_offset, key=_first) - 1
     if place < 0:
         return Floor(0, len(entries), None)

@@ -1,9 +1,9 @@
-"""Real clusters for tests: processes, ports and directories of their own, and a pytest fixture.
+"""Real clusters for tests: each with its own processes, ports and directories; and a pytest fixture.
 
     async with cluster(brokers=3) as c:
         await c.kill(c.leader("orders", 0))
 
-`LocalCluster` is the same in blocking form; the fixture `strandline_cluster` hands one out.
+`LocalCluster` is the same in blocking form; the fixture `strandline_cluster` is one.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ __all__ = ["Cluster", "LocalCluster", "cluster"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when first asked for: pytest opens this package in runs that want no cluster, too."""
+    """Loaded on first use: pytest imports this package (our plugin) even in runs without a cluster."""
     if name == "LocalCluster":
         from ..local.cluster import LocalCluster
 

@@ -1,4 +1,4 @@
-"""The asyncio face of a local cluster: real brokers, a real ZooKeeper, a temporary directory."""
+"""A local cluster with an asyncio API: real brokers, a real ZooKeeper, a temporary directory."""
 
 import asyncio
 import tempfile
@@ -10,14 +10,16 @@ from ..local.cluster import LocalCluster
 
 
 class Cluster:
-    """A running cluster. Signals are waited for; what follows from them is the test's to wait for."""
+    """A running cluster. Methods return once the process has got its signal (or is gone, for kill and stop).
+    A test must wait for the effects, such as an election, itself.
+    """
 
     def __init__(self, local: LocalCluster) -> None:
         self.local = local
 
     @property
     def bootstrap(self) -> str:
-        """What clients are given as `bootstrap.servers`."""
+        """The `bootstrap.servers` for clients."""
         return self.local.bootstrap
 
     @property
@@ -34,11 +36,11 @@ class Cluster:
         return self.local.controller()
 
     async def kill(self, broker: int) -> None:
-        """SIGKILL."""
+        """SIGKILL, and wait until it is gone."""
         await asyncio.to_thread(self.local.brokers[broker].kill)
 
     async def stop(self, broker: int) -> None:
-        """SIGTERM: a controlled shutdown, waited for."""
+        """SIGTERM: a controlled shutdown. Returns when it has ended."""
         await asyncio.to_thread(self.local.brokers[broker].stop)
 
     async def pause(self, broker: int) -> None:
@@ -62,7 +64,7 @@ class Cluster:
 async def cluster(
     brokers: int = 3, *, settings: Mapping[str, str] | None = None, zookeeper: str | None = None
 ) -> AsyncIterator[Cluster]:
-    """A cluster for the length of a test. `settings` are Kafka names for every broker."""
+    """A cluster for one test. `settings` are options for every broker, with Kafka's names."""
     with tempfile.TemporaryDirectory(prefix="strandline-") as directory:
         local = LocalCluster(Path(directory), brokers, settings=settings, zookeeper=zookeeper)
         await asyncio.to_thread(local.start)

@@ -1,4 +1,4 @@
-"""What clients did and were told, and the verdict on it: the checker is shared with the simulator."""
+"""Checks what clients did and were told for lost, duplicate and reordered records, as in the simulator."""
 
 from ..simulation.checks.history import (
     SEARCHES,

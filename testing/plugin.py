@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def strandline_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A `LocalCluster` for the whole run; topics are the test's own."""
+    """One `LocalCluster` for the whole session: each test should use its own topics."""
     from ..local.cluster import LocalCluster
 
     local = LocalCluster(tmp_path_factory.mktemp("strandline"), 3)

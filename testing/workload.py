@@ -1,4 +1,4 @@
-"""Clients under which brokers are killed: one sends numbers with acks=all, one reads them as they come.
+"""A workload to run while brokers are killed: a producer sends numbers with acks=all, a consumer reads them.
 
     with Workload(cluster.bootstrap, "orders", 6) as load:
         load.wait_acknowledged(500)
@@ -6,8 +6,8 @@
         load.wait_acknowledged(500)
     assert judge(load.finish()).good
 
-They are the bundled clients with their default patience, in a thread with an event loop of its own. All they
-do is noted in a `History`. Left to others: what the history says (history.py), the accidents.
+They are the bundled clients with their default timeouts, in a thread with its own event loop. Everything is
+recorded in a `History`. Left to others: judging the history (history.py), killing brokers.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ FINAL_READ_S = 60.0
 
 
 class Workload:
-    """Numbers out and in. `wait_acknowledged` and `finish` block; `history` may be looked at in between."""
+    """Both clients. `wait_acknowledged` and `finish` block; `history` may be read meanwhile."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, *, every_s: float = EVERY_S, **producer: Any
     ) -> None:
-        """One number every `every_s` seconds, in turn to each partition; `producer` are its options."""
+        """One number every `every_s` seconds, to each partition in turn; `producer`: its options."""
         self.history = History()
         self.refused: list[str] = []
         self.troubles: list[str] = []  # what made the reader or the sender stop
@@ -53,7 +53,7 @@ class Workload:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop sending and wait for the last receipts; after a failure, just stop."""
+        """Stop sending and wait for the last acknowledgements; after an exception, just stop."""
         try:
             self._thread.run(self._end if kind is None else self._abandon)
         finally:
@@ -61,11 +61,11 @@ class Workload:
 
     @property
     def acknowledged(self) -> int:
-        """How many receipts have come."""
+        """How many records were acknowledged."""
         return self._count
 
     def wait_acknowledged(self, more: int, within_s: float = 30.0) -> None:
-        """Wait for `more` receipts from now on. AssertionError if they do not come."""
+        """Wait for `more` acknowledgements from now on. AssertionError if they do not come in time."""
         goal, deadline = self._count + more, time.monotonic() + within_s
         while self._count < goal:
             assert not self.troubles, self.troubles[0]
@@ -75,7 +75,7 @@ class Workload:
             time.sleep(0.01)
 
     def wait_acknowledged_everywhere(self, within_s: float = 30.0) -> None:
-        """Wait until each partition has acknowledged something that was sent after this call."""
+        """Wait until each partition has acknowledged a record that was sent after this call."""
         asked, deadline = time.monotonic(), time.monotonic() + within_s
         missing = set(self.partitions)
         while missing:
@@ -87,7 +87,7 @@ class Workload:
             missing -= recent
 
     def finish(self) -> History:
-        """Read every partition from its first record to its end, and hand out the whole history."""
+        """Read every partition from its first record to its end, and return the complete history."""
         thread = LoopThread("strandline-final-read")
         try:
             thread.run(self._read_whole)
@@ -178,5 +178,5 @@ class Workload:
 
 
 def number_in(value: bytes) -> int:
-    """The number that `Workload` put in front of a value."""
+    """The number at the start of a value that `Workload` sent."""
     return int.from_bytes(value[:8], "big")

@@ -1,1 +1,1 @@
-"""ZooKeeper as both a broker and a controller see it: the client, and what stands in which node."""
+"""ZooKeeper for brokers and controllers: the client, and the paths and content of its nodes."""

@@ -1,8 +1,8 @@
-"""What is asked of ZooKeeper, as a Protocol: reads, one-shot watches, and `multi`, the only way to write.
+"""ZkClient, the Protocol for ZooKeeper: reads, one-shot watches, and `multi`, the only way to write.
 
-The real one is `kazoo_client.py`, the simulator has its own; everything above runs unchanged on both.
-A write names the version that it expects, or it creates what must not exist: a write without a
-condition would be unsafe, because a request whose caller gave up may still be carried out later.
+The real client is `kazoo_client.py`, the simulator has its own; all other code runs unchanged on both.
+Every write is conditional: it names the version that it expects, or creates a node that must not exist.
+Otherwise a request whose caller gave up could still be carried out later, and undo newer writes.
 Left to others: what the paths and documents mean (`znodes.py`).
 Why: docs/decisions/0005-registry.md
 """
@@ -16,11 +16,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 from ..base.values import dataclass
 
 TOGETHER_MAX = 200  # nodes in one request: far below ZooKeeper's limit of 1 MiB, and no long wait for others
-ANY_VERSION = -1  # allowed in `Check` alone, where it asks only that the node exists
+ANY_VERSION = -1  # allowed in `Check` only, where it means that the node exists
 
 
 class ZkError(Exception):
-    """Something that the registry answered, or could not answer."""
+    """A request to ZooKeeper failed, or its result is unknown."""
 
 
 class NoNode(ZkError):
@@ -40,15 +40,15 @@ class NotEmpty(ZkError):
 
 
 class NotReached(ZkError):
-    """This operation of a `multi` was good or never looked at; another one failed."""
+    """This operation of a `multi` was good or never tried; another one failed."""
 
 
 class Unknown(ZkError):
-    """No answer came. A write may have landed, and may still land: re-read before judging."""
+    """No answer came. A write may have been applied, or may still be: re-read to find out."""
 
 
 class SessionExpired(Unknown):
-    """The session is over. What was in flight when it ended is unknown, later requests were not sent."""
+    """The session is over. Requests in flight when it ended are unknown, later ones were not sent."""
 
 
 class RegistryUnreachable(ZkError):
@@ -69,7 +69,7 @@ class MultiFailed(ZkError):
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper knows of a node: its data version, its birth, and the session it lives with (or 0)."""
+    """A node's data version, creation (czxid), and owning session if it is ephemeral (else 0)."""
 
     version: int
     czxid: int
@@ -78,7 +78,7 @@ class Stat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a node that must not exist; the result is its path (with the number of a sequential one)."""
+    """Create a node that must not exist; the result is its path (with the number if sequential)."""
 
     path: str
     data: bytes
@@ -111,7 +111,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Let the others happen only if the node has this version (-1: exists); the result is None."""
+    """Apply the other operations only if the node has this version (-1: exists); the result is None."""
 
     path: str
     version: int
@@ -123,16 +123,16 @@ Watch: TypeAlias = Callable[[str], None]
 
 
 class SessionState(Enum):
-    """How the session stands. A new session has a new generation; its events never mix with older ones."""
+    """The state of the session. A new session has a new generation; its events never mix with older ones."""
 
-    CONNECTED = "connected"  # also after a mere reconnection: every watch is gone, re-read and re-arm
-    SUSPENDED = "suspended"  # no connection; the session may live on
+    CONNECTED = "connected"  # also after a reconnection: all watches are gone, re-read and set them again
+    SUSPENDED = "suspended"  # no connection; the session may still be alive
     ASSUME_EXPIRED = "assume_expired"  # nothing heard for a session timeout: act as if it had ended
     EXPIRED = "expired"  # ended for certain
 
 
 class SessionEvent(NamedTuple):
-    """A change of the session, with the number of the session it speaks of (the first one is 1)."""
+    """A change of the session, with the number of that session (the first one is 1)."""
 
     state: SessionState
     generation: int
@@ -149,7 +149,7 @@ class ZkClient(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The id that ephemeral nodes of this session have as `Stat.owner`; 0 without a session."""
+        """The `Stat.owner` of this session's ephemeral nodes; 0 without a session."""
         ...
 
     @property
@@ -159,18 +159,18 @@ class ZkClient(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether requests are answered at the moment, as far as is known."""
+        """Whether requests are answered at the moment, as far as we know."""
         ...
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Be told of session events; the answer ends it."""
+        """Call `listener` with session events; the returned function ends that."""
         ...
 
     def look(self) -> None:
-        """Tell ASSUME_EXPIRED at once if nothing has been heard for as long as a session lasts.
+        """Report ASSUME_EXPIRED at once if nothing was heard for a session timeout.
 
-        For whoever may have stood still (SIGSTOP, a hung call) and is about to act on what came meanwhile:
-        no timer has run since.
+        For a caller that may have been suspended (SIGSTOP, a hung call) and is about to act on events that
+        came meanwhile: no timer has run since.
         """
         ...
 
@@ -191,7 +191,7 @@ class ZkClient(Protocol):
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """The stat of a node, or None; the watch is set in both cases."""
+        """The stat of a node, or None if there is none; the watch is set in both cases."""
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
@@ -199,5 +199,5 @@ class ZkClient(Protocol):
         ...
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All or nothing, pipelined in order. Raises `MultiFailed` (nothing happened) or `Unknown`."""
+        """All or nothing, pipelined in order. Raises `MultiFailed` (nothing was changed) or `Unknown`."""
         ...

@@ -1,10 +1,10 @@
-"""All brokers of a cluster keep to one semantics profile: `/cluster/id` names it, registrations bear it out.
+"""One semantics profile for all brokers of a cluster: `/cluster/id` names it, and so does each registration.
 
-A broker that starts holds its profile against the node, and registers on condition that the node is still
-the same. So of two that start at once under different profiles one is refused, and an ordinary start asks
-nothing more than before. If the profiles differ, whoever is registered decides; if nobody is, or nobody
-under another profile, the node takes over the one that starts: a stopped cluster may change its profile.
-A registration that names no profile, of an earlier version or of Kafka, is not held against anybody.
+A starting broker compares its profile with the node, and registers on condition that the node is unchanged.
+So if two start at once with different profiles, one is refused; an ordinary start costs no extra request.
+If the profiles differ, the registered brokers decide. If none is registered with another profile, the node
+takes the starting broker's: a stopped cluster may change its profile. A registration without a profile, from
+an earlier version or from Kafka, does not count.
 Left to others: what a profile is (replication/profiles.py), registering (znodes.py), how long to wait
 (broker/registration.py).
 Why: docs/decisions/0044-one-profile-for-all-brokers.md
@@ -21,7 +21,7 @@ from .znodes import create_if_absent
 
 
 class ProfileDiffers(Exception):
-    """Another registered broker runs under another profile."""
+    """Another registered broker has another profile."""
 
     def __init__(self, broker: int, profile: str) -> None:
         super().__init__(f"broker {broker} runs under {profile}")
@@ -30,7 +30,7 @@ class ProfileDiffers(Exception):
 
 
 class Agreement(NamedTuple):
-    """`/cluster/id`: which cluster this is, under which profile, and the version in which it was read."""
+    """`/cluster/id`: the cluster's id and profile, and the node's version when it was read."""
 
     document: documents.ClusterIdDocument
     version: int
@@ -42,7 +42,7 @@ class Agreement(NamedTuple):
 
 
 async def read_agreement(registry: ZkClient, random_bytes: bytes, profile: str) -> Agreement:
-    """What holds in this cluster; its id is made from 16 random bytes by whoever comes first."""
+    """The cluster's agreement; the first broker makes its id from 16 random bytes."""
     proposal = documents.ClusterIdDocument(
         id=documents.uuid_to_text(UUID(bytes=random_bytes)), profile=profile
     )
@@ -54,8 +54,8 @@ async def read_agreement(registry: ZkClient, random_bytes: bytes, profile: str) 
 async def agree(registry: ZkClient, broker: int, profile: str) -> Agreement:
     """The agreement, once it names `profile`. Raises ProfileDiffers while a registered broker has another.
 
-    The registrations are looked at before the node is written, for most who ask are wrong, and after it:
-    from then on nobody registers on the word of the old one.
+    The registrations are checked before the node is written, because most callers are wrong, and again after
+    it, because from then on nobody can register under the old one.
     """
     await _look_at_others(registry, broker, profile)
     while True:
@@ -66,7 +66,7 @@ async def agree(registry: ZkClient, broker: int, profile: str) -> Agreement:
         try:
             await registry.multi([SetData(documents.CLUSTER_ID, changed.data(), known.version)])
         except MultiFailed:
-            continue  # somebody else starts just now
+            continue  # another broker is starting at the same time
     await _look_at_others(registry, broker, profile)
     return known
 

@@ -1,7 +1,7 @@
-"""Overrides: what a config znode says, and which of two readings of it is the newer one.
+"""Overrides: the content of a config znode, and which of two reads of it is newer.
 
-A znode's birth (czxid) and data version order all that ever stood at its path, also across deletion and
-creation. So a reading that comes late, by whatever way, never replaces a newer one.
+A znode's creation (czxid) and data version order everything that was ever at its path, even across deletion
+and creation. So a read that arrives late, in whatever way, never replaces a newer one.
 Left to others: which settings there are and what they mean (storage/config.py, broker/config/broker.py).
 Why: docs/decisions/0033-settings-have-an-edition.md
 """
@@ -14,11 +14,11 @@ from typing import NamedTuple
 from . import documents
 from .client import NoNode, ZkClient
 
-UNKNOWN = -1  # as a birth and as a version: of a node that is not there, or was not told
+UNKNOWN = -1  # czxid and version of a node that does not exist, or when they were not given
 
 
 class Overrides(NamedTuple):
-    """Settings by name, with the place of the reading in the history of its znode."""
+    """Settings by name, with the place of the read in the history of its znode."""
 
     names: Mapping[str, str]
     born: int = UNKNOWN
@@ -31,7 +31,7 @@ class Overrides(NamedTuple):
 
     @property
     def exists(self) -> bool:
-        """Whether there was such a znode."""
+        """Whether the znode existed."""
         return self.version != UNKNOWN
 
 
@@ -39,7 +39,7 @@ NOTHING = Overrides({})
 
 
 async def read_overrides(registry: ZkClient, path: str) -> Overrides:
-    """What stands there, NOTHING without a node. Raises `BadDocument`."""
+    """The overrides at `path`, NOTHING without a node. Raises `BadDocument`."""
     try:
         data, stat = await registry.get(path)
     except NoNode:

@@ -1,7 +1,7 @@
 """The paths and JSON documents in ZooKeeper: those of Kafka 3.9, and what Strandline adds to them.
 
-Kafka's tools read these nodes, so names and shapes are theirs; our own keys (`incarnation`,
-`intact_since`, `isr_epochs`) stand beside them and are ignored there.
+Kafka's tools read these nodes, so names and shapes are Kafka's. They ignore our additional keys
+(`incarnation`, `intact_since`, `isr_epochs`).
 Left to others: reading and writing them (`znodes.py`).
 """
 
@@ -25,19 +25,19 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = CONFIG_CHANGES + "/config_change_"
-ALL_BROKERS = "<default>"  # among BROKER_CONFIGS: what holds for every broker that says nothing else
+ALL_BROKERS = "<default>"  # below BROKER_CONFIGS: the defaults of all brokers
 DELETE_TOPICS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
-PREFERRED_ELECTION_ALIAS = "/admin/preferred-replica-election"  # as one description of Kafka spells it
+PREFERRED_ELECTION_ALIAS = "/admin/preferred-replica-election"  # the spelling in one Kafka document
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 ISR_CHANGES = "/isr_change_notification"
 ISR_CHANGE_PREFIX = ISR_CHANGES + "/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = LOG_DIR_EVENTS + "/log_dir_event_"
 PRODUCER_IDS = "/latest_producer_id_block"
-STRANDLINE = "/strandline"  # what Kafka has no word for
+STRANDLINE = "/strandline"  # nodes that Kafka does not have
 CHALLENGES = STRANDLINE + "/challenges"
-LIVES = STRANDLINE + "/topics"  # one node for each life of a topic name
+LIVES = STRANDLINE + "/topics"  # one node for each topic id
 
 PERSISTENT_PATHS = (
     "/cluster", "/brokers", BROKER_IDS, BROKER_INCARNATIONS, TOPICS, "/config", TOPIC_CONFIGS, BROKER_CONFIGS,
@@ -46,17 +46,17 @@ PERSISTENT_PATHS = (
 )  # fmt: skip
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-INTACT_EXCEPTIONS_MAX = 100  # doubtful replicas named one by one; with more, the whole broker is in doubt
+INTACT_EXCEPTIONS_MAX = 100  # doubtful replicas listed one by one; with more, all of the broker is in doubt
 
 D = TypeVar("D", bound="Document")
 
 
 class BadDocument(ValueError):
-    """A node holds what cannot be understood; whoever owns it counts as offline."""
+    """A node's content cannot be parsed; its owner counts as offline."""
 
 
 class Document(BaseModel):
-    """A JSON node. Keys that we do not know are left out of account."""
+    """A JSON node. Unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -74,7 +74,7 @@ def parse(kind: type[D], data: bytes) -> D:
 
 
 class Endpoint(NamedTuple):
-    """Where one listener of a broker is reached."""
+    """The address of one listener of a broker."""
 
     listener: str
     host: str
@@ -100,10 +100,10 @@ class RegistrationDocument(Document):
     features: dict[str, dict[str, int]] = Field(default_factory=dict)
     rack: str | None = None
     incarnation: int = -1
-    intact_since: int = 1 << 62  # a broker that does not say so is not intact
+    intact_since: int = 1 << 62  # without this key a broker is not intact
     intact_since_of: dict[str, int] = Field(default_factory=dict)
     leaving: bool | None = None  # it is shutting down; absent otherwise
-    profile: str | None = None  # of semantics; a broker that does not name it is not held to it
+    profile: str | None = None  # of semantics; not checked if absent
 
     @classmethod
     def of(
@@ -134,7 +134,7 @@ class RegistrationDocument(Document):
         )
 
     def listeners(self) -> list[Endpoint]:
-        """The endpoints, taken apart. Raises `BadDocument`."""
+        """The endpoints, parsed. Raises `BadDocument`."""
         return [self._endpoint(url) for url in self.endpoints]
 
     def _endpoint(self, url: str) -> Endpoint:
@@ -154,10 +154,10 @@ class IncarnationDocument(Document):
 
 
 class ChallengeDocument(Document):
-    """`/strandline/challenges/N`: the last nonce that broker N was asked with, and the last that it answered.
+    """`/strandline/challenges/N`: the last nonce put to broker N, and the last one that it answered.
 
-    The node belongs to the start of the broker that it names; whoever asks another start learns nothing. A
-    nonce names the session that asks and the version of the node, so no two are alike.
+    The node belongs to one start (incarnation) of the broker and says nothing about another one. A nonce
+    names the session that asks and the version of the node, so no two are equal.
     """
 
     version: int = 1
@@ -184,18 +184,18 @@ class ControllerDocument(Document):
 
 
 class TopicDocument(Document):
-    """`/brokers/topics/T`, version 3: who holds replicas of which partition."""
+    """`/brokers/topics/T`, version 3: the replicas of each partition."""
 
     version: int = 3
     topic_id: str | None = None
     partitions: dict[int, list[int]]
     adding_replicas: dict[int, list[int]] = Field(default_factory=dict)
     removing_replicas: dict[int, list[int]] = Field(default_factory=dict)
-    origin_replicas: dict[int, list[int]] | None = None  # ours: as they were before a move, in their order
+    origin_replicas: dict[int, list[int]] | None = None  # ours: the replicas before a move, in order
 
     @property
     def uuid(self) -> UUID:
-        """The topic's id; all zero for a topic written by a tool that knows none."""
+        """The topic's id; all zero if a tool without topic ids wrote the node."""
         return UUID(int=0) if self.topic_id is None else uuid_from_text(self.topic_id)
 
 
@@ -211,7 +211,7 @@ class StateDocument(Document):
     leader_recovery_state: int = 0
 
     def data(self) -> bytes:
-        """As Kafka writes it: without keys that say nothing (no recovery, no incarnation known)."""
+        """As Kafka writes it: without empty keys (no recovery, no incarnation known)."""
         silent = {name for name in ("isr_epochs", "leader_recovery_state") if not getattr(self, name)}
         return self.model_dump_json(exclude=silent).encode()
 
@@ -224,7 +224,7 @@ class ConfigDocument(Document):
 
 
 class ConfigChangeDocument(Document):
-    """`/config/changes/config_change_…`: these overrides have changed; version 1 said it in two keys."""
+    """`/config/changes/config_change_…`: these overrides have changed; version 1 has two keys for it."""
 
     version: int = 2
     entity_path: str | None = None
@@ -238,7 +238,7 @@ class ConfigChangeDocument(Document):
 
 
 class ReassignmentEntry(Document):
-    """One entry of a reassignment: who shall hold a partition."""
+    """One entry of a reassignment: a partition and its new replicas."""
 
     topic: str
     partition: int
@@ -246,19 +246,19 @@ class ReassignmentEntry(Document):
 
     @property
     def place(self) -> TopicPartition:
-        """Which partition it speaks of."""
+        """The partition of this entry."""
         return TopicPartition(self.topic, self.partition)
 
 
 class ReassignmentDocument(Document):
-    """`/admin/reassign_partitions`, and the file of Kafka's tool: partitions that shall move."""
+    """`/admin/reassign_partitions`, and the file of Kafka's tool: partitions to be moved."""
 
     version: int = 1
     partitions: list[ReassignmentEntry]
 
 
 class ClusterIdDocument(Document):
-    """`/cluster/id`. The profile is ours: under which rules all brokers run."""
+    """`/cluster/id`. The profile is ours: the semantics that all brokers follow."""
 
     version: str = "1"
     id: str
@@ -266,7 +266,7 @@ class ClusterIdDocument(Document):
 
 
 class ProducerIdBlock(Document):
-    """`/latest_producer_id_block`: the block that was given out last."""
+    """`/latest_producer_id_block`: the last block that was given out."""
 
     version: int = 1
     broker: int
@@ -289,16 +289,16 @@ class IsrChangeDocument(Document):
 
 
 class PreferredElectionDocument(Document):
-    """`/admin/preferred_replica_election` or its alias: these shall be led by their first replica."""
+    """`/admin/preferred_replica_election` or its alias: elect the first replica of these partitions."""
 
     version: int = 1
     partitions: list[ChangedPartition]
 
 
 class LogDirEventDocument(Document):
-    """`/log_dir_event_notification/log_dir_event_…`: ask this broker which replicas it can serve.
+    """`/log_dir_event_notification/log_dir_event_…`: asks the controller to ask this broker for its replicas.
 
-    Kafka knows one event, a failed directory; ours also means one that is full, or has room again.
+    In Kafka it means a failed directory; ours may also mean one that is full, or has room again.
     """
 
     version: int = 1
@@ -317,12 +317,12 @@ def incarnation_path(broker: int) -> str:
 
 
 def failed_dirs_path(broker: int) -> str:
-    """Below it stands one node per log directory that failed."""
+    """The parent of one node per failed log directory."""
     return f"{BROKER_INCARNATIONS}/{broker}/failed_dirs"
 
 
 def challenge_path(broker: int) -> str:
-    """Where a broker is asked whether it lives."""
+    """The node in which a broker is asked whether it is alive."""
     return f"{CHALLENGES}/{broker}"
 
 
@@ -332,7 +332,7 @@ def topic_path(topic: str) -> str:
 
 
 def life_path(topic_id: UUID) -> str:
-    """Stands as long as the topic with this id does; another one of the same name has another node."""
+    """Exists as long as the topic with this id; another topic of the same name has another node."""
     return f"{LIVES}/{uuid_to_text(topic_id)}"
 
 
@@ -352,7 +352,7 @@ def state_path(partition: TopicPartition) -> str:
 
 
 def partition_of_state(path: str) -> TopicPartition | None:
-    """The partition whose state stands at this path, if it is such a path."""
+    """The partition whose state is at this path; None for any other path."""
     parts = path.removeprefix(TOPICS + "/").split("/")
     is_state = len(parts) == 4 and (parts[1], parts[3]) == ("partitions", "state") and parts[2].isdigit()
     return TopicPartition(parts[0], int(parts[2])) if is_state else None
@@ -369,7 +369,7 @@ def broker_config_path(broker: int | str) -> str:
 
 
 def delete_topic_path(topic: str) -> str:
-    """Stands while the topic is to be deleted."""
+    """Exists while the topic is to be deleted."""
     return f"{DELETE_TOPICS}/{topic}"
 
 

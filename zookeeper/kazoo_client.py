@@ -1,10 +1,9 @@
-"""kazoo behind `Registry`: its threads stay on the far side of the event loop.
+"""The real ZooKeeper client: kazoo behind `ZkClient`, with kazoo's threads kept away from the event loop.
 
-What kazoo leaves open is settled here. A request whose answer is lost is `Unknown`, never failed. The
-session has a deadline of its own, because kazoo learns of an expiry only when it reconnects. A dead
-kazoo thread is fatal, and said so. The session of a killed predecessor is taken up and closed, so its
-ephemeral nodes go at once. Watches that a connection took with it are not re-armed: `CONNECTED` tells
-their owners to re-read.
+It decides what kazoo leaves open. A request whose answer is lost is `Unknown`, never failed. The session has
+its own deadline, because kazoo learns of an expiry only when it reconnects. A dead kazoo thread is fatal and
+reported. The session of a killed predecessor is resumed and closed, so its ephemeral nodes go at once.
+Watches that were lost with a connection are not set again: `CONNECTED` tells their owners to re-read.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from .multi_read import ReadMany
 
 logger = structlog.get_logger(__name__)
 
-IN_FLIGHT_MAX = 128  # more would fill the pipe by which kazoo is woken
+IN_FLIGHT_MAX = 128  # more would fill the pipe that wakes kazoo
 HEARTBEATS_PER_SESSION = 6
 RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 1.0}
 
@@ -100,7 +99,7 @@ class KazooRegistry:
         self._session_id = 0
         self._generation = 0
         self._state = SessionState.SUSPENDED
-        self._alive_at = 0.0  # when the latest answered request was sent
+        self._alive_at = 0.0  # when the last request that was answered was sent
         self._closing = False
 
     @property
@@ -120,11 +119,11 @@ class KazooRegistry:
 
     @property
     def credentials(self) -> Credentials | None:
-        """What a successor needs to take this session up and close it; keep it secret."""
+        """What a successor needs to resume this session and close it; keep it secret."""
         return None if self._client is None else self._client.client_id
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Be told of session events; the answer ends it."""
+        """Call `listener` with session events; the returned function ends that."""
         self._listeners.append(listener)
 
         def stop() -> None:
@@ -255,7 +254,7 @@ class KazooRegistry:
     # --- the session -------------------------------------------------------------------------------
 
     def _from_kazoo(self, state: str) -> None:
-        """In kazoo's thread: hand over, and do not block."""
+        """In kazoo's thread: pass it to the event loop, and do not block."""
         credentials = self._client.client_id
         self._on_loop(self._session_changed, state, credentials[0] if credentials else 0)
 
@@ -283,12 +282,12 @@ class KazooRegistry:
             listener(SessionEvent(state, self._generation))
 
     def look(self) -> None:
-        """Tell ASSUME_EXPIRED at once if nothing has been heard for as long as a session lasts."""
+        """Report ASSUME_EXPIRED at once if nothing was heard for a session timeout."""
         if self._state in LIVING and self._is_overdue() and not self._closing:
             self._tell(SessionState.ASSUME_EXPIRED)
 
     def _answered(self, sent_at: float) -> None:
-        """The session lived when this was sent. If it was taken as ended, it was this process that slept."""
+        """The session was alive when this was sent. If we assumed its end, this process was suspended."""
         self._alive_at = max(self._alive_at, sent_at)
         if self._state is SessionState.ASSUME_EXPIRED and self._client.connected and not self._is_overdue():
             self._tell(SessionState.CONNECTED)
@@ -305,7 +304,7 @@ class KazooRegistry:
                 self._tasks.spawn(self._ping(), "ping")
 
     async def _ping(self) -> None:
-        """Ask something that costs nothing; the answer proves that the session lives."""
+        """Send a cheap request; the answer proves that the session is alive."""
         try:
             async with asyncio.timeout(self._session_timeout_s):
                 await self._answer(lambda: self._client.exists_async("/"))
@@ -316,14 +315,14 @@ class KazooRegistry:
         return self._loop.time() >= self._alive_at + self._session_timeout_s
 
     def _supervise(self) -> None:
-        """An unexpected error ends kazoo's thread for good, without a word to its users."""
+        """Check that kazoo's thread runs: an unexpected error ends it silently and for good."""
         thread = self._client._connection._connection_routine
         if thread is not None and thread.is_alive():
             return
         failure = RuntimeError("kazoo's connection thread has died")
         logger.error("registry_thread_died")
         self._tell(SessionState.ASSUME_EXPIRED)
-        raise failure  # ends the heartbeat, of which `on_fatal` hears
+        raise failure  # ends the heartbeat task, so `on_fatal` is called
 
     # --- clients of kazoo --------------------------------------------------------------------------
 
@@ -337,7 +336,7 @@ class KazooRegistry:
         )
 
     async def _close_session(self, credentials: Credentials) -> None:
-        """Take up the session of a predecessor that was killed, and end it. An expired one does no harm."""
+        """Resume the session of a killed predecessor, and end it. It may already have expired."""
         client = self._new_client(credentials)
         connected = client.start_async()
         reached = await asyncio.to_thread(connected.wait, self._connect_timeout_s)
@@ -355,7 +354,7 @@ class KazooRegistry:
 
 def _quiet_logger() -> logging.Logger:
     logger = logging.getLogger("strandline.kazoo")
-    logger.setLevel(logging.CRITICAL)  # its facts are ours to tell, as session events
+    logger.setLevel(logging.CRITICAL)  # we log session events ourselves
     return logger
 
 

@@ -1,7 +1,7 @@
-"""A request that ZooKeeper knows and kazoo does not: `multiRead`, many nodes read in one answer.
+"""ZooKeeper's `multiRead`, which kazoo lacks: many nodes read in one request.
 
-What a transaction saves for writes this saves for reads: a request costs kazoo and its thread more than a
-node does. Left to others: sending it (`kazoo_client.py`).
+It saves time because a request costs kazoo and its thread more than a node does.
+Left to others: sending it (`kazoo_client.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ReadMany:
         self.paths = paths
 
     def serialize(self) -> bytes:
-        """As kazoo sends it."""
+        """The request's bytes, for kazoo."""
         parts = []
         for path in self.paths:
             name = path.encode()
@@ -41,7 +41,7 @@ class ReadMany:
 
     @staticmethod
     def deserialize(answer: bytes, at: int) -> list[NodeFound | None]:
-        """As kazoo reads the answer. Raises what stands there instead of a node, if it is not NoNode."""
+        """Parse the answer, for kazoo. Raises an error that came in place of a node, except NoNode."""
         found: list[NodeFound | None] = []
         while True:
             kind, ends, _ = _HEADER.unpack_from(answer, at)

@@ -1,4 +1,4 @@
-"""Blocks of producer ids: each broker takes one when it needs some, and no id is ever given out twice.
+"""Blocks of producer ids: each broker takes one on demand, and no id is ever given out twice.
 
 Left to others: handing out the ids of a block (`broker/producer_ids.py`).
 """
@@ -14,7 +14,7 @@ PRODUCER_ID_MAX = (1 << 63) - 1
 
 
 async def next_producer_ids(registry: ZkClient, broker: int) -> tuple[int, int]:
-    """A block of producer ids of our own: first id, and one past the last. Lost answers leave gaps."""
+    """Take a block of producer ids: first id, and one past the last. Lost answers leave gaps."""
     while True:
         try:
             data, stat = await registry.get(documents.PRODUCER_IDS)

@@ -1,6 +1,6 @@
-"""One node for each life of a topic name: what was meant for a topic does not reach the next of its name.
+"""One node for each topic id, so that a late write for a topic cannot hit the next topic of its name.
 
-Made and removed by the controller in the same write as the topic itself (`controller/requests/topics.py`,
+The controller creates and deletes it in the same write as the topic (`controller/requests/topics.py`,
 `controller/requests/topic_removal.py`).
 """
 
@@ -14,10 +14,10 @@ from .client import ANY_VERSION, Check, ZkClient
 
 
 async def life_checks(registry: ZkClient, topic_ids: Iterable[UUID]) -> list[Check]:
-    """The condition that these topics (at most `TOGETHER_MAX`) still live, for a write that may land late.
+    """The condition that these topics (at most `TOGETHER_MAX`) still exist, for a write that may land late.
 
-    One that was deleted and made again counts the versions of its states from 0. What tools have made has no
-    such node.
+    State versions alone do not protect: a topic that is deleted and created again counts them from 0. Topics
+    made by tools have no such node, and get no check.
     """
     paths = [documents.life_path(topic_id) for topic_id in topic_ids]
     found = await registry.get_many(paths) if paths else []

@@ -1,7 +1,7 @@
-"""What brokers and controller do with ZooKeeper, each deed as one function on a `ZkClient`.
+"""What brokers and the controller do with ZooKeeper: one function on a `ZkClient` for each operation.
 
-Every result of a `multi` is looked at, and `Unknown` is never taken for a failure: a deed whose
-answer was lost is re-read, and only then judged. The documents are in `documents.py`.
+Every result of a `multi` is checked, and `Unknown` is never taken for a failure: after a lost answer we
+re-read first. The documents are in `documents.py`.
 Left to others: when to do what (`controller/controller.py`, `broker/registration.py`, the leader's shell).
 """
 
@@ -32,11 +32,11 @@ from .client import (
 )
 
 REGISTRATION_POLL_S = 1.0
-NEVER = (1 << 31) - 1  # the last version that a node can have: a check against it fails
+NEVER = (1 << 31) - 1  # the largest version that a node can have: a check against it fails
 
 
 class ControllerMoved(Exception):
-    """Another controller has been elected: whoever sees this resigns at once."""
+    """Another controller has been elected: on this error resign at once."""
 
 
 class StateMoved(Exception):
@@ -44,7 +44,7 @@ class StateMoved(Exception):
 
 
 class CheckFailed(Exception):
-    """The write itself was good, so no earlier attempt has landed; a condition beside it failed."""
+    """A condition beside the write failed. The write itself was good, so no earlier attempt has landed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -63,7 +63,7 @@ class ControllerTerm(NamedTuple):
 
 
 class StateWrite(NamedTuple):
-    """What a leader wishes to write, and over which version."""
+    """The state that a leader wants to write, and the version that it replaces."""
 
     partition: TopicPartition
     document: documents.StateDocument
@@ -71,7 +71,7 @@ class StateWrite(NamedTuple):
 
 
 class ControllerNode(NamedTuple):
-    """Who sits in `/controller`."""
+    """The content of `/controller`: who is controller."""
 
     broker: int
     version: int
@@ -96,11 +96,11 @@ async def create_if_absent(registry: ZkClient, path: str, data: bytes) -> bool:
     return True
 
 
-# --- the controller's seat -------------------------------------------------------------------------
+# --- the controller's znode ------------------------------------------------------------------------
 
 
 async def read_seat(registry: ZkClient, watch: Watch | None = None) -> ControllerNode | None:
-    """Who is controller. The watch fires when that changes, also if there is none now."""
+    """Who is controller; None if nobody. The watch fires when that changes, in both cases."""
     if await registry.exists(documents.CONTROLLER, watch) is None:
         return None
     try:
@@ -113,14 +113,14 @@ async def read_seat(registry: ZkClient, watch: Watch | None = None) -> Controlle
 
 
 async def elect(registry: ZkClient, broker: int, now_ms: int) -> ControllerTerm | None:
-    """Try to become controller of an empty seat; None if somebody else has it."""
+    """Try to become controller while there is none; None if somebody else is."""
     return await _sit_down(registry, broker, now_ms, [])
 
 
 async def take_over(
     registry: ZkClient, broker: int, now_ms: int, dead: ControllerNode
 ) -> ControllerTerm | None:
-    """Take the seat of a controller whose broker is dead, without waiting for the end of its session."""
+    """Replace a controller whose broker is dead, without waiting for the end of its session."""
     return await _sit_down(registry, broker, now_ms, [Delete(documents.CONTROLLER, dead.version)], dead)
 
 
@@ -157,7 +157,7 @@ async def _did_i_sit_down(registry: ZkClient, epoch: int) -> ControllerTerm | No
 
 
 async def fenced(registry: ZkClient, reign: ControllerTerm, ops: Sequence[Op]) -> list[OpResult]:
-    """A controller's write. Raises `ControllerMoved`, or `MultiFailed` with the results of `ops` alone."""
+    """A controller's write. Raises `ControllerMoved`, or `MultiFailed` with the results of `ops` only."""
     try:
         return (await registry.multi([Check(documents.CONTROLLER_EPOCH, reign.fence), *ops]))[1:]
     except MultiFailed as failed:
@@ -167,7 +167,7 @@ async def fenced(registry: ZkClient, reign: ControllerTerm, ops: Sequence[Op]) -
 
 
 async def resign(registry: ZkClient, reign: ControllerTerm) -> None:
-    """Leave the seat, if it is still ours."""
+    """Delete the controller's znode, if it is still ours."""
     seat = await read_seat(registry)
     if seat is None or seat.owner != registry.session_id:
         return
@@ -178,7 +178,7 @@ async def resign(registry: ZkClient, reign: ControllerTerm) -> None:
 
 
 async def vacate(registry: ZkClient) -> None:
-    """Leave a seat of our session that no reign belongs to."""
+    """Delete a controller's znode of our session that belongs to no term."""
     _, stat = await registry.get(documents.CONTROLLER_EPOCH)
     await resign(registry, ControllerTerm(0, stat.version))
 
@@ -199,7 +199,7 @@ async def read_incarnation(
 
 
 async def failed_dirs(registry: ZkClient, broker: int) -> frozenset[str]:
-    """The log directories (uuid) that this broker has reported as failed."""
+    """The log directories (by UUID) that this broker has reported as failed."""
     try:
         return frozenset(await registry.children(documents.failed_dirs_path(broker)))
     except NoNode:
@@ -214,10 +214,10 @@ async def register_broker(
     checks: Sequence[Check] = (),
     begin: Callable[[int], Awaitable[None]] | None = None,
 ) -> None:
-    """Announce incarnation k, which the caller has already made durable on its disks, if `checks` hold.
+    """Register incarnation k, which the caller has already made durable on its disks, if `checks` hold.
 
-    `begin` is told k as soon as no other session is registered under this id. Creates the ephemeral, or
-    replaces it if this session holds it. Raises `NodeExists` if another session does
+    `begin` is called with k once no other session is registered under this id. Creates the ephemeral node,
+    or replaces it if this session owns it. Raises `NodeExists` if another session owns it
     (`await_registration_end` waits for its end), `BadVersion` if another process of this broker id has
     started meanwhile, `CheckFailed` if a condition does not hold.
     """
@@ -246,7 +246,7 @@ async def register_broker(
 
 
 async def announce_leaving(registry: ZkClient, broker: int) -> None:
-    """Say in our own registration that this broker is shutting down: any later controller reads it there."""
+    """Mark our registration as shutting down, where any later controller reads it."""
     data, stat = await registry.get(documents.broker_path(broker))
     if stat.owner == registry.session_id:
         leaving = documents.parse(documents.RegistrationDocument, data).model_copy(update={"leaving": True})
@@ -256,8 +256,8 @@ async def announce_leaving(registry: ZkClient, broker: int) -> None:
 async def joinable_version(registry: ZkClient, broker: int) -> int:
     """The version that the registration of a broker must keep while it joins an ISR.
 
-    Of one that is shutting down, or is not registered, it is a version that no node has. The write is tried
-    all the same, and fails for that: only so is it known that no earlier attempt has landed.
+    For a broker that is shutting down, or not registered, it is a version that no node has. The write is
+    tried all the same and fails: only that proves that no earlier attempt has landed.
     """
     try:
         data, stat = await registry.get(documents.broker_path(broker))
@@ -272,7 +272,7 @@ async def await_registration_end(registry: ZkClient, broker: int, timeout_s: flo
     try:
         async with asyncio.timeout(timeout_s):
             while await registry.exists(documents.broker_path(broker), lambda _: gone.set()) is not None:
-                with suppress(TimeoutError):  # a watch is lost with its connection: look again now and then
+                with suppress(TimeoutError):  # a watch is lost with its connection, so also poll
                     async with asyncio.timeout(REGISTRATION_POLL_S):
                         await gone.wait()
                 gone.clear()
@@ -291,13 +291,13 @@ async def _is_registered(
 
 
 async def report_failed_dir(registry: ZkClient, broker: int, directory: str) -> None:
-    """Remember, beyond restarts, that a log directory of this broker has failed."""
+    """Record that a log directory of this broker has failed, also for later starts."""
     await create_if_absent(registry, documents.failed_dirs_path(broker), b"")
     await create_if_absent(registry, f"{documents.failed_dirs_path(broker)}/{directory}", b"")
 
 
 async def forget_failed_dirs(registry: ZkClient, broker: int) -> None:
-    """After a registration that counts as not intact: the failed directories need no mention any more."""
+    """Delete the failed directories' nodes, after a registration as not intact: they no longer matter."""
     for name in sorted(await failed_dirs(registry, broker)):
         await delete_if_present(registry, f"{documents.failed_dirs_path(broker)}/{name}")
 
@@ -332,10 +332,10 @@ async def write_state(
     version: int,
     checks: Sequence[Check] = (),
 ) -> int:
-    """The leader's write: the state first, then the checks. Answers the new version.
+    """The leader's write: the state first, then the checks. Returns the new version.
 
-    Raises `StateMoved` (re-read), `CheckFailed` (the proposal is dead, and can never land later), or
-    `Unknown`: then the same call may be repeated, for exactly one attempt can win.
+    Raises `StateMoved` (re-read), `CheckFailed` (the proposal has failed and cannot land later), or
+    `Unknown`: then repeat the same call, as at most one attempt can succeed.
     """
     assert document.isr, "an ISR is never empty"
     try:
@@ -354,9 +354,9 @@ async def write_state(
 async def write_states(
     registry: ZkClient, writes: Sequence[StateWrite], checks: Sequence[Check] = ()
 ) -> list[int]:
-    """The same for several partitions under the same checks: all or none. Answers the new versions.
+    """The same for several partitions under the same checks: all or none. Returns the new versions.
 
-    Raises `StateMoved` for one, which tells nothing of the others; `CheckFailed` for all; or `Unknown`.
+    Raises `StateMoved` for one, which says nothing about the others; `CheckFailed` for all; or `Unknown`.
     """
     assert all(document.isr for _, document, _ in writes), "an ISR is never empty"
     states = [SetData(documents.state_path(q), document.data(), version) for q, document, version in writes]
@@ -381,7 +381,7 @@ def member_checks(
 
 
 def leader_checks(me: int, my_incarnation: int) -> list[Check]:
-    """The condition under which a leader may write at all: it is still the latest start of its broker id."""
+    """The condition for any write of a leader: it is still the latest start of its broker id."""
     return [Check(documents.incarnation_path(me), my_incarnation)]
 
 
@@ -393,6 +393,6 @@ async def notify_isr_change(registry: ZkClient, partitions: Sequence[TopicPartit
 
 
 async def notify_log_dir_event(registry: ZkClient, broker: int) -> None:
-    """Ask the controller to ask this broker about its replicas. A repeated notification does no harm."""
+    """Make the controller ask this broker for its replicas. A repeated notification does no harm."""
     document = documents.LogDirEventDocument(broker=broker)
     await registry.multi([Create(documents.LOG_DIR_EVENT_PREFIX, document.data(), sequential=True)])

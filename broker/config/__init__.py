@@ -1,1 +1,1 @@
-"""The configuration of a broker: options, files, defaults of profiles, and what may change while it runs."""
+"""The configuration of a broker: options, files, profile defaults, and what may change while it runs."""

@@ -1,7 +1,7 @@
-"""BrokerConfig: everything a broker is told, nested by part and checked as a whole.
+"""BrokerConfig: all options of a broker, nested by part and validated together.
 
-An option is declared once, with Kafka's name, help, bounds, default and the cost of changing it; OPTIONS is
-the list of all of them. A configuration is immutable: what it says at the start holds until the end.
+An option is declared once, with Kafka's name, help, bounds, default, and whether changing it needs a restart;
+OPTIONS lists all of them. A BrokerConfig is immutable: a change makes a new one (live.py).
 Left to others: where the values come from (files.py), the page about them (document.py).
 """
 
@@ -23,12 +23,12 @@ from .sections import ControllerConfig, GroupsConfig, ReplicationConfig, Zookeep
 
 INT32_MAX = (1 << 31) - 1
 ANY_ADDRESS = ("0.0.0.0", "[::]", "::")
-DEFAULT_LOG_DIRS = "/tmp/kafka-logs"  # Kafka's; /tmp may be emptied at every start of the machine
+DEFAULT_LOG_DIRS = "/tmp/kafka-logs"  # Kafka's; many machines empty /tmp at boot
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerAddress:
-    """Where a listener listens, or under which address it is known."""
+    """The address a listener binds, or the one it advertises."""
 
     listener: str
     host: str
@@ -36,7 +36,7 @@ class ListenerAddress:
 
 
 class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
-    """All of a broker's configuration."""
+    """All options of a broker."""
 
     broker_id: int = option(..., ge=0, le=INT32_MAX, kafka="broker.id", help="Unique in its cluster.")
     log_dirs: str = option(
@@ -165,12 +165,12 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
 
     @cached_property
     def directories(self) -> tuple[str, ...]:
-        """The log directories in the order given; the first also holds what belongs to the broker."""
+        """The log directories in the order given; the first also holds the broker's own files."""
         return tuple(part.strip() for part in self.log_dirs.split(",") if part.strip())
 
     @cached_property
     def endpoints(self) -> tuple[ListenerAddress, ...]:
-        """Where to listen."""
+        """The addresses to bind."""
         return tuple(
             ListenerAddress(e.listener, e.host or "127.0.0.1", e.port)
             for e in parse_endpoints("listeners", self.listeners)
@@ -178,14 +178,14 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
 
     @cached_property
     def inter_broker_listener(self) -> str:
-        """The name of the listener on which brokers speak to each other."""
+        """The name of the listener between brokers."""
         if self.inter_broker_listener_name is not None:
             return self.inter_broker_listener_name.upper()
         names = [e.listener for e in self.endpoints]
         return names[0] if len(names) == 1 else "PLAINTEXT"
 
     def advertised(self, ports: dict[str, int]) -> tuple[ListenerAddress, ...]:
-        """The addresses to register, once it is known which ports the system has chosen."""
+        """The addresses to register; `ports` are the bound ports, in case the system chose them."""
         given = self.advertised_listeners
         known = parse_endpoints("advertised.listeners", given) if given else self.endpoints
         return tuple(ListenerAddress(e.listener, e.host, e.port or ports[e.listener]) for e in known)
@@ -207,7 +207,7 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
 
 
 def parse_endpoints(name: str, text: str) -> tuple[ListenerAddress, ...]:
-    """`NAME://host:port,…`; BrokerConfigError names what cannot be read."""
+    """Parse `NAME://host:port,…`. BrokerConfigError names the part that is wrong."""
     found = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         listener, mark, address = part.partition("://")
@@ -228,7 +228,7 @@ def parse_endpoints(name: str, text: str) -> tuple[ListenerAddress, ...]:
 
 
 def contradictions(config: BrokerConfig) -> Iterator[str]:
-    """What is wrong between options, a sentence each."""
+    """Options that are wrong together, a sentence each."""
     yield from wrong_profile(config.semantics_profile, config.semantics_accept_loss)
     names = [e.listener for e in config.endpoints]
     yield from _wrong_listeners(config, names)
@@ -308,17 +308,17 @@ SECTIONS: dict[str, type[BaseModel]] = {
 
 @dataclass(frozen=True, slots=True)
 class OptionPlace:
-    """An option and where it stands: in a section, or (empty) in BrokerConfig itself."""
+    """An option and its section; an empty section is BrokerConfig itself."""
 
     section: str
     option: Option
 
     def value(self, config: BrokerConfig) -> Any:
-        """What `config` says."""
+        """Its value in `config`."""
         return getattr(self._branch(config), self.option.field)
 
     def is_given(self, config: BrokerConfig) -> bool:
-        """Whether `config` was told so, be it the default."""
+        """Whether `config` was given a value, even if it is the default."""
         return self.option.field in self._branch(config).model_fields_set
 
     def _branch(self, config: BrokerConfig) -> BaseModel:

@@ -1,6 +1,6 @@
-"""What this broker's controller is told: where it lives, and how to ask for what may change meanwhile.
+"""The options of this broker's controller: fixed values, and functions for those that may change later.
 
-Left to others: the configuration in force (live.py), ruling (controller/).
+Left to others: the configuration in force (live.py), what the controller does (controller/).
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def _elections(config: BrokerConfig) -> ElectionPolicy:
 
 
 def controller_config(live: LiveConfig) -> ControllerOptions:
-    """For the controller of the broker with this configuration."""
+    """The options for the controller of the broker with this configuration."""
     config = live.started_with
 
     def defaults() -> Defaults:

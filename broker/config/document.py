@@ -1,4 +1,4 @@
-"""docs/configuration.md, rendered from the declarations, so that it cannot fall behind them.
+"""Renders docs/configuration.md from the declarations of the options, so that it is never out of date.
 
 Left to others: the declarations (broker.py, sections.py, storage/config.py).
 """
@@ -61,7 +61,7 @@ def row(name: str, place: OptionPlace) -> str:
 
 
 def values(option: Option) -> str:
-    """What an option may be."""
+    """The values an option may have."""
     if option.type is bool:
         return "true, false"
     if option.type is int:
@@ -74,7 +74,7 @@ def values(option: Option) -> str:
 
 
 def other_names() -> Iterator[str]:
-    """Kafka's names that mean another one, and those that mean nothing here."""
+    """Kafka's names that set another option, and those that have no effect here."""
     yield "## Other names that are understood"
     yield ""
     for name, (precise, factor) in OTHER_NAMES.items():

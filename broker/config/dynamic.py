@@ -1,7 +1,7 @@
-"""Options that change while a broker runs: what may be set, and what a BrokerConfig becomes by it. Pure.
+"""Options that change while a broker runs: which values are valid, and the BrokerConfig with them. Pure.
 
-What needs a restart is refused, with a sentence that says so. A client's value is refused unless it is good;
-one that stands in ZooKeeper already, put there by some tool, is left out instead, so that the broker runs.
+A client's value is refused if it is not valid, or if its option needs a restart. An invalid value that some
+tool has put into ZooKeeper already is ignored instead, so that the broker still runs.
 Left to others: where the settings come from (broker/config_watch.py), who holds the result (live.py).
 """
 
@@ -75,7 +75,7 @@ def type_of(name: str, option: Option) -> int:
 
 
 def expected(option: Option) -> str:
-    """What an option may be, as the end of a sentence."""
+    """The values an option may have, as the end of a sentence."""
     if option.type is bool:
         return "true or false"
     if option.type is int:
@@ -92,7 +92,7 @@ def expected(option: Option) -> str:
 
 
 def check_topic_setting(name: str, text: str) -> None:
-    """Raises InvalidOption for a name that no topic has, or a text that is not what is expected."""
+    """Raises InvalidOption for an unknown topic option, or a value that is not valid."""
     option = TOPIC_OPTIONS.get(name)
     if name in THROTTLED_REPLICAS:
         return
@@ -107,7 +107,7 @@ def check_topic_setting(name: str, text: str) -> None:
 
 
 def check_broker_setting(name: str, text: str) -> Any:
-    """The value of a broker's option that may change while it runs. Raises InvalidOption."""
+    """The parsed value. Raises InvalidOption if it is not valid, or if the option needs a restart."""
     place = OPTIONS.get(name)
     if place is None:
         raise InvalidOption(name, text, _unknown(name))
@@ -146,7 +146,7 @@ def _read(name: str, option: Option, text: str) -> Any:
 
 
 def overlaid(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[BrokerConfig, list[InvalidOption]]:
-    """The configuration with these settings on top, and those that had to be left out."""
+    """The configuration with these settings on top, and the settings that had to be ignored."""
     refused: list[InvalidOption] = []
     for name in sorted(settings.keys() - THROTTLED_RATES):
         try:
@@ -167,7 +167,7 @@ def _with(config: BrokerConfig, name: str, text: str) -> BrokerConfig:
 
 
 def _check_lags(where: str, settings: Mapping[str, str]) -> None:
-    """A record must not have to wait longer than it may."""
+    """Refuses a min.compaction.lag.ms above max.compaction.lag.ms: no record could meet both."""
     together = TopicConfig.from_names({n: settings[n] for n in LAGS if n in settings}, StorageConfig())
     least, most = together.min_compaction_lag_ms, together.max_compaction_lag_ms
     if least > most:
@@ -180,7 +180,7 @@ class KnownOptions:
     """The catalogue that the controller asks before it writes settings (controller/requests/configs.py)."""
 
     def check(self, kind: Kind, name: str, settings: Mapping[str, str], changed: Collection[str]) -> None:
-        """Every changed value is good by itself. What others have left there may be of no use to us."""
+        """Raises InvalidConfig unless every changed value is valid. Values set earlier are not checked."""
         check_one = check_topic_setting if kind is Kind.TOPIC else check_broker_setting
         where = f"topic {name}" if kind is Kind.TOPIC else f"broker {name}" if name else "all brokers"
         for setting in changed:
@@ -198,7 +198,7 @@ class KnownOptions:
             _check_lags(where, settings)
 
     def list_default(self, kind: Kind, setting: str) -> str | None:
-        """The default of an option that is a list."""
+        """The default of an option that is a list; None for any other option."""
         if setting not in LISTS:
             return None
         option = TOPIC_OPTIONS.get(setting) if kind is Kind.TOPIC else OPTIONS[setting].option

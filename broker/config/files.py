@@ -1,8 +1,7 @@
-"""Where a BrokerConfig comes from: a properties file, the environment, overrides; the later wins.
+"""Loads a BrokerConfig from a properties file, the environment and overrides; the later wins.
 
-All mistakes are gathered into one BrokerConfigError, a sentence each, with the place where it was written.
-Kafka's own server.properties is accepted: names that mean nothing here are taken with a warning, not
-refused.
+All mistakes are collected in one BrokerConfigError, a sentence each, with where the setting was written.
+Kafka's own server.properties is accepted: names without effect here give a warning, not an error.
 Left to others: what the options are (broker.py), reading files and ending the process (cli/).
 """
 
@@ -61,7 +60,7 @@ NO_EFFECT = frozenset(
 OPTIONS_WITHOUT_EFFECT = frozenset(("max.request.partition.size.limit",))  # told as they are, like Kafka's
 NO_EFFECT_PREFIXES = ("quota.", "remote.log.", "group.coordinator.")
 NOT_SERVED = {
-    # what must not be taken lightly: the user would believe to be protected, or to run in another mode
+    # refused, not just warned about: the user would believe to be protected, or to run in another mode
     "ssl.": "TLS is not served",
     "sasl.": "SASL is not served",
     "authorizer.": "access control is not served",
@@ -76,7 +75,7 @@ NOT_SERVED = {
 
 
 class Setting(NamedTuple):
-    """A name and a text, and where they were written."""
+    """A name, its value as text, and where it was written."""
 
     name: str
     text: str
@@ -84,7 +83,7 @@ class Setting(NamedTuple):
 
 
 class LoadedConfig(NamedTuple):
-    """A configuration, and what its author should know about it."""
+    """A configuration, and warnings about it."""
 
     config: BrokerConfig
     warnings: tuple[str, ...]
@@ -97,7 +96,7 @@ def load(
     *,
     path: str = "server.properties",
 ) -> LoadedConfig:
-    """The configuration that all sources together make; BrokerConfigError holds everything that is wrong."""
+    """The configuration from all sources together. BrokerConfigError lists everything that is wrong."""
     settings = [
         *from_properties(properties, path),
         *from_environment(environment or {}),
@@ -168,13 +167,13 @@ def from_overrides(overrides: Iterable[str]) -> Iterator[Setting]:
 
 
 def effective(settings: Iterable[Setting]) -> list[Setting]:
-    """The last setting of each name; a coarser name gives way to a finer one."""
+    """The last setting of each name. A more precise name wins over a coarser one (ms over hours)."""
     last = {setting.name: setting for setting in settings}
     return [setting for setting in last.values() if not any(name in last for name in finer(setting.name))]
 
 
 def finer(name: str) -> Iterator[str]:
-    """The names that mean the same more precisely."""
+    """More precise names of the same option."""
     if name in OTHER_NAMES:
         wanted = OTHER_NAMES[name][0]
         yield wanted
@@ -191,7 +190,7 @@ def precise(name: str) -> str:
 
 
 def read(setting: Setting, warnings: list[str]) -> dict[str, Any]:
-    """The value of one setting by option name; nothing if it has no effect (then a warning says so)."""
+    """The value of one setting by option name; empty, with a warning, if it has no effect."""
     name, text, source = setting
     if name in OTHER_NAMES:
         name, factor = OTHER_NAMES[name]
@@ -214,7 +213,7 @@ def read(setting: Setting, warnings: list[str]) -> dict[str, Any]:
 
 
 def parse(option: Option, text: str, where: str) -> Any:
-    """`text` as the option's type and within its bounds."""
+    """`text` as a value of the option's type, within its bounds. Raises BrokerConfigError."""
     kind = option.type
     if kind is bool:
         if text.lower() not in TRUTH:
@@ -245,13 +244,13 @@ def within(option: Option) -> str:
 
 
 def nearest(name: str, known: Iterable[str] = (*OPTIONS, *OTHER_NAMES)) -> str:
-    """A hint at the known name that looks most like this one."""
+    """A hint: the known name that is most like this one."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else "; docs/configuration.md lists the known names"
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by option name, laid out as the model wants them."""
+    """Values by option name, nested as BrokerConfig expects them."""
     tree: dict[str, Any] = {"zookeeper": {}}
     for name, value in values.items():
         place = OPTIONS[name]
@@ -261,7 +260,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sentences(error: ValidationError, given: set[str]) -> Iterator[str]:
-    """What pydantic found, in our words."""
+    """Pydantic's errors as sentences of ours."""
     by_path: dict[tuple[int | str, ...], str] = {
         (p.section, p.option.field) if p.section else (p.option.field,): n for n, p in OPTIONS.items()
     }
@@ -278,7 +277,7 @@ def sentences(error: ValidationError, given: set[str]) -> Iterator[str]:
 
 
 def doubtful(config: BrokerConfig) -> Iterator[str]:
-    """What is allowed and probably not meant."""
+    """Warnings about settings that are allowed but probably not meant."""
     factor, least = config.controller.default_replication_factor, config.storage.min_insync_replicas
     if factor >= 3 and least == 1:
         yield (

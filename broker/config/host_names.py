@@ -1,7 +1,7 @@
-"""Which host names can be looked up, said before anybody else has to find out (RFC 1035, 2.3.4; RFC 3490).
+"""Checks that a host name can be looked up at all, before it is registered (RFC 1035, 2.3.4; RFC 3490).
 
-A name that cannot be encoded is no error of the network, and no retry mends it: every broker and every client
-that reads it from a registration would stumble over it. Left to others: whether anybody has that name.
+A name that cannot be encoded fails in every broker and client that reads it from the registration, and no
+retry helps. So we refuse it at the start. Left to others: whether the name resolves.
 """
 
 import re
@@ -16,7 +16,7 @@ RULE = (
 
 
 def why_no_host(host: str) -> str | None:
-    """Why this is neither an address nor a name that can be looked up; None if it is one of them."""
+    """Why this is neither an IP address nor a name that can be looked up; None if it is one of them."""
     try:
         ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,7 +1,7 @@
-"""LiveConfig: the configuration in force, which is what was started with and what was changed since.
+"""LiveConfig: the configuration in force, from the start and from what was changed since.
 
-`current` is immutable and replaced whole; nobody else keeps a copy of what may change. Per option, what holds
-for this broker goes before what holds for all brokers, and that before the file it was started with.
+`current` is immutable; a change replaces it. No other code may keep a copy of what may change. For each
+option this broker's own setting wins over the one for all brokers, which wins over the file at the start.
 Left to others: reading ZooKeeper (broker/config_watch.py), which values are good (dynamic.py).
 """
 
@@ -29,20 +29,20 @@ class LiveConfig:
 
     @property
     def of_all(self) -> Mapping[str, str]:
-        """What was set for all brokers, as far as it could be understood."""
+        """Settings for all brokers; invalid ones are left out."""
         return self._in_force.get(ALL_BROKERS, {})
 
     @property
     def of_this(self) -> Mapping[str, str]:
-        """What was set for this broker, as far as it could be understood."""
+        """Settings for this broker; invalid ones are left out."""
         return self._in_force.get(str(self.started_with.broker_id), {})
 
     def concerns(self, entity: str) -> bool:
-        """Whether settings of this name (`<default>`, or a broker's id) count here."""
+        """Whether settings of this entity (`<default>`, or a broker's id) apply to this broker."""
         return entity in self._told
 
     def learn(self, entity: str, told: Overrides) -> None:
-        """What stands in ZooKeeper for this broker, or for all."""
+        """Apply what ZooKeeper has for this broker, or for all brokers."""
         if told == self._told[entity]:
             return
         self._told[entity] = told

@@ -1,8 +1,7 @@
-"""What a semantics profile does to a configuration: defaults of its time, a consent where records are lost.
+"""What a semantics profile does to a configuration: it sets defaults, and needs consent if it loses records.
 
-An option that is given stands, whatever the profile. A profile that loses acknowledged records by design is
-refused until `strandline.semantics.accept.loss=true` says that this is meant: `0.10` reads like a promise of
-compatibility, and is none.
+An option that is given wins over the profile. A profile that loses acknowledged records by design is refused
+without `strandline.semantics.accept.loss=true`: a name like `0.10` reads like compatibility, which it is not.
 Left to others: the profiles (replication/profiles.py), the options (broker.py), the rules themselves.
 """
 
@@ -14,7 +13,7 @@ from pydantic import BaseModel
 from ...replication.profiles import DEFAULT, PROFILES, TODAY, Semantics
 
 SETS: dict[tuple[str, str], str] = {
-    # (section, option) -> the rule of a profile that is its default
+    # (section, option) -> the rule of the profile that gives its default
     ("storage", "unclean_leader_election_enable"): "unclean_election",
     ("storage", "unclean_recovery_strategy"): "unclean_recovery",
     ("replication", "lag_time_max_ms"): "lag_time_max_ms",
@@ -23,7 +22,7 @@ SETS: dict[tuple[str, str], str] = {
 
 
 def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
-    """`given`, and what its profile says where nothing is given."""
+    """`given`, with defaults of its profile for options that are not given."""
     semantics = PROFILES.get(given.get("semantics_profile", DEFAULT), TODAY)
     if semantics is TODAY:
         return given
@@ -49,7 +48,7 @@ def wrong_profile(name: str, accepts_loss: bool) -> Iterator[str]:
 
 
 def warnings(semantics: Semantics, given: set[str]) -> Iterator[str]:
-    """What somebody who starts a broker under this profile should be told."""
+    """Warnings for a broker that starts under this profile."""
     if semantics.loses:
         yield (
             f"strandline.semantics.profile = {semantics.name}: ACKNOWLEDGED RECORDS WILL BE LOST in failures "

@@ -1,7 +1,7 @@
-"""The parts of BrokerConfig that belong to one room each: replication, groups, the controller, ZooKeeper.
+"""The sections of BrokerConfig: replication, groups, the controller, ZooKeeper.
 
 Names and defaults are Kafka's wherever Kafka has them (docs/configuration.md is rendered from here).
-Left to others: what listens where and how it is nested (broker.py), logs (storage/config.py).
+Left to others: listeners, and how sections are nested (broker.py), logs (storage/config.py).
 """
 
 from pydantic import BaseModel
@@ -91,7 +91,7 @@ class ReplicationConfig(BaseModel, frozen=True, extra="forbid"):
 
 
 class GroupsConfig(BaseModel, frozen=True, extra="forbid"):
-    """Consumer groups, and the internal topic in which their offsets are kept."""
+    """Consumer groups, and `__consumer_offsets`, the internal topic of their offsets."""
 
     offsets_partitions: int = option(
         50, ge=1, kafka="offsets.topic.num.partitions", help="Partitions of __consumer_offsets."
@@ -146,7 +146,7 @@ class GroupsConfig(BaseModel, frozen=True, extra="forbid"):
 
 
 class ControllerConfig(BaseModel, frozen=True, extra="forbid"):
-    """What new topics get, and how the controller treats brokers and leaders."""
+    """Defaults of new topics, leader balance, and how long the controller waits."""
 
     num_partitions: int = option(
         1, ge=1, kafka="num.partitions", restart=False, help="Partitions of a topic created without a number."
@@ -199,7 +199,7 @@ class ControllerConfig(BaseModel, frozen=True, extra="forbid"):
 
 
 class ZookeeperConfig(BaseModel, frozen=True, extra="forbid"):
-    """The ensemble, and how long its silence is borne."""
+    """The ensemble, and its timeouts."""
 
     connect: str = option(
         ...,
@@ -226,6 +226,6 @@ class ZookeeperConfig(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def chroot(self) -> str:
-        """The node below which everything lies; empty for the root."""
+        """The node below which all our nodes are; empty for the root."""
         _, slash, path = self.connect.partition("/")
         return (slash + path).rstrip("/")

@@ -1,1 +1,1 @@
-"""Fetch requests of consumers and followers: sessions, reading, and the fetches that wait for records."""
+"""Fetch requests of consumers and followers: sessions, reads, and fetches that wait for records."""

@@ -1,9 +1,9 @@
-"""A fetch that found too little: one entry at each of its partitions, and one deadline.
+"""Parked fetches (Kafka's DelayedFetch): a fetch that found too little waits for news or its deadline.
 
-News of a partition put it among the woken ones; at the end of the turn it reads again, once, however many
-of its partitions have changed. A follower has at most one: its next fetch makes this one answer first.
-A follower that takes much in every answer is answered at most every few milliseconds (`Pace`): each round
-costs both brokers the same, however much it carries.
+When a partition has news, the fetch is woken. At the end of the loop turn it reads again, once, however many
+of its partitions have changed. A follower has at most one parked fetch: its next fetch completes this one.
+A follower that gets much data in every response is answered at most every few milliseconds (`Pace`), because
+each round costs both brokers the same, however much it carries.
 Why: docs/decisions/0041-followers-in-bulk-are-paced.md
 """
 
@@ -19,14 +19,14 @@ from .read import Reading
 
 Respond = Callable[[list[PartitionData]], FetchResponse]
 
-BULK_BYTES = 32 << 10  # an answer that carries as much is one of many: the next one may gather more
-VAIN_MAX = 8
-TRY_EVERY = 32  # answers, when pauses have been in vain
-TIMER_SLACK_S = 0.0005  # uvloop's timers are exact to a millisecond, either way
+BULK_BYTES = 32 << 10  # after a response of this size, the next one may wait to gather more
+VAIN_MAX = 8  # the score of pauses in vain from which on they are left out
+TRY_EVERY = 32  # responses: then a pause is tried all the same
+TIMER_SLACK_S = 0.0005  # uvloop's timers are up to a millisecond early or late
 
 
 class ParkedFetch(Waiter):
-    """One such fetch."""
+    """One parked fetch."""
 
     __slots__ = ("_bytes_min", "_exchange", "_host", "_pace", "_reading", "_respond", "_timer")
 
@@ -45,15 +45,15 @@ class ParkedFetch(Waiter):
         self._respond = respond
         self._pace = pace
         self._host: ReplicaShared | None = None
-        self._timer: asyncio.TimerHandle | None = None  # at the end of a pause, if there was news in it
+        self._timer: asyncio.TimerHandle | None = None  # for the end of a pause, once there is news
 
     @property
     def is_replica(self) -> bool:
-        """Whether a follower waits here: it looks at the end of the log, not at the watermark."""
+        """Whether it is a follower's: that waits for the log end, a consumer for the high watermark."""
         return self._reading.fetcher.is_replica
 
     def park(self, host: ReplicaShared, deadline: float) -> bool:
-        """Wait for news of the partitions. False if there is no room."""
+        """Wait for news of the partitions. False if the purgatory is full."""
         if not host.deadlines.add(self, deadline):
             return False
         self._host = host
@@ -62,12 +62,12 @@ class ParkedFetch(Waiter):
         return True
 
     def news(self, grown: bool, risen: bool) -> None:
-        """A follower waits for the log to grow, a consumer for the watermark to rise."""
+        """Followers are woken when the log grows, consumers when the high watermark rises."""
         if self._host is not None and (grown if self.is_replica else risen):
             self._host.woken[self] = None
 
     def look_again(self) -> None:
-        """One of the partitions has news."""
+        """A partition has news: read again, and answer if there is enough."""
         if self.slot is None:
             return
         if self._pace is not None and self._pauses(self._pace):
@@ -77,7 +77,7 @@ class ParkedFetch(Waiter):
             self._finish(found)
 
     def _pauses(self, pace: "Pace") -> bool:
-        """Whether this news must wait; it is looked at when the pause ends."""
+        """Whether this news must wait until the pause ends."""
         assert self._host is not None, "it was parked"
         loop = self._host.loop
         if self._timer is not None:
@@ -98,7 +98,7 @@ class ParkedFetch(Waiter):
         self._finish(self._reading.read())
 
     def finish(self) -> None:
-        """Answer now, with what there is."""
+        """Answer now with whatever there is."""
         if self.slot is not None:
             self._finish(self._reading.read())
 
@@ -114,10 +114,10 @@ class ParkedFetch(Waiter):
 
 
 class Pace:
-    """How often one follower is answered while it takes much: not before `until`, `gather_s` after the last.
+    """Paces the responses to one follower that takes much: none before `until`, `gather_s` after the last.
 
-    A pause in which nothing more came was for nothing: a producer waits for each of its acknowledgements.
-    When most pauses are such, they are left out, but for a try now and then. Pure; times are the loop's.
+    A pause in which no more records came only delayed the producer's acknowledgement. If most pauses are like
+    that, they are left out, but for a try now and then. Pure; times are the loop's.
     """
 
     __slots__ = ("_answers", "_gather_s", "_held", "_more", "_vain", "until")
@@ -125,8 +125,8 @@ class Pace:
     def __init__(self, gather_s: float) -> None:
         self.until = 0.0
         self._gather_s = gather_s
-        self._held = False  # news has been held back since the last answer
-        self._more = False  # and more of it has come then
+        self._held = False  # news was held back since the last response
+        self._more = False  # and more news came meanwhile
         self._vain = 0
         self._answers = 0
 
@@ -137,11 +137,11 @@ class Pace:
         return held
 
     def more_came(self) -> None:
-        """News has come to news that is held back."""
+        """More news came while some is held back."""
         self._more = True
 
     def answered(self, nbytes: int, now: float) -> None:
-        """An answer of so many bytes of records leaves."""
+        """A response with so many bytes of records is sent."""
         if self._held:
             self._vain = max(self._vain - 2, 0) if self._more else min(self._vain + 1, VAIN_MAX)
         self._held = self._more = False
@@ -151,7 +151,7 @@ class Pace:
 
 
 class ParkedReplicas:
-    """The parked fetch of each follower, and its pace."""
+    """Each follower's parked fetch and pace."""
 
     __slots__ = ("_gather_s", "_paces", "_parked")
 
@@ -161,18 +161,18 @@ class ParkedReplicas:
         self._paces: dict[BrokerId, Pace] = {}
 
     def pace_of(self, follower: BrokerId) -> Pace:
-        """The pace that `follower` keeps, over all its fetches."""
+        """The pace of `follower`, kept over all its fetches."""
         pace = self._paces.get(follower)
         if pace is None:
             pace = self._paces[follower] = Pace(self._gather_s)
         return pace
 
     def put(self, follower: BrokerId, parked: ParkedFetch) -> None:
-        """`follower` waits with this one."""
+        """This is the parked fetch of `follower`."""
         self._parked[follower] = parked
 
     def supersede(self, follower: BrokerId) -> None:
-        """A newer fetch of the same follower has come: the one that waits is answered."""
+        """Answer the parked fetch of `follower`, if there is one: its next fetch has come, or news for it."""
         parked = self._parked.pop(follower, None)
         if parked is not None:
             parked.finish()

@@ -1,7 +1,7 @@
-"""What one fetch reads: its partitions in order, within its limits. Read again when it was parked.
+"""Reads the partitions of one fetch, in order and within its limits; a parked fetch reads again.
 
-A follower reads to the end of the log, a consumer to the high watermark (there are no transactions, so
-that is where committed reads end, too). The watermark is looked at once per partition and read.
+A follower reads up to the log end offset, a consumer up to the high watermark. There are no transactions, so
+read_committed ends there, too. The high watermark is read once per partition and read.
 Left to others: the message around it (handlers/fetch.py), the wait (parked.py).
 """
 
@@ -25,7 +25,7 @@ from ..replicas.partition import Partition
 READ_COMMITTED = 1
 UNKNOWN = -1
 NO_SESSION = 0
-COLD_TRIES = 3  # then a thread reads what has been brought and was thrown out again
+COLD_TRIES = 3  # then a thread reads the records itself: they were brought, and evicted again
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class FetchItem:
         self.apart: ReadApart | None = None  # a thread reads it, or has read it
 
     def look_up(self, name: str | None, get: Callable[[TopicPartition], Partition]) -> None:
-        """Find the replica of a topic by the name that its id has; None: no such topic is known."""
+        """Find the replica by `name`, the topic name for the id; None if the topic id is unknown."""
         self.error, self.partition = ErrorCode.NONE, None
         self.warm_up()
         self.topic = name or ""
@@ -69,11 +69,11 @@ class FetchItem:
             self.find(get)
 
     def warm_up(self) -> None:
-        """It is asked for anew: what was cold need not be any more."""
+        """It is asked for again: what was cold may be in memory now."""
         self.cold_tries, self.apart = 0, None
 
     def acknowledge(self, fetcher: FetchSource) -> None:
-        """A follower holds all before the offset that it asks for."""
+        """A follower holds everything before the offset that it fetches: record its progress."""
         partition, asked = self.partition, self.asked
         if partition is None:
             return
@@ -91,7 +91,7 @@ class FetchItem:
             self.error = error.code
 
     def find(self, get: Callable[[TopicPartition], Partition]) -> None:
-        """Look up the replica that is here; one of an earlier topic of that name will not do."""
+        """Look up the replica here. One with another topic id gives INCONSISTENT_TOPIC_ID."""
         try:
             found = get(TopicPartition(self.topic, self.asked.partition))
         except ApiError as error:
@@ -104,17 +104,17 @@ class FetchItem:
 
 
 def no_aborted(isolation_level: int) -> list[AbortedTransaction] | None:
-    """No aborted transactions: an empty list to a committed reader, null to any other, as Kafka says it."""
+    """No aborted transactions: an empty list for read_committed, null otherwise, as in Kafka."""
     return [] if isolation_level == READ_COMMITTED else None
 
 
 def refused(
     partition: int, error: int, isolation_level: int, log_start_offset: int = UNKNOWN
 ) -> PartitionData:
-    """The answer of a partition that has an error instead of records.
+    """The response for a partition with an error.
 
-    Its records are empty, never null: librdkafka takes null for damage, throws the whole answer away, the
-    error with it, and asks again at once.
+    Its records are empty, never null: librdkafka takes null for corruption, drops the whole response, with
+    the error in it, and fetches again at once.
     """
     return PartitionData(
         partition_index=partition,
@@ -126,12 +126,13 @@ def refused(
     )
 
 
-Found = tuple[list[FetchItem], list[PartitionData]]  # which partitions, and what of each
+Found = tuple[list[FetchItem], list[PartitionData]]  # the partitions, and the data of each
 
 
 class Reading:
-    """The partitions of one fetch, and its limits. `nbytes`, `is_cold` and `must_be_told` are of the last
-    `read`.
+    """The partitions of one fetch, and its limits.
+
+    `nbytes`, `is_cold` and `must_be_told` are those of the last `read`.
     """
 
     __slots__ = (
@@ -145,34 +146,34 @@ class Reading:
         self.fetcher = fetcher
         self.wanted = wanted
         self.nbytes = 0
-        self.is_cold = False  # some records are on their way from the medium
-        self.must_be_told = False  # an error or a parting of histories: no reason to wait
-        self._awaited = 0  # bytes that threads read for it, at most; together no more than an answer
+        self.is_cold = False  # some records are being read from disk
+        self.must_be_told = False  # an error or a diverged log: answer now
+        self._awaited = 0  # bytes that threads read for it; in all no more than a response
         self._bytes_max = bytes_max
         self._to_end = fetcher.is_replica
         self._isolation_level = isolation_level
 
     def acknowledge(self) -> None:
-        """A follower holds all before the offsets that it asks for. Once per request, before it is read."""
+        """Record a follower's progress from its fetch offsets. Once per request, before `read`."""
         for item in self.wanted:
             item.acknowledge(self.fetcher)
 
     @property
     def parks_at(self) -> list[Partition]:
-        """Where it waits for news."""
+        """The partitions at which it waits for news."""
         return [item.partition for item in self.wanted if item.partition is not None]
 
     @property
     def session_id(self) -> int:
-        """Of the session that it belongs to; 0 for none."""
+        """The id of its fetch session; 0 for none."""
         return NO_SESSION
 
     def told(self, found: list[PartitionData]) -> Found:
-        """What is answered, of what the last `read` has found."""
+        """What of the last `read` goes into the response."""
         return self.wanted, found
 
     def read(self) -> list[PartitionData]:
-        """One result for each partition; at least one whole batch, however large, if there is any at all."""
+        """One result for each partition; at least one complete batch, however large, if there is any."""
         self.nbytes = self._awaited = 0
         self.is_cold = self.must_be_told = False
         found = []
@@ -222,7 +223,7 @@ class Reading:
         )
 
     def _records(self, item: FetchItem, partition: Partition, room: int, end: int) -> Slices:
-        """Nothing if that is not in memory: it is brought, and who is parked at the partition looks again."""
+        """The records; none if they are not in memory: a thread brings them, then parked fetches retry."""
         try:
             return partition.read(item.asked.fetch_offset, room, end, at_least_one=self.nbytes == 0)
         except Cold as cold:
@@ -234,7 +235,7 @@ class Reading:
             return Slices()
 
     def _read_apart(self, item: FetchItem, partition: Partition, room: int, end: int) -> Slices:
-        """What a thread has read, if it still holds; nothing until then."""
+        """The records that a thread has read, if they are still valid; none until then."""
         first, earlier = self.nbytes == 0, item.apart
         left = room - self._awaited
         apart = partition.log.apart(item.asked.fetch_offset, max(left, 1), end, earlier)
@@ -250,7 +251,7 @@ class Reading:
         return Slices()
 
     def _refused(self, item: FetchItem, error: int) -> PartitionData:
-        """A follower out of range learns where this log begins, so that it can begin there."""
+        """The response with this error. A follower out of range learns the log start, to restart there."""
         start = UNKNOWN
         if error == ErrorCode.OFFSET_OUT_OF_RANGE and self._to_end and item.partition is not None:
             start = item.partition.log.start_offset

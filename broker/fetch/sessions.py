@@ -1,12 +1,13 @@
-"""Fetch sessions of followers, at the leader (KIP-227): each side tells only what has changed.
+"""Fetch sessions of followers, on the leader (KIP-227): each side sends only what has changed.
 
-A follower of thousands of quiet partitions names none of them; its fetch then says of each: I still hold
-everything before the offset that I named last. Nothing is done for them: their leaders see the pulse of the
-session when they must know (replication/progress.py). Looked at are partitions that were named, that have
-news since they were last told of, and those whose ISR the follower is not in, which its fetches may change.
-One session for each follower; it lives until the follower begins another one.
-Left to others: consumers, who get no session (handlers/fetch.py), what is read (read.py), the
-follower's half (follower/round.py).
+Without them, every fetch would name thousands of quiet partitions. With a session the fetch names none of
+them, which means for each: "I still hold everything before the offset that I named last". That costs no work
+per partition: the leader reads the session's pulse when it needs to know (replication/progress.py). A fetch
+handles only partitions that were named, that have news, or whose ISR the follower is not in, because its
+fetches may let it join.
+A follower has one session, until it begins another.
+Left to others: consumers, who get no session (handlers/fetch.py), reading (read.py), the follower's side
+(follower/round.py).
 Why: docs/decisions/0042-brokers-tell-each-other-what-has-changed.md
 """
 
@@ -25,46 +26,46 @@ from .read import FetchItem, FetchSource, Found, Reading
 
 FIRST_EPOCH, NO_SESSION_EPOCH = 0, -1
 EPOCH_MAX = (1 << 31) - 1
-OUTSIDE_AGAIN_S = 0.1  # so often a quiet follower outside an ISR is considered anew
-ROUND = 64  # partitions of each fetch whose log start is compared: retention moves it without a word
+OUTSIDE_AGAIN_S = 0.1  # how often a quiet follower outside an ISR is checked again
+ROUND = 64  # partitions per fetch whose log start is compared: retention moves it silently
 
 Find = Callable[[TopicPartition], Partition]
 NameOf = Callable[[UUID], str | None]
 Key = tuple[UUID, int]
-Told = tuple[int, int]  # the watermark and the start of the log
+Told = tuple[int, int]  # high watermark and log start
 
 
 class Followed(FetchItem):
-    """One partition of a session: what was asked for last, and what was told."""
+    """One partition of a session: what was last asked for, and what was last sent."""
 
     __slots__ = ("_session", "told")
 
     def __init__(self, session: "FetchSession", topic: str, topic_id: UUID, asked: FetchPartition) -> None:
         super().__init__(topic, topic_id, asked)
         self._session = session
-        self.told: Told | None = None  # None: whatever there is will be told
+        self.told: Told | None = None  # None: send whatever there is
 
     def news(self, grown: bool, risen: bool) -> None:
-        """The partition has changed. A follower need not know at once that the watermark has risen."""
+        """The partition has changed. Only growth wakes the fetch: a new high watermark is not urgent."""
         self._session.stirred[self] = None
         if grown and self._session.waiting is not None:
             self._session.host.woken[self._session.waiting] = None
 
 
 class FetchSession:
-    """What one follower fetches from this broker."""
+    """The session of one follower: all that it fetches from this broker."""
 
     def __init__(self, id: int, fetcher: FetchSource, host: ReplicaShared) -> None:
         self.id = id
         self.fetcher = fetcher
         self.host = host
         self.next_epoch = FIRST_EPOCH
-        self.waiting: Woken | None = None  # its fetch, while it is parked
-        self.stirred: dict[Followed, None] = {}  # partitions to be looked at, longest waiting first
+        self.waiting: Woken | None = None  # its fetch, if parked
+        self.stirred: dict[Followed, None] = {}  # partitions to read, longest waiting first
         self._entries: dict[Key, Followed] = {}
-        self._outside: dict[Followed, None] = {}  # those whose ISR the follower is not in
-        self._outside_at = 0.0  # when they are to be considered again
-        self._sent: list[Followed] = []  # records of these are in the last answer
+        self._outside: dict[Followed, None] = {}  # partitions whose ISR the follower is not in
+        self._outside_at = 0.0  # when to check these again
+        self._sent: list[Followed] = []  # the last response has records of these
         self._pulse = Pulse(host.loop.time())
         self._round: Iterator[Followed] = iter(())
 
@@ -72,10 +73,10 @@ class FetchSession:
         return len(self._entries)
 
     def take(self, request: FetchRequest, find: Find, name_of: NameOf) -> None:
-        """The next fetch: what it names, what it names no more, and what it says of all others."""
+        """Process the next fetch: the partitions that it names, forgets, and implies."""
         now = self.host.loop.time()
         sent, self._sent = self._sent, []
-        self.stirred.update(dict.fromkeys(sent))  # named again, if they arrived
+        self.stirred.update(dict.fromkeys(sent))  # if the records arrived, this fetch names them
         for gone in request.forgotten_topics_data:
             for index in gone.partitions:
                 self._forget((gone.topic_id, index))
@@ -101,12 +102,12 @@ class FetchSession:
         self._compare_starts()
 
     def close(self) -> None:
-        """The follower fetches by this session no more."""
+        """The session ends."""
         for key in list(self._entries):
             self._forget(key)
 
     def told(self, wanted: list[FetchItem], found: list[PartitionData]) -> Found:
-        """Of what was found, that which is news. An error stays news until the follower asks otherwise."""
+        """What of the read is news. An error stays news until the follower asks for something else."""
         self.waiting = None
         told: list[tuple[FetchItem, PartitionData]] = []
         for entry, data in zip(wanted, found, strict=True):
@@ -133,7 +134,7 @@ class FetchSession:
         before = entry.partition
         if before is not None and before.offline is None:
             entry.warm_up()
-            return  # it is still here: one that is let go of counts as offline
+            return  # it is still here: a removed one counts as offline
         entry.look_up(name, find)
         if before is not None and before is not entry.partition:
             before.parked.pop(entry, None)
@@ -141,7 +142,7 @@ class FetchSession:
             entry.partition.park(entry)
 
     def _acknowledge(self, entry: Followed) -> None:
-        """A fetch of this partition from the offset named last; from now on it stands for later ones, too."""
+        """Record the progress from the offset named last. From then on, the session's pulse repeats it."""
         partition = entry.partition
         if partition is None:
             return
@@ -192,7 +193,7 @@ class FetchSession:
 
 
 class SessionReading(Reading):
-    """What one fetch of a session reads: whatever has news at the moment."""
+    """What one fetch of a session reads: the partitions that have news."""
 
     __slots__ = ("_session",)
 
@@ -202,7 +203,7 @@ class SessionReading(Reading):
 
     @property
     def parks_at(self) -> list[Partition]:
-        return []  # the session itself is told
+        return []  # the session is parked there itself
 
     @property
     def session_id(self) -> int:
@@ -225,7 +226,9 @@ class FetchSessions:
         self._ids = count(1)
 
     def of(self, fetcher: FetchSource, request: FetchRequest) -> FetchSession | None:
-        """The session that this fetch belongs to; a new one if it asks for it. None if it wants none."""
+        """The session of this fetch, a new one if it asks for that, None if it wants none. Raises if the
+        follower's session is unknown or its epoch is not the next.
+        """
         held = self._of.get(fetcher.replica)
         if request.session_epoch in (FIRST_EPOCH, NO_SESSION_EPOCH):
             if held is not None and (request.session_epoch == FIRST_EPOCH or held.id == request.session_id):
@@ -241,6 +244,6 @@ class FetchSessions:
         return held
 
     def keep_only(self, brokers: frozenset[BrokerId]) -> None:
-        """Brokers that are not registered follow nobody; one that is back begins anew."""
+        """Close the sessions of brokers that are not registered; one that returns begins a new session."""
         for broker in [each for each in self._of if each not in brokers]:
             self._of.pop(broker).close()

@@ -1,1 +1,1 @@
-"""Following: one fetcher for each leader, one round for each request."""
+"""The follower side of replication: one fetcher per leader, which fetches in rounds."""

@@ -1,12 +1,12 @@
-"""Followers' side: one task and one connection per leader, which fetch for all our followers of it.
+"""Replica fetchers: one task and one connection per leader, which fetch for all our followers of that leader.
 
-Each round asks where histories part, for those that must cut first, and then fetches for all others. Only
-partitions of which something may have changed are looked at, and others in turn; the leader keeps what it
-was told in a session. The next round begins when the answers of this one have been written (and flushed, with
-log.flush.before.ack), for a fetch from x says "I hold everything before x". A log directory where that takes
-long holds up what lies there; all others are fetched for meanwhile. A partition that comes while a fetch is
-parked at the leader does not wait for it: an empty fetch (a nudge) makes the leader answer at once.
-Left to others: what an answer means (replication/follower.py), one round's messages (round.py).
+A round first asks OffsetForLeaderEpoch for partitions that may have to truncate, then fetches for the others.
+It handles only partitions that may have changed, and a few of the rest in turn; a fetch session keeps the
+others at the leader. The next round begins when the records of this one are written (and flushed, with
+log.flush.before.ack), because a fetch from x says "I hold everything before x". A slow log directory holds up
+only its own partitions. A partition that is added while a fetch is parked at the leader does not wait for it:
+an empty fetch (a nudge) makes the leader answer at once.
+Left to others: what an answer means (replication/follower.py), the messages of a round (round.py).
 """
 
 import asyncio
@@ -46,12 +46,12 @@ from .round import (
 logger = structlog.get_logger(__name__)
 
 VERSIONS: dict[int, int] = {Api.FETCH: FETCH_VERSION, Api.OFFSET_FOR_LEADER_EPOCH: EPOCH_VERSION}
-FIRST_RETRY_SECONDS = 0.02  # a leader is often told of its role a moment after its followers
+FIRST_RETRY_SECONDS = 0.02  # a leader often learns its role just after its followers
 CONNECT_SECONDS_MAX = 3.0
-IDLE_SECONDS = 10.0  # all partitions wait for the controller
+IDLE_SECONDS = 10.0  # the pause while all partitions wait for the controller
 GOODBYE_SECONDS_MAX = 1.0
-MEDIUM_SECONDS_MAX = 1.0  # so long all wait for the medium of one log directory
-LOOK_ROUND_SECONDS, LOOKED_AT = 0.25, 250  # so often so many more are compared with what the leader knows
+MEDIUM_SECONDS_MAX = 1.0  # how long a round waits for one slow log directory
+LOOK_ROUND_SECONDS, LOOKED_AT = 0.25, 250  # how often, and how many, others are compared with the session
 
 Work = Callable[[], Awaitable[Failed]]
 
@@ -66,17 +66,17 @@ class Backoff:
         self._next = FIRST_RETRY_SECONDS
 
     def failed(self) -> float:
-        """Seconds to wait now."""
+        """The seconds to wait now."""
         wait, self._next = min(self._next, self._max), min(self._next * 2, self._max)
         return wait
 
     def succeeded(self) -> None:
-        """The next failure is a first one again."""
+        """Reset: the next failure counts as the first."""
         self._next = FIRST_RETRY_SECONDS
 
 
 class LeaderFetcher:
-    """Fetches from one leader for as long as one of our partitions follows it."""
+    """Fetches from one leader as long as any of our partitions follows it."""
 
     def __init__(
         self, host: ReplicaShared, config: ReplicationConfig, leader: BrokerId, fetchers: "Fetchers"
@@ -90,17 +90,17 @@ class LeaderFetcher:
         self._backoff = Backoff(config.fetch_backoff_ms / 1000)
         self._delays: dict[Partition, tuple[float, Backoff]] = {}  # partitions that wait after an error
         self._session = FollowerSession()
-        self._touched: dict[Partition, None] = {}  # since the last fetch, those that may have changed
-        self._at_medium: dict[Partition, None] = {}  # being cut or flushed: nothing is asked for them
+        self._touched: dict[Partition, None] = {}  # partitions that may have changed since the last fetch
+        self._at_medium: dict[Partition, None] = {}  # being truncated or flushed: not fetched for
         self._look_round_at = 0.0
         self._rest_of_round: Iterator[Partition] = iter(())
         self._news = asyncio.Event()
-        self._hope = asyncio.Event()  # a leader that could not be reached may be there now
+        self._hope = asyncio.Event()  # set when an unreachable leader may be back
         self._nudge: asyncio.Future[FetchResponse] | None = None
-        self._parked = False  # a fetch is at the leader and may be held back there
+        self._parked = False  # a fetch is at the leader, which may park it
 
     def add(self, partition: Partition) -> None:
-        """Fetch for `partition` too, at once."""
+        """Also fetch for `partition`, at once."""
         self.partitions[partition] = None
         self._touched[partition] = None
         self._delays.pop(partition, None)
@@ -111,7 +111,7 @@ class LeaderFetcher:
             self._nudge = connection.submit(nudge(self._host), deadline=self._deadline())
 
     def remove(self, partition: Partition) -> None:
-        """No longer fetch for `partition`; an answer on its way is dropped by its rules."""
+        """No longer fetch for `partition`. A response on its way is dropped by the follower rules."""
         if partition in self.partitions:
             del self.partitions[partition]
             self._touched[partition] = None
@@ -121,7 +121,7 @@ class LeaderFetcher:
                 self._hope.set()
 
     def moved(self) -> None:
-        """The leader has another address now."""
+        """The leader has a new address: reconnect."""
         self._backoff.succeeded()
         self._hope.set()
         if self._connection is not None:
@@ -181,7 +181,7 @@ class LeaderFetcher:
             await connection.close()
 
     async def _end_session(self) -> None:
-        """Nothing is followed any more: the leader need not keep what we fetched."""
+        """Close the fetch session at the leader, which no partition follows any more."""
         connection, deadline = self._connection, self._host.loop.time() + GOODBYE_SECONDS_MAX
         if connection is None or connection.is_lost or not self._session.is_open:
             return
@@ -189,14 +189,14 @@ class LeaderFetcher:
             await connection.request(nudge(self._host, self._session.id), deadline=deadline)
 
     def _begin_anew(self) -> None:
-        """The leader knows nothing of our fetches."""
+        """Start a new session: the leader knows nothing of our fetches."""
         self._session = FollowerSession()
         self._touched = dict.fromkeys(self.partitions)
 
     def _look_round(self, now: float) -> tuple[list[Partition], list[Partition]]:
-        """Partitions that may have something else to ask than before, and those that must not ask.
+        """The partitions whose fetch may have changed, and those that must not be fetched for now.
 
-        Some changes come without a word, as a log start that retention has moved: all have their turn.
+        Some changes are silent, such as a log start that retention has moved. So all partitions get a turn.
         """
         if now >= self._look_round_at:
             self._look_round_at = now + LOOK_ROUND_SECONDS
@@ -224,10 +224,10 @@ class LeaderFetcher:
             )
             failed = cutting.take(answer)
             await self._cut(ready, failed, self._cuts())
-            return  # others may have come meanwhile: they fetch in the same request
+            return  # partitions added meanwhile then fetch in the same request
         if await self._flush(ready):
-            return  # what was followed may have changed meanwhile
-        wait_s = self._next_delay(now)  # a fetch that is held back longer would hold up who waits now
+            return  # roles may have changed meanwhile
+        wait_s = self._next_delay(now)  # a longer fetch would hold up delayed partitions
         fetching = FetchRound(self._host, self._config, ready, self._session, silent, wait_s)
         self._touched = dict.fromkeys(fetching.left)
         if not fetching:
@@ -244,7 +244,7 @@ class LeaderFetcher:
             await nudged
 
     async def _take(self, fetching: FetchRound, fetched: FetchResponse, ready: list[Partition]) -> None:
-        """Write what came, little by little if it is of many partitions; make the cuts that it asks for."""
+        """Write the records, in steps if there are many partitions, then make the truncations asked for."""
         asked, failed, cuts = list(ready), Failed(), list[PendingTruncation]()
         for told, trouble in fetching.take(fetched):
             self._touched.update(dict.fromkeys(told))
@@ -256,12 +256,12 @@ class LeaderFetcher:
         await self._cut(asked, failed, cuts)
 
     def _cuts(self) -> list[PendingTruncation]:
-        """Those that what was just taken asks for."""
+        """Take the truncations that the response just processed asks for."""
         cuts, self._host.cuts = self._host.cuts, []
         return cuts
 
     def _judge(self, asked: Iterable[Partition], failed: dict[Partition, str]) -> None:
-        """Partitions that failed wait a little, longer each time; all others have no delay any more."""
+        """Partitions that failed wait, longer each time; the delay of all others ends."""
         if not failed and not self._delays:
             return
         now, longest = self._host.loop.time(), 0.0
@@ -281,20 +281,20 @@ class LeaderFetcher:
             )  # fmt: skip
 
     def _next_delay(self, now: float) -> float:
-        """Seconds until a partition may be asked for again; long if all wait for the controller."""
+        """Seconds until the first delayed partition may fetch again; `IDLE_SECONDS` if none is delayed."""
         return max(min((at for at, _ in self._delays.values()), default=now + IDLE_SECONDS) - now, 0.0)
 
     async def _cut(
         self, asked: Iterable[Partition], failed: Failed, cuts: Sequence[PendingTruncation]
     ) -> None:
-        """Make the cuts that answers ask for; how it is with all others is known already."""
+        """Make the truncations that responses ask for. All other partitions are judged at once."""
         cut = {each.partition for each in cuts}
         self._judge([partition for partition in asked if partition not in cut], failed)
         there = by_directory({each: each.directory for each in cuts}).values()
         await self._bring(([each.partition for each in some], partial(carry_out, some)) for some in there)
 
     async def _flush(self, ready: Iterable[Partition]) -> bool:
-        """Bring to the medium what the next fetch would acknowledge. False if there is nothing to do."""
+        """Flush what the next fetch would acknowledge. False if nothing needs it."""
         due = [p for p in ready if p.following is not None and p.following.must_flush]
         there = by_directory({p: posixpath.dirname(p.log.directory) for p in due}).values()
         await self._bring((some, partial(self._flushed, some)) for some in there)
@@ -305,7 +305,7 @@ class LeaderFetcher:
         return {}
 
     async def _bring(self, works: Iterable[tuple[list[Partition], Work]]) -> None:
-        """Do this in each log directory by itself; where it takes long, only those who lie there wait."""
+        """Run this work per log directory. A slow directory delays only its own partitions."""
         tasks = []
         for partitions, work in works:
             self._at_medium.update(dict.fromkeys(partitions))
@@ -323,7 +323,7 @@ class LeaderFetcher:
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Not longer than this."""
+    """Wait for the event, at most this long."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -339,13 +339,13 @@ def _by_reason(failed: Failed) -> dict[str, list[Partition]]:
 
 
 class Fetchers:
-    """The fetchers of one broker, by leader."""
+    """The fetchers of one broker, by leader (Kafka's ReplicaFetcherManager)."""
 
     def __init__(
         self, host: ReplicaShared, config: ReplicationConfig, tasks: Tasks, flushing: Flushing
     ) -> None:
         self.flushing = flushing
-        self.addresses: dict[BrokerId, tuple[str, int]] = {}  # on the listener between brokers
+        self.addresses: dict[BrokerId, tuple[str, int]] = {}  # on the inter-broker listener
         self._host = host
         self._config = config
         self._tasks = tasks
@@ -353,7 +353,7 @@ class Fetchers:
         self._stopped = False
 
     def know(self, brokers: Iterable[tuple[BrokerId, str, int]]) -> None:
-        """Where brokers are reached."""
+        """Learn the inter-broker addresses of brokers."""
         for broker, name, port in brokers:
             before = self.addresses.get(broker)
             self.addresses[broker] = (name, port)
@@ -376,16 +376,16 @@ class Fetchers:
             fetcher.add(partition)
 
     def drop(self, partition: Partition) -> None:
-        """No longer fetch for a partition, whomever it followed."""
+        """No longer fetch for a partition, whichever leader it followed."""
         for fetcher in self._by_leader.values():
             fetcher.remove(partition)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
-        """Begin what a fetcher does beside its rounds."""
+        """Start a task that a fetcher runs beside its rounds."""
         return self._tasks.spawn(work, name)
 
     def of(self) -> Iterable[LeaderFetcher]:
-        """All of them."""
+        """All fetchers."""
         return self._by_leader.values()
 
     def ended(self, fetcher: LeaderFetcher) -> None:
@@ -394,7 +394,7 @@ class Fetchers:
             del self._by_leader[fetcher.leader]
 
     def stop(self) -> None:
-        """Begin nothing any more. The tasks end with the `Tasks` that owns them."""
+        """Start no new fetcher. The tasks end with the `Tasks` that owns them."""
         self._stopped = True
         for fetcher in self._by_leader.values():
             fetcher.partitions.clear()

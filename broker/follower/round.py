@@ -1,7 +1,7 @@
-"""One round of a follower's questions to one leader: the requests, and what is done with the answers.
+"""One round of requests to one leader (OffsetForLeaderEpoch, Fetch), and what is done with the responses.
 
-What was asked is kept beside the followership that asked it; an answer for one that has ended since, or
-for a log that has changed since, is dropped.
+Each question is kept with the `Follower` (one leader epoch of one replica) that asked it. An answer is
+dropped if that role has ended, or the log has changed, since.
 Left to others: connections, delays and rounds (fetcher.py), the rules (replication/follower.py).
 """
 
@@ -45,19 +45,19 @@ FETCH_VERSION = 17
 EPOCH_VERSION = 4
 NO_SESSION, NO_SESSION_EPOCH, FIRST_EPOCH = 0, -1, 0
 EPOCH_MAX = (1 << 31) - 1
-NAMED_MAX = 1000  # partitions in one request: neither side stands still for long
-PART = 50  # partitions of an answer in one breath: each may write two files
+NAMED_MAX = 1000  # partitions in one request, so that neither side's event loop is busy for long
+PART = 50  # partitions of a response handled in one loop turn: each may write two files
 LOST = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 
 Failed = dict[Partition, str]
 
 
 class SessionLost(Exception):
-    """The leader has another session, or none: it must be told all again."""
+    """The leader has another session or none: everything must be sent again."""
 
 
 class EpochRound:
-    """OffsetForLeaderEpoch for all followers that must find out what to cut."""
+    """OffsetForLeaderEpoch for all followers that must find out where to truncate."""
 
     def __init__(self, host: ReplicaShared, partitions: Iterable[Partition]) -> None:
         self._host = host
@@ -88,7 +88,7 @@ class EpochRound:
         )
 
     def take(self, response: OffsetForLeaderEpochResponse) -> Failed:
-        """Cut as the answers say; names the partitions to be asked for again later."""
+        """Truncate as the answers say. Returns the partitions to ask for again later, with the reasons."""
         failed: Failed = {}
         for topic in response.topics:
             for answer in topic.partitions:
@@ -116,7 +116,7 @@ Key = tuple[UUID, int]
 
 
 class AskedPartition(NamedTuple):
-    """What is fetched of one partition, as the leader knows it."""
+    """What the session asks of one partition, as the leader knows it."""
 
     partition: Partition
     follower: Follower
@@ -125,14 +125,14 @@ class AskedPartition(NamedTuple):
 
 
 class FollowerSession:
-    """What one leader knows of our fetches (KIP-227): a fetch names only what is not so any more.
+    """Our side of the fetch session with one leader (KIP-227): a fetch names only what has changed.
 
-    A leader that keeps no session, of an earlier version, is told all each time.
+    A leader that keeps no session (of an earlier version) is sent everything each time.
     """
 
     def __init__(self) -> None:
         self.known: dict[Key, AskedPartition] = {}
-        self.forgotten: dict[Key, None] = {}  # to be named no more: the next request says so
+        self.forgotten: dict[Key, None] = {}  # the next request removes them from the session
         self.is_refused = False
         self.id = NO_SESSION
         self._epoch = FIRST_EPOCH
@@ -140,11 +140,11 @@ class FollowerSession:
 
     @property
     def is_open(self) -> bool:
-        """The leader knows what we named before."""
+        """Whether the leader knows what we named before."""
         return self.id != NO_SESSION
 
     def ask(self, partition: Partition) -> Key | None:
-        """Bring what is known up to date; the partition's key, if the leader must hear of it."""
+        """Update what the leader knows. Returns the partition's key if the next fetch must name it."""
         asked = _asked(partition)
         if asked is None or partition.log.topic_id is None:
             self.forget(partition)
@@ -157,30 +157,30 @@ class FollowerSession:
         return key
 
     def forget(self, partition: Partition) -> None:
-        """Nothing is asked of this partition for now."""
+        """Fetch nothing of this partition for now."""
         key = self._keys.pop(partition, None)
         if key is not None and self.known[key].partition is partition:
             del self.known[key]
             self.forgotten[key] = None
 
     def identity(self) -> tuple[int, int]:
-        """Id and epoch of the next request."""
+        """Session id and epoch of the next request."""
         if self.is_refused:
             return NO_SESSION, NO_SESSION_EPOCH
         return self.id, self._epoch
 
     def answered(self, session_id: int) -> None:
-        """The leader has taken the last request."""
+        """The leader has accepted the last request."""
         self.is_refused = session_id == NO_SESSION
         self.id = session_id
         self._epoch = FIRST_EPOCH if self.is_refused else self._epoch % EPOCH_MAX + 1
 
 
 class FetchRound:
-    """Fetch for all followers whose history is known to be the leader's.
+    """Fetch for all followers whose logs are known to match the leader's.
 
-    `partitions` are those of which something may have changed since the last round of this session, `silent`
-    those that must wait or are gone. What is too much for one request is `left`.
+    `partitions` are those that may have changed since the last round of this session, `silent` those that
+    must wait or are gone. What is too much for one request is in `left`.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class FetchRound:
         return bool(self._session.known)
 
     def request(self) -> FetchRequest:
-        """What has changed, or all if the leader knows nothing."""
+        """The request: what has changed, or everything if the leader has no session."""
         config, session = self._config, self._session
         topics: defaultdict[UUID, list[FetchPartition]] = defaultdict(list)
         gone: defaultdict[UUID, list[int]] = defaultdict(list)
@@ -242,10 +242,10 @@ class FetchRound:
         )
 
     def take(self, response: FetchResponse) -> Iterator[tuple[list[Partition], Failed]]:
-        """Write what came, `PART` partitions with each step: those that were told of, and of these those that
-        are to be asked for again later. Between two steps others may run.
+        """Write the records, `PART` partitions per step. Each step yields its partitions, and which of them
+        to ask for again later, with the reasons. The event loop may run between two steps.
 
-        Raises `SessionLost` if the leader does not know what we named before.
+        Raises `SessionLost` if the leader does not know our session.
         """
         if response.error_code in LOST:
             raise SessionLost(f"error {response.error_code}")
@@ -336,9 +336,9 @@ def _asked(partition: Partition) -> AskedPartition | None:
 
 
 def nudge(host: ReplicaShared, session_id: int = NO_SESSION) -> FetchRequest:
-    """A fetch of nothing: the leader answers the one that it holds back, and then this one.
+    """An empty fetch: the leader answers our parked fetch first, then this one.
 
-    With the id of a session it ends that.
+    With the id of a session it ends that session.
     """
     return FetchRequest(
         replica_state=_identity(host),

@@ -1,8 +1,8 @@
-"""The group coordinator: finds a caller's group, performs what its rules ask, writes down what must last.
+"""The group coordinator: finds a caller's group, performs what its rules ask, writes what must be durable.
 
-This broker coordinates the groups whose partition of `__consumer_offsets` it leads. All changes happen on the
-event loop in one breath; an answer that needs a committed record is given by the record's acknowledgement.
-Left to others: the rules (group.py), coming to lead and ceasing to (shards.py), what is not needed any more
+This broker coordinates the groups whose partition of `__consumer_offsets` it leads. State changes on the
+event loop without an await. An answer that needs a committed record is sent when that record is acknowledged.
+Left to others: the rules (group.py), becoming and ceasing to be leader (shards.py), expiry and deletion
 (forgetting.py), records (offset_records.py), requests and responses (handlers/groups/membership.py,
 handlers/groups/offsets.py).
 """
@@ -51,9 +51,9 @@ from .timer import GroupTimer
 
 logger = structlog.get_logger(__name__)
 
-GROUPS_MAX = 100_000  # one broker coordinates no more; further groups are told to come later
+GROUPS_MAX = 100_000  # per broker; a client that wants one more gets COORDINATOR_NOT_AVAILABLE
 
-# How the failure of writing offsets is told to who committed them.
+# If writing offsets fails with the left, the client that committed them gets the right.
 COMMIT_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -77,7 +77,7 @@ class Bits(Protocol):
 class GroupCoordinator:
     """All groups that this broker coordinates.
 
-    `append` is `replicas.append_local`; `on_leading` and `on_resigned` belong into the hooks of `replicas`.
+    `append` is `replicas.append_local`; `on_leading` and `on_resigned` are hooks for `replicas`.
     """
 
     def __init__(
@@ -111,15 +111,15 @@ class GroupCoordinator:
     # Life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to watch deadlines."""
+        """Start the timer of sessions, rebalances and offset expiry."""
         self._tasks.spawn(self._timer.run(), "timer")
 
     async def stop(self) -> None:
-        """Stop watching and loading. Parked members are dropped with their connections."""
+        """Stop the timer and loading. Parked requests end with their connections."""
         await self._tasks.stop()
 
     def ensure_topic(self) -> str | None:
-        """Have `__consumer_offsets` created, without waiting for it. Returns why that cannot be, if so."""
+        """Start to create `__consumer_offsets`, without waiting. Returns why it cannot be, or None."""
         if reason := self._topic.lacks_brokers:
             return reason
         if not self._topic.is_creating:
@@ -128,16 +128,16 @@ class GroupCoordinator:
         return None
 
     def tick(self, now: float) -> None:
-        """Do what is due at `now`; the timer's task does so by itself."""
+        """Do what is due at `now`. The timer's task calls this by itself."""
         self._timer.tick(now)
 
     def on_leading(self, partition: LedPartition) -> None:
-        """Hook of `replicas`: load the groups, if this is a partition of theirs."""
+        """Hook of `replicas`: we lead this partition. If it is of `__consumer_offsets`, load its groups."""
         if partition.log.partition.topic == OFFSETS_TOPIC:
             self._shards.lead(partition)
 
     def on_resigned(self, tp: TopicPartition) -> None:
-        """Hook of `replicas`: who waits here is sent to look for the new coordinator."""
+        """Hook of `replicas`: we lead this partition no more. Members that wait get NOT_COORDINATOR."""
         if tp.topic != OFFSETS_TOPIC:
             return
         for held in self._shards.resign(tp.partition):
@@ -146,7 +146,7 @@ class GroupCoordinator:
     # Members ---------------------------------------------------------------------------------------------
 
     def join(self, group_id: str, asked: JoinAsked, reply: JoinReply) -> None:
-        """Let a member into the next generation. The reply comes when that begins."""
+        """A member joins the next generation. The reply comes when that generation begins."""
         try:
             shard = self._shard(group_id)
             low, high = self.config.session_timeout_ms_min, self.config.session_timeout_ms_max
@@ -161,11 +161,11 @@ class GroupCoordinator:
         return self._perform(held, held.group.join(asked, reply, self._now()))
 
     def sync(self, group_id: str, asked: SyncAsked, reply: SyncReply) -> None:
-        """Give a member its assignment, once the leader has brought it and it is written."""
+        """Give a member its assignment, once the group's leader has sent it and its record is committed."""
         try:
             held = self._shard(group_id).groups.get(group_id)
         except ApiError as error:
-            # A rebalance does not outlive its coordinator; the member need not look for another one.
+            # This coordinator is right, but a rebalance is not kept in the log: the member must rejoin.
             loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return reply(Synced(ErrorCode.REBALANCE_IN_PROGRESS if loading else error.code))
         if held is None:
@@ -173,7 +173,7 @@ class GroupCoordinator:
         return self._perform(held, held.group.sync(asked, reply, self._now()))
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """A sign of life. While its group is being loaded a member is believed."""
+        """A heartbeat. While the group is still loading, every member gets NONE."""
         try:
             held = self._shard(group_id).groups.get(group_id)
         except ApiError as error:
@@ -186,7 +186,7 @@ class GroupCoordinator:
         return answer
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Members (id, instance id) go; one answer for each."""
+        """Members (id, instance id) leave; one answer for each."""
         held = self._shard(group_id).groups.get(group_id)
         if held is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID for _ in members]
@@ -206,7 +206,7 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, GroupOffset],
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """Keep offsets for a member (id, instance id, generation); `done` when they are committed."""
+        """Commit offsets for a member (id, instance id, generation); `done` when they are committed."""
         member_id, instance_id, generation = member
         shard = self._shard(group_id, empty_name_ok=True)
         held = shard.groups.get(group_id)
@@ -233,26 +233,26 @@ class GroupCoordinator:
         return self._write(shard, records, written)
 
     def wall_ms(self) -> int:
-        """The time that a commit made now bears."""
+        """The timestamp of a commit made now."""
         return self._clock.wall_ms()
 
     # Looking ---------------------------------------------------------------------------------------------
 
     def find(self, group_id: str, empty_name_ok: bool = False) -> HeldGroup | None:
-        """The group, None if there is none; raises ApiError if it is not for this broker to say."""
+        """The group, or None. Raises ApiError if this broker does not coordinate it or is still loading."""
         return self._shard(group_id, empty_name_ok).groups.get(group_id)
 
     @property
     def is_loading(self) -> bool:
-        """Whether some partition is still being read, so that a listing would be incomplete."""
+        """Whether a partition is still loading: a list of all groups would be incomplete."""
         return self._shards.is_loading
 
     def all_groups(self) -> list[Group]:
-        """Every group here, by name, but those that are being deleted."""
+        """Every group here, by name, except those that are being deleted."""
         return [group for group in self._shards.all_groups() if group.state is not GroupState.DEAD]
 
     def delete(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
-        """Forget a group without members, and its offsets; `done` when that is committed."""
+        """Delete a group without members, and its offsets; `done` when that is committed."""
         shard = self._shard(group_id, empty_name_ok=True)
         held = shard.groups.get(group_id)
         if held is None:
@@ -260,7 +260,7 @@ class GroupCoordinator:
         return self.forgetting.delete_group(shard, held, lambda code: done(COMMIT_ERRORS.get(code, code)))
 
     def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
-        """These do not exist any more: what was committed for them is void at once."""
+        """These partitions were deleted. Offsets committed for them are void at once."""
         self.forgetting.partitions_deleted(partitions)
 
     def metrics(self) -> dict[str, int]:
@@ -295,7 +295,7 @@ class GroupCoordinator:
         self._write(held.shard, [(group_key(held.group.name), value)], written)
 
     def _write(self, shard: Shard, records: Stored, written: Written) -> None:
-        """One batch, acknowledged by all in-sync replicas or by an error within the commit timeout."""
+        """Append one batch. `written` hears that the ISR has it, or an error, within the commit timeout."""
         builder = BatchBuilder()
         wall_ms = self._clock.wall_ms()
         for key, value in records:
@@ -303,7 +303,7 @@ class GroupCoordinator:
         deadline = self._now() + self.config.offset_commit_timeout_ms / 1000
         try:
             self._append(shard.partition, bytearray(builder.build()), written, deadline)
-            shard.source.mark()  # a timer's write is in no request, after which all would be settled
+            shard.source.mark()  # a timer's write is in no request, so no request's end would sweep it
         except ApiError as error:
             written(error.code, -1)
 
@@ -317,11 +317,11 @@ class GroupCoordinator:
         self.forgetting.loaded(shard)
 
     def _end(self, held: HeldGroup, error: ErrorCode) -> None:
-        """Whoever waits in the group is told so; no deadline of it counts any more."""
+        """Answer everyone who waits in the group with `error`, and drop its deadlines."""
         self._perform(held, held.group.end(error, self._now()))
         self._timer.forget(held.group)
 
-    # Small words -----------------------------------------------------------------------------------------
+    # Helpers ---------------------------------------------------------------------------------------------
 
     def _shard(self, group_id: str, empty_name_ok: bool = False) -> Shard:
         if not group_id and not empty_name_ok:

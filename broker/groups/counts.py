@@ -1,7 +1,7 @@
-"""The group coordinator in numbers, under Kafka's names: gauges as things are, counts since the start.
+"""Metrics of the group coordinator, under Kafka's names: gauges of now, counts since the start.
 
 Kafka: `kafka.coordinator.group:type=GroupMetadataManager` (gauges) and `group-coordinator-metrics`. Where
-Kafka has a rate there is a count here: whoever reads it twice has the rate.
+Kafka has a rate, this has a count: read it twice to get the rate.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ GAUGES = {
 
 @dataclass(slots=True)
 class GroupCounts:
-    """What has happened since the start of this process."""
+    """Counts since the start of this process."""
 
     offsets_committed: int = 0
     offsets_expired: int = 0
@@ -32,7 +32,7 @@ class GroupCounts:
 
 
 def group_metrics(groups: Iterable[Group], offsets: int, counts: GroupCounts) -> dict[str, int]:
-    """All of them, by name. `offsets` are those committed in all groups here."""
+    """All metrics by name. `offsets`: how many offsets all groups here have committed."""
     states = Counter(group.state for group in groups)
     return {
         "NumGroups": states.total(),

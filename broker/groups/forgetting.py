@@ -1,10 +1,9 @@
-"""What groups no longer need is forgotten, and its tombstones are written: offsets that have outlived their
-retention, offsets of deleted topics, groups that were deleted or have nothing left.
+"""Removes expired offsets, offsets of deleted topics, and deleted or unused groups, and writes tombstones.
 
-Whoever commits for a topic that was made again must not find what was committed for the old one: a deleted
-partition's offsets are void in one breath, and shards owe the tombstones, which follow in slices. A tombstone
-that was refused stays owed, and is soon written again: a successor would not know of the debt. None is
-written behind a commit that came after it was due.
+A group must not find an old topic's offsets in a new topic of the same name. So a deleted partition's offsets
+are void at once, without an await, and their tombstones follow in slices: the shard owes them. A tombstone
+whose write failed stays owed and is soon tried again, because the next coordinator would not know of it. None
+is written after a newer commit, which it would delete.
 Sources: GroupMetadataManager.cleanupGroupMetadata, GroupMetadata.removeExpiredOffsets,
 GroupCoordinator.handleDeleteGroups and handleDeletedPartitions of Kafka 3.9.
 Left to others: how a batch is written (coordinator.py), which partitions were deleted (metadata/cache.py).
@@ -30,9 +29,9 @@ from .state import GroupState
 
 logger = structlog.get_logger(__name__)
 
-OFFSETS_AT_ONCE = 2_000  # looked at in one breath: about a millisecond
+OFFSETS_AT_ONCE = 2_000  # checked without an await: about a millisecond
 TOMBSTONES_AT_ONCE = 500  # in one batch
-PAY_AGAIN_S = (1.0, 30.0)  # after tombstones were refused, at first and at most
+PAY_AGAIN_S = (1.0, 30.0)  # backoff after tombstones were refused, at first and at most
 
 CONSUMERS = "consumer"  # the protocol type whose subscriptions we can read
 
@@ -44,7 +43,7 @@ Debt = tuple[str, TopicPartition | None]  # a group's offset for a partition, or
 class Forgetting:
     """Removes offsets and groups, of all shards that this broker has.
 
-    `write` appends one batch to a shard's log; `end` answers whoever waits in a group that ends.
+    `write` appends one batch to a shard's log; `end` answers everyone who waits in a group that ends.
     """
 
     def __init__(
@@ -68,14 +67,14 @@ class Forgetting:
         self._is_paying = self._pay_again = self._is_resting = False
         self._rest_s = PAY_AGAIN_S[0]
 
-    # Whole groups ----------------------------------------------------------------------------------------
+    # Groups ----------------------------------------------------------------------------------------------
 
     def delete_group(self, shard: Shard, held: HeldGroup, done: Callable[[ErrorCode], None]) -> None:
         """Delete a group without members and its offsets; `done` when that is committed.
 
-        Meanwhile the group is Dead: commits and joins are told to come again, so that none slips in before
-        the tombstones. A deletion that is refused has not happened; one that stands in the log all the same,
-        whatever becomes of it there, has, for a successor would read it: its tombstones are owed.
+        Meanwhile the group is Dead: commits and joins must retry, so none gets into the log before the
+        tombstones. If the append is refused, the group lives on. If the batch is in the log but not
+        acknowledged, the group is gone, since the next coordinator may read it: its tombstones are owed.
         """
         group = held.group
         if group.state is GroupState.DEAD:
@@ -104,26 +103,26 @@ class Forgetting:
         return self._write(shard, records, written)
 
     def remove_if_unused(self, shard: Shard, held: HeldGroup) -> bool:
-        """Let go of a group without members, offsets, or anybody who was promised an id."""
+        """Drop a group that has no members, no offsets, and no member id given out."""
         group = held.group
         in_use = len(held.offsets) or held.offsets.in_flight or group.members.promised
         if group.state is not GroupState.EMPTY or in_use or self._shards.held(group) is not held:
             return False
         self._end(held, ErrorCode.GROUP_ID_NOT_FOUND)
         self._shards.remove(shard, held)
-        if group.generation:  # else the log knows of offsets only
+        if group.generation:  # else the log never had a record of the group itself
             shard.owed[group.name, None] = None
         return True
 
     # Deleted topics --------------------------------------------------------------------------------------
 
     def partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """These do not exist any more; what was committed for them is not found from now on."""
+        """These partitions were deleted; offsets committed for them are not found from now on."""
         gone: dict[str, set[int]] = {}
         for tp in partitions:
             gone.setdefault(tp.topic, set()).add(tp.partition)
         for shard in self._shards.all():
-            if shard.loading:  # the log may still tell of them
+            if shard.loading:  # the log may still have offsets for them
                 for topic, numbers in gone.items():
                     shard.deleted.setdefault(topic, set()).update(numbers)
             else:
@@ -131,7 +130,7 @@ class Forgetting:
         self.pay()
 
     def loaded(self, shard: Shard) -> None:
-        """What was deleted while the shard was read is void, and what had been before."""
+        """The shard is loaded: drop offsets of partitions that were deleted before or meanwhile."""
         self._void(shard, shard.deleted)
         shard.deleted = {}
         self.pay()
@@ -154,7 +153,7 @@ class Forgetting:
     # Retention -------------------------------------------------------------------------------------------
 
     def begin_expiry(self, now: float) -> None:
-        """Look through all groups for what has expired, unless that is going on."""
+        """Start a pass over all groups for expired offsets, unless one is running."""
         if not self._is_expiring:
             self._is_expiring = True
             self._tasks.spawn(self._expire_in_turn(now), "expire")
@@ -166,7 +165,7 @@ class Forgetting:
             self._is_expiring = False
 
     async def expire(self, now: float) -> None:
-        """One pass over all groups, in slices; then what is owed still."""
+        """One pass over all groups, in slices; then write the tombstones that are owed."""
         looked_at = 0
         for shard, held in self._all_held():
             looked_at += 1 + len(held.offsets)
@@ -177,7 +176,7 @@ class Forgetting:
         self.pay()
 
     def _all_held(self) -> Iterator[tuple[Shard, HeldGroup]]:
-        """Every group there is when its turn comes: others come and go between the slices."""
+        """Every group that still exists when its turn comes: groups come and go between the slices."""
         for shard in list(self._shards.serving()):
             for name in list(shard.groups):
                 held = shard.groups.get(name)
@@ -220,7 +219,7 @@ class Forgetting:
             self._tasks.spawn(self._pay(), "tombstones")
 
     async def _pay(self) -> None:
-        """Each debt once: what is refused now is owed until the next pass."""
+        """Try each tombstone once: one that is refused is owed until the next pass."""
         try:
             while self._pay_again:
                 self._pay_again = False
@@ -229,7 +228,7 @@ class Forgetting:
                     waiting = iter(debts)
                     while part := list(islice(waiting, TOMBSTONES_AT_ONCE)):
                         if not self._shards.has(shard):
-                            break  # whoever has it now knows of later commits
+                            break  # the coordinator that has it now knows of later commits
                         self._pay_some(shard, part)
                         await asyncio.sleep(0)
         finally:
@@ -249,7 +248,7 @@ class Forgetting:
         self._write(shard, [(_key_of(debt), None) for debt in debts], written)
 
     def _owe(self, shard: Shard, debts: Iterable[Debt]) -> None:
-        """They were refused, or nobody knows: not before a rest, for the reason may last."""
+        """Their write failed, or its outcome is unknown. Try again after a pause: the cause may persist."""
         shard.owed.update(dict.fromkeys(debts))
         if not self._is_resting:
             self._is_resting = True
@@ -264,7 +263,7 @@ class Forgetting:
         self.pay()
 
     def _is_due(self, shard: Shard, debt: Debt) -> bool:
-        """Not any more once there is something new under the same key, which is the later record."""
+        """False once there is a newer record with the same key, which the tombstone would delete."""
         name, tp = debt
         held = shard.groups.get(name)
         if held is None:
@@ -273,8 +272,9 @@ class Forgetting:
 
 
 def subscribed(group: Group) -> frozenset[str] | None:
-    """The topics that the members of a stable group of consumers read. None: nobody can tell, so that no
-    offset of theirs may expire."""
+    """The topics that the members of a stable consumer group read. None: unknown, so none of its offsets may
+    expire.
+    """
     if group.state is not GroupState.STABLE or group.protocol_type != CONSUMERS:
         return None
     try:

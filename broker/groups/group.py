@@ -1,7 +1,7 @@
-"""What the members of one consumer group may ask, by Kafka's classic protocol: join, sync, heartbeat, leave.
+"""What members of one consumer group may ask, by Kafka's classic protocol: join, sync, heartbeat, leave.
 
-Every event returns its effects, in the order in which they must happen. Nothing here knows a clock or a
-socket: times come in as `now`, answers go out as effects, and `wake_at` says when `tick` has something to do.
+Pure: no clock, no socket. Times come in as `now`. Every event returns its effects (answers, writes) in the
+order in which they must happen. `wake_at` says when `tick` has something to do.
 Left to others: the two halves of a rebalance (rebalance.py), performing effects and finding the group
 (coordinator.py), committed offsets (offsets.py).
 """
@@ -30,10 +30,10 @@ from .state import (
 
 
 class Group(RebalancingGroup):
-    """The rules of one group, as its members meet them."""
+    """One consumer group: what each request of a member does to it."""
 
     def join(self, asked: JoinAsked, reply: JoinReply, now: float) -> Effects:
-        """A member asks into the next generation, or a newcomer into the group."""
+        """A member joins the next generation, or a newcomer the group."""
         if not self._has_room_for(asked.member_id):
             if asked.member_id in self.members:
                 self.members.remove(asked.member_id)
@@ -50,7 +50,7 @@ class Group(RebalancingGroup):
         return [*self._join_again(asked, reply, now), *self._complete_if_all_joined(now)]
 
     def sync(self, asked: SyncAsked, reply: SyncReply, now: float) -> Effects:
-        """A member asks for its assignment; the leader brings everybody's."""
+        """A member asks for its assignment; the group's leader sends everybody's."""
         error = self._sync_error(asked)
         if error is not ErrorCode.NONE:
             return [AnswerSync(reply, Synced(error))]
@@ -72,7 +72,7 @@ class Group(RebalancingGroup):
         return effects
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
-        """A sign of life; the answer tells the member whether to rejoin."""
+        """A heartbeat. The answer tells the member whether to rejoin."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self.members.check(member_id, instance_id)
@@ -85,7 +85,7 @@ class Group(RebalancingGroup):
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
     def leave(self, member_id: str, instance_id: str | None, now: float) -> tuple[ErrorCode, Effects]:
-        """A member goes, or an administrator sends a static member away by its instance id alone."""
+        """A member leaves, or an administrator removes a static member by its instance id alone."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         if member_id == NO_MEMBER and instance_id is not None:
@@ -98,7 +98,7 @@ class Group(RebalancingGroup):
         return ErrorCode.NONE, self._drop(member_id, now)
 
     def commit_error(self, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
-        """Whether this caller may commit offsets now. A commit by a member is a sign of life."""
+        """Why this caller may not commit offsets now, or NONE. A member's commit counts as a heartbeat."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is GroupState.EMPTY:
@@ -114,14 +114,14 @@ class Group(RebalancingGroup):
         return ErrorCode.NONE
 
     def tick(self, now: float) -> Effects:
-        """Do what is due, then say in `wake_at` when to come again."""
+        """Do what is due, then set `wake_at` to the next deadline."""
         effects: Effects = []
         for member_id in [each for each, until in self.members.promised.items() if until <= now]:
             del self.members.promised[member_id]
             effects += self._complete_if_all_joined(now)
         for member in [each for each in self.members if each.deadline <= now]:
             if member.is_excused:
-                member.deadline = NEVER  # set anew when its parked request is answered
+                member.deadline = NEVER  # set again when its parked request is answered
             elif self.members.by_id.get(member.member_id) is member:
                 effects += self._drop(member.member_id, now)
         if self.rebalance is not None and self.rebalance.until <= now:
@@ -137,7 +137,7 @@ class Group(RebalancingGroup):
         return effects
 
     def end(self, error: ErrorCode, now: float) -> Effects:
-        """The group is no longer here, or no longer at all: everybody who waits is told so."""
+        """The group has moved to another coordinator, or is deleted: everyone who waits gets `error`."""
         effects: Effects = []
         for member in self.members:
             effects += self._answer_parked(member, error)
@@ -148,12 +148,12 @@ class Group(RebalancingGroup):
         return effects
 
     def revive(self, since: float) -> None:
-        """The group was to be deleted, and the log would not have it: it is empty still, since then."""
+        """Its deletion could not be written, so it is Empty again, as it has been since `since`."""
         assert self.state is GroupState.DEAD, "who lives cannot come back"
         self.state, self.since = GroupState.EMPTY, since
 
     def restore(self, members: Iterable[Member], leader: str | None, now: float) -> Effects:
-        """Go on from the log: who was a member still is one, and has a full session from now on."""
+        """Resume from the log. Members are still members, each with a full session timeout from now on."""
         for member in members:
             self.members.add(member)
             self._heard(member, now)
@@ -163,7 +163,7 @@ class Group(RebalancingGroup):
         return self._prepare_rebalance(now) if len(self.members) > self.limits.members_max else []
 
     def _has_room_for(self, member_id: str) -> bool:
-        """In a rebalance the bound counts who has joined, so that a lowered bound sheds the last to come."""
+        """In a rebalance only members that have joined count: a lowered group.max.size drops the last."""
         members, known = self.members, member_id in self.members
         if self.state is not GroupState.PREPARING_REBALANCE:
             return known or len(members) + members.promised_beside(member_id) < self.limits.members_max
@@ -212,7 +212,9 @@ class Group(RebalancingGroup):
         return self._prepare_rebalance(now)
 
     def _join_again(self, asked: JoinAsked, reply: JoinReply, now: float) -> Effects:
-        """A known member. Only a change, or the leader's wish, moves a group that has its generation."""
+        """A known member joins again. A group that has its generation rebalances only if the member's
+        protocols changed or, once stable, if its leader asks.
+        """
         member = self.members.by_id[asked.member_id]
         is_leader = self.members.leader == member.member_id
         same = member.protocols == asked.protocols
@@ -231,7 +233,7 @@ class Group(RebalancingGroup):
     def _replace(
         self, asked: JoinAsked, instance_id: str, new_id: str, reply: JoinReply, now: float
     ) -> Effects:
-        """A static member came back without its id: it takes its own place, and the old id is fenced."""
+        """A static member came back without its member id: it keeps its place, and the old id is fenced."""
         leader_before = self.members.leader or NO_MEMBER
         old_id = self.members.static_ids[instance_id]
         effects = self._answer_parked(self.members.by_id[old_id], ErrorCode.FENCED_INSTANCE_ID)

@@ -1,6 +1,6 @@
-"""Who is in a group: members by id and by instance id, those promised an id, the leader, the common protocol.
+"""Who is in a group: members by id and by instance id, ids promised, the leader, the common protocol.
 
-Bookkeeping only; when to add, drop or answer whom is decided in `group.py`.
+Bookkeeping only: `group.py` decides when to add, drop or answer a member.
 """
 
 import math
@@ -13,7 +13,7 @@ from ...protocol.errors import ErrorCode
 from .state import JoinAsked, JoinReply, Listed, SyncReply, Terms
 
 NEVER = math.inf
-NEWCOMER_WAIT_SECONDS = 300.0  # then its parked join is given up: its client will have retried
+NEWCOMER_WAIT_SECONDS = 300.0  # then its parked join is dropped: its client will have retried
 
 
 @dataclass(slots=True)
@@ -36,18 +36,18 @@ class Member:
 
     @property
     def is_excused(self) -> bool:
-        """A parked request stands for heartbeats, except a newcomer's: its client may have given up."""
+        """A member with a parked request need not heartbeat, except a newcomer: its client may have gone."""
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
     def metadata_for(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def heard(self, now: float) -> None:
-        """A sign of life. A newcomer cannot give any before its first generation, so it has longer."""
+        """It is alive. A newcomer cannot heartbeat before its first generation, so its deadline is longer."""
         self.deadline = now + (NEWCOMER_WAIT_SECONDS if self.is_new else self.session_timeout_ms / 1000)
 
     def terms(self) -> Terms:
-        """What it said of itself when it joined last."""
+        """What it said of itself in its last join."""
         return Terms(
             self.client_id,
             self.client_host,
@@ -57,7 +57,7 @@ class Member:
         )
 
     def adopt(self, asked: JoinAsked | Terms, reply: JoinReply | None) -> None:
-        """Take over what a new join says of a known member, or what an earlier one said."""
+        """Replace what it said of itself by a new join, or go back to an earlier one."""
         self.client_id = asked.client_id
         self.client_host = asked.client_host
         self.session_timeout_ms = asked.session_timeout_ms
@@ -150,7 +150,7 @@ class GroupMembers:
         return True
 
     def promised_beside(self, member_id: str) -> int:
-        """How many others were given an id and have not joined with it."""
+        """How many others were given a member id and have not joined with it."""
         return len(self.promised) - (member_id in self.promised)
 
     @property
@@ -163,7 +163,7 @@ class GroupMembers:
 
     @property
     def rebalance_timeout(self) -> float:
-        """The patience of the most patient member, in seconds."""
+        """The longest rebalance timeout of any member, in seconds."""
         return max((member.rebalance_timeout_ms for member in self), default=0) / 1000
 
     def common_protocols(self) -> set[str]:
@@ -181,7 +181,7 @@ class GroupMembers:
         return min(votes, key=lambda name: (-votes[name], order[name]))
 
     def listing(self, protocol: str | None) -> tuple[Listed, ...]:
-        """What the leader needs in order to assign."""
+        """The members as the leader gets them, to compute the assignment."""
         return tuple(
             Listed(member.member_id, member.instance_id, member.metadata_for(protocol)) for member in self
         )

@@ -1,6 +1,6 @@
-"""From the records of an offsets partition to its groups: of each key the newest value counts.
+"""Rebuilds groups and offsets from the records of an offsets partition: the newest value of each key counts.
 
-Fed with slices of the log from start to end, so that the caller can let others run in between.
+Takes the log in slices, from start to end, so that the caller can yield to the event loop in between.
 Left to others: reading the log and serving what was found (shards.py), the formats (offset_records.py).
 """
 
@@ -38,16 +38,17 @@ RECORDS_AT_ONCE = 500  # about ten milliseconds
 
 @dataclass(slots=True)
 class LoadedOffsets:
-    """What the log says so far."""
+    """Groups and offsets, as far as the log has been read."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     offsets: dict[str, CommittedOffsets] = field(default_factory=dict)
-    damaged: int = 0  # records that could not be understood and were passed over
-    after: int = -1  # the offset behind the last batch taken in
+    damaged: int = 0  # records or batches that could not be decoded and were skipped
+    after: int = -1  # the offset after the last batch taken in
 
     def feed(self, batches: Buffer) -> Iterator[None]:
-        """Take in a run of whole batches. Yields where others may run: after so many records, be they in one
-        batch or in many, and at the end."""
+        """Take in complete batches. Yields where other tasks may run: after every RECORDS_AT_ONCE records,
+        whether in one batch or in many, and at the end.
+        """
         taken = 0
         for pos, header in headers(batches):
             self.after = header.next_offset
@@ -95,7 +96,7 @@ class LoadedOffsets:
                 del self.offsets[key.group]
 
     def names(self) -> Iterator[str]:
-        """Every group that has offsets, or a generation."""
+        """Every group that has offsets or a metadata record."""
         return iter(sorted(self.groups.keys() | self.offsets.keys()))
 
 
@@ -120,7 +121,7 @@ def value_of(committed: GroupOffset) -> OffsetCommitValue:
 
 
 def restore(group: Group, value: GroupMetadataValue, now: float, wall_ms: int) -> Effects:
-    """Make `group` what its record says. It is in its state since the record says so."""
+    """Set `group` to what its record says, including since when it has been in its state."""
     group.generation = value.generation
     group.protocol_type = value.protocol_type or None
     group.protocol = value.protocol
@@ -131,7 +132,7 @@ def restore(group: Group, value: GroupMetadataValue, now: float, wall_ms: int) -
 
 
 def snapshot(group: Group, assignments: dict[str, bytes], wall_ms: int) -> GroupMetadataValue:
-    """The record of a group as it stands, with the assignments about to hold."""
+    """The record of a group as it is now, with the assignments that are about to hold."""
     return GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,

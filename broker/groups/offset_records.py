@@ -1,8 +1,8 @@
-"""What stands in `__consumer_offsets`: Kafka's record formats for committed offsets and group metadata.
+"""The records of `__consumer_offsets`: Kafka's formats for committed offsets and group metadata.
 
-A key says what a record is about (version 0 or 1: an offset, 2: a group), a value starts with the version of
-its own format. A null value deletes. We write what Kafka 3.9 writes: offset values v3, group values v3; we
-read every version up to the flexible v4.
+A key's version says what the record is about (0 or 1: an offset, 2: a group). A value starts with the version
+of its own format. A null value deletes. We write what Kafka 3.9 writes (offset values v3, group values v3)
+and read every version up to the flexible v4.
 Left to others: what the newest record of each key means (offset_loading.py), batches (protocol/records.py).
 """
 
@@ -43,7 +43,7 @@ class GroupMetadataKey:
 
 @message(key=_STORED, versions=(0, 4), flexible=4)
 class OffsetCommitValue:
-    """A committed offset. Version 1 alone says itself when it expires."""
+    """A committed offset. Only version 1 carries its own expiry."""
 
     offset: Int64
     leader_epoch: Int32 = since(3, default=-1)
@@ -83,13 +83,13 @@ Key: TypeAlias = OffsetCommitKey | GroupMetadataKey
 
 @dataclass(frozen=True, slots=True)
 class UnknownKey:
-    """A key of a kind that came after us; its record is passed over."""
+    """A key of a version that we do not know; its record is skipped."""
 
     version: int
 
 
 def pack(stored: object, version: int) -> bytes:
-    """A key or value as it stands in a record: its version, then its fields."""
+    """A key or value as it is in a record: its version, then its fields."""
     return b"".join((version.to_bytes(_VERSION_BYTES, "big"), *encode(stored, version)))
 
 
@@ -102,7 +102,7 @@ def group_key(group: str) -> bytes:
 
 
 def offset_value(value: OffsetCommitValue) -> bytes:
-    """Offsets of version 1, which expire by themselves, keep that version."""
+    """An offset with an expiry of its own is written as version 1, any other as version 3."""
     version = OFFSET_VALUE_VERSION if value.expire_timestamp == NO_TIMESTAMP else 1
     return pack(value, version)
 

@@ -1,8 +1,8 @@
 """What a group has committed, and which partition of `__consumer_offsets` keeps it.
 
-An offset counts once its record is committed; the later record wins, in whatever order their acknowledgements
-arrive. Left to others: who may commit (group.py), the records (offset_records.py), writing them
-(coordinator.py), when offsets are forgotten (forgetting.py).
+An offset counts once its record is committed. The record later in the log wins, whatever order the
+acknowledgements come in. Left to others: who may commit (group.py), the records (offset_records.py), writing
+them (coordinator.py), when offsets are removed (forgetting.py).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ _INT32_MIN = -(1 << 31)
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 units, in 32 bits with sign."""
+    """Java's String.hashCode: over UTF-16 code units, as a signed 32-bit number."""
     units = text.encode("utf-16-be", "surrogatepass")
     result = 0
     for place in range(0, len(units), 2):
@@ -25,14 +25,14 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(group_id: str, partition_count: int) -> int:
-    """Where a group lives. Kafka takes the absolute value, and 0 for the one number that has none."""
+    """The partition of a group: |hash| % count. -2^31 has no absolute value in 32 bits; Kafka takes 0."""
     number = java_hash(group_id)
     return 0 if number == _INT32_MIN else abs(number) % partition_count
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """One committed offset, as its record tells it."""
+    """One committed offset, as its record has it."""
 
     offset: int
     leader_epoch: int
@@ -49,7 +49,7 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """Offsets written in one batch whose records are not acknowledged yet, with their places in it."""
+    """Offsets in one batch that is not acknowledged yet, each with its place in the batch."""
 
     offsets: dict[TopicPartition, tuple[int, GroupOffset]]
 
@@ -70,8 +70,9 @@ class CommittedOffsets:
 
     @property
     def in_flight(self) -> set[TopicPartition]:
-        """Partitions with a commit that is written and not acknowledged: the group is in use, and a
-        tombstone written now would stand behind that commit and delete it."""
+        """Partitions with a commit that is written but not acknowledged. The group is in use: a tombstone
+        written now would come after that commit and delete it.
+        """
         return {partition for flight in self._flights for partition in flight.offsets}
 
     def get(self, partition: TopicPartition) -> GroupOffset | None:
@@ -79,7 +80,7 @@ class CommittedOffsets:
         return entry.committed if entry is not None else None
 
     def take_off(self, offsets: Mapping[TopicPartition, GroupOffset]) -> Flight:
-        """These are about to be written. Every flight is landed."""
+        """These are about to be written. The caller must `land` the flight in the end."""
         flight = Flight({tp: (place, committed) for place, (tp, committed) in enumerate(offsets.items())})
         self._flights.append(flight)
         return flight
@@ -92,7 +93,7 @@ class CommittedOffsets:
                 self.put(partition, committed, base_offset + place)
 
     def put(self, partition: TopicPartition, committed: GroupOffset, record_offset: int) -> None:
-        """Take over a record, unless a later one is known."""
+        """Keep the offset of this record, unless a later record is known."""
         entry = self._entry(partition)
         if entry is None:
             self._size += 1
@@ -101,15 +102,16 @@ class CommittedOffsets:
             entries[partition.partition] = _Entry(committed, record_offset)
 
     def drop(self, partitions: Iterable[TopicPartition], record_offset: int) -> None:
-        """Take over tombstones that stand at `record_offset` or behind it."""
+        """Apply tombstones written at `record_offset` or after it."""
         for partition in partitions:
             entry = self._entry(partition)
             if entry is not None and entry.record_offset < record_offset:
                 self._remove(partition)
 
     def forget(self, gone: Mapping[str, Collection[int]]) -> list[TopicPartition]:
-        """Partitions (by topic) were deleted: what was committed for them is void at once, also what is
-        in flight. Returns those of which there was any; their tombstones are to be written."""
+        """Partitions (by topic) were deleted: their offsets are void at once, those in flight too. Returns
+        the partitions that had any; their tombstones must be written.
+        """
         found: dict[TopicPartition, None] = {}
         for topic in gone.keys() & self._topics.keys():
             for number in sorted(self._topics[topic].keys() & gone[topic]):
@@ -123,7 +125,7 @@ class CommittedOffsets:
         return list(found)
 
     def by_topic(self) -> dict[str, list[tuple[int, GroupOffset]]]:
-        """Everything, in an order that does not depend on who committed first."""
+        """All offsets, sorted by topic and partition."""
         return {
             topic: [(each, entries[each].committed) for each in sorted(entries)]
             for topic, entries in sorted(self._topics.items())
@@ -136,8 +138,9 @@ class CommittedOffsets:
         empty_since_ms: int | None,
         subscribed: Collection[str] = frozenset(),
     ) -> list[TopicPartition]:
-        """What has outlived its retention, counted from when the group was left, or from the commit itself
-        for a group that never had members or still has some. Topics that are subscribed to keep theirs."""
+        """Offsets past their retention. It counts from when the group became empty; for a group that never
+        had members, or still has some, from the commit. Offsets of subscribed topics never expire.
+        """
         found = []
         in_flight = self.in_flight
         for topic, commits in self.by_topic().items():

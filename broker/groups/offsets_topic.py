@@ -1,8 +1,8 @@
-"""The internal topic in which groups and their offsets are kept: how many partitions, and how it comes to be.
+"""`__consumer_offsets`, the internal topic of groups and offsets: its partition count and its creation.
 
-It is created when somebody first looks for a coordinator, and not while fewer brokers are alive than
-`offsets.topic.replication.factor` says, as in Kafka: made at the wrong moment it would have one replica for
-good, and all offsets would be lost with that.
+It is created when a client first looks for a coordinator, but only while at least
+`offsets.topic.replication.factor` brokers are alive, as in Kafka. Created too early it would have one replica
+for good, and all offsets would be lost with that replica.
 Left to others: reaching the controller (forward.py), who leads its partitions (metadata/cache.py).
 Why: docs/decisions/0047-offsets-wait-for-their-replicas.md
 """
@@ -52,16 +52,16 @@ class OffsetsTopic:
         )
 
     def partition_count(self) -> int:
-        """What it has, or will have when it is created."""
+        """How many partitions it has, or will have once created."""
         known = self._picture().topics.get(OFFSETS_TOPIC)
         return max(known.partitions) + 1 if known is not None else self._config.offsets_partitions
 
     def is_gone(self, tp: TopicPartition) -> bool:
-        """Whether this partition (of any topic) was deleted, so that nobody reads it any more."""
+        """Whether this partition (of any topic) no longer exists."""
         return self._picture().lacks(tp)
 
     async def create(self) -> None:
-        """One attempt; whoever needs the topic asks again. The caller has set `is_creating`."""
+        """One attempt; a client that needs the topic will ask again. The caller has set `is_creating`."""
         assert self.is_creating, "one attempt at a time"
         try:
             response = await self._submit(self._request(), CREATION_TIMEOUT_MS)

@@ -1,7 +1,7 @@
 """The two halves of a group's rebalance, and the writes between them.
 
-First everybody joins (PreparingRebalance), then the leader, told of all members, syncs an assignment
-(CompletingRebalance), which is written to the log before anybody is told (Stable).
+First everybody joins (PreparingRebalance). Then the leader, which gets the list of members, sends an
+assignment (CompletingRebalance). It is committed to the log before any member gets it (Stable).
 Left to others: what members may ask and when (group.py), performing effects (coordinator.py).
 """
 
@@ -30,7 +30,7 @@ from .state import (
     Synced,
 )
 
-# How the failure of writing a group's metadata is told to those who wait for it.
+# If writing a group's metadata fails with the left, members that wait for it get the right.
 SAVE_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -45,7 +45,7 @@ SAVE_ERRORS: dict[ErrorCode, ErrorCode] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What bounds every group."""
+    """Limits that hold for every group."""
 
     members_max: int
     initial_delay_seconds: float
@@ -61,19 +61,19 @@ class RebalancingGroup:
         self.limits = limits
         self.new_member_id = new_member_id
         self.state = GroupState.EMPTY
-        self.since = since  # when it came into its state
+        self.since = since  # when it entered its state
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.members = GroupMembers()
         self.rebalance: Rebalance | None = None  # not None exactly while PreparingRebalance
-        self.sync_until = NEVER  # who has not synced by then is dropped
+        self.sync_until = NEVER  # members that have not synced by then are dropped
         self.saving: dict[int, Saving] = {}
         self.wake_at = NEVER  # at or before the first deadline; `tick` makes it exact
         self._saves = 0
 
     def _prepare_rebalance(self, now: float) -> Effects:
-        """Everybody must join again, unless they are already asked to."""
+        """Begin a rebalance, in which everybody must join again, unless one has begun already."""
         if GroupState.PREPARING_REBALANCE not in TRANSITIONS[self.state]:
             return []
         effects: Effects = []
@@ -103,7 +103,7 @@ class RebalancingGroup:
         return self._complete_join(now)
 
     def _complete_join(self, now: float) -> Effects:
-        """A generation begins; the absent are dropped, but static members keep their session."""
+        """A generation begins. Dynamic members that did not join are dropped; static ones stay."""
         for member in [each for each in self.members if each.joining is None and each.instance_id is None]:
             self.members.remove(member.member_id)
         if len(self.members) and not self.members.elect_joined_leader():
@@ -130,7 +130,7 @@ class RebalancingGroup:
         return effects
 
     def _sync_due(self, now: float) -> Effects:
-        """Joined, but never came for the assignment: dropped, and the rest joins again."""
+        """Members that joined but never synced are dropped, and the others join again."""
         self.sync_until = NEVER
         effects: Effects = []
         for member in [each for each in self.members if not each.has_synced]:
@@ -145,7 +145,7 @@ class RebalancingGroup:
     # Writing ---------------------------------------------------------------------------------------------
 
     def persisted(self, token: int, error: ErrorCode, now: float) -> Effects:
-        """A write asked for by `Persist` is committed, or failed."""
+        """A write that `Persist` asked for is committed, or has failed."""
         saving = self.saving.pop(token, None)
         if saving is None or saving.generation != self.generation:
             return []
@@ -183,7 +183,9 @@ class RebalancingGroup:
         return effects
 
     def _replacement_saved(self, saving: SavingReplacement, error: ErrorCode, now: float) -> Effects:
-        """The log knows the new id. Before v9 the member is not told of its lead: it would assign in vain."""
+        """The write of the new id is done. Before JoinGroup v9 a leader that came back must not learn that it
+        leads: it would compute an assignment that nobody wants. So it gets the old leader id.
+        """
         member = self.members.by_id.get(saving.new_id)
         if member is None or member.joining is None:
             return []
@@ -210,10 +212,10 @@ class RebalancingGroup:
                 self._heard(member, now)
         return effects
 
-    # Small words -----------------------------------------------------------------------------------------
+    # Helpers ---------------------------------------------------------------------------------------------
 
     def _joined(self, member: Member) -> Joined:
-        """The current generation, as this member is told of it."""
+        """The join answer for this member. Only the leader gets the list of members."""
         leader = self.members.leader or NO_MEMBER
         return Joined(
             error=ErrorCode.NONE,

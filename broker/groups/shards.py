@@ -1,9 +1,9 @@
 """Which groups are here: one shard per partition of `__consumer_offsets` that this broker leads.
 
-A shard is loaded from its log in slices before it serves; until then its groups are answered
-COORDINATOR_LOAD_IN_PROGRESS, and NOT_COORDINATOR where there is no shard. A shard that is resigned and led
-again is a new object, so whatever comes late for the old one is a no-op.
-Left to others: what the records mean (offset_loading.py), what is asked of a group (coordinator.py).
+A shard reads its log, in slices, before it serves. Until then its groups get COORDINATOR_LOAD_IN_PROGRESS;
+groups without a shard here get NOT_COORDINATOR. A partition that we resign and lead again gets a new shard
+object, so a late event for the old one does nothing.
+Left to others: what the records mean (offset_loading.py), requests to a group (coordinator.py).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from .state import Effects
 logger = structlog.get_logger(__name__)
 
 LOAD_BYTES = 1 << 16  # of log read at once
-GROUPS_AT_ONCE = 200  # built from what was read, in one breath
+GROUPS_AT_ONCE = 200  # built from what was read, without an await
 
 
 class LedLog(Protocol):
@@ -59,9 +59,9 @@ class Shard:
     loading: bool = True
     groups: dict[str, "HeldGroup"] = field(default_factory=dict)
     deleted: dict[str, set[int]] = field(default_factory=dict)
-    """Partitions, by topic, that were deleted while the log was read, which may tell of them."""
+    """Partitions, by topic, that were deleted while the log was read: it may still have offsets for them."""
     owed: "dict[tuple[str, TopicPartition | None], None]" = field(default_factory=dict)
-    """Tombstones that the log lacks still: of a group's offset, or (None) of the group."""
+    """Tombstones still to be written: of a group's offset for a partition, or (None) of the group itself."""
 
     @property
     def partition(self) -> TopicPartition:
@@ -70,7 +70,7 @@ class Shard:
 
 @dataclass(slots=True, eq=False)
 class HeldGroup:
-    """One group with its offsets, where it belongs."""
+    """One group, its offsets, and its shard."""
 
     shard: Shard
     group: Group
@@ -99,7 +99,7 @@ class ShardStore:
         self._by_group: dict[Group, HeldGroup] = {}
 
     def lead(self, partition: LedPartition) -> None:
-        """Begin to load, unless this partition is led already (a new epoch of the same leader)."""
+        """Begin to load. Does nothing if we lead this partition already (same leader, new epoch)."""
         tp = partition.log.partition
         if tp.partition in self._shards:
             return
@@ -107,7 +107,7 @@ class ShardStore:
         self._tasks.spawn(self._load(shard), f"load-{tp}")
 
     def resign(self, partition: int) -> list[HeldGroup]:
-        """Give up a shard; returns what it held."""
+        """Drop a shard; returns the groups it held."""
         shard = self._shards.pop(partition, None)
         if shard is None:
             return []
@@ -126,7 +126,7 @@ class ShardStore:
         return shard
 
     def has(self, shard: Shard) -> bool:
-        """Whether it has not been resigned, nor led again since."""
+        """Whether this shard is current: not resigned, nor replaced by a new one since."""
         return self._shards.get(shard.partition.partition) is shard
 
     def serving(self) -> Iterator[Shard]:
@@ -163,7 +163,7 @@ class ShardStore:
         return sum(len(held.offsets) for held in self._by_group.values())
 
     async def _load(self, shard: Shard) -> None:
-        """Read to where the log ended when we began to lead: nobody but this shard writes after that."""
+        """Read up to the log end offset of when we began to lead. After it, only this shard writes."""
         source, loaded = shard.source.log, LoadedOffsets()
         began = asyncio.get_running_loop().time()
         position, end = source.start_offset, source.end_offset
@@ -173,7 +173,7 @@ class ShardStore:
                 batches: Buffer = bytes(source.read(position, LOAD_BYTES, end))
             except DiskError as error:
                 logger.error("groups_not_loaded", partition=str(shard.partition), offset=position)
-                shard.source.disk_failed(error)  # it resigns, so that somebody else may lead
+                shard.source.disk_failed(error)  # it resigns, so that another replica may lead
                 if self.has(shard):
                     self.resign(shard.partition.partition)
                 return
@@ -198,7 +198,7 @@ class ShardStore:
         )
 
     async def _build(self, shard: Shard, loaded: LoadedOffsets) -> None:
-        """Groups as the log has them, in slices. What it tells of topics that are gone is noted."""
+        """Create the groups that the log has, in slices. Notes offsets of topics that are gone."""
         loop, wall_ms = asyncio.get_running_loop(), self._clock.wall_ms()
         for number, name in enumerate(loaded.names(), 1):
             group = self._new_group(name)

@@ -1,7 +1,7 @@
-"""The words of the group coordinator: states and their table, questions, answers and effects.
+"""The values of the group coordinator: states and their transitions, requests, answers and effects.
 
-`group.py` decides with these values and `coordinator.py`, its shell, performs them. A `Reply` is
-whatever takes an answer later (a parked exchange); the rules only carry it.
+`group.py` decides and returns these values; `coordinator.py` carries them out. A `JoinReply` or `SyncReply`
+takes the answer later (it holds a parked exchange); the rules only pass it along.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ NO_MEMBER = ""
 
 
 class GroupState(StrEnum):
-    """Where a group stands. The values are the names Kafka's tools print."""
+    """The state of a group. The values are the names that Kafka's tools print."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -40,7 +40,7 @@ TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
 
 @dataclass(frozen=True, slots=True)
 class JoinAsked:
-    """A JoinGroup request, told without its wire form."""
+    """A JoinGroup request, without its wire format."""
 
     member_id: str
     instance_id: str | None
@@ -50,8 +50,8 @@ class JoinAsked:
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    must_know_id: bool  # from v4 on a newcomer is given its id first and joins with it
-    may_skip_assignment: bool  # from v9 on
+    must_know_id: bool  # from v4: a newcomer gets its member id first, and joins again with it
+    may_skip_assignment: bool  # from v9
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class SyncAsked:
-    """A SyncGroup request; `assignments` is filled by the leader alone."""
+    """A SyncGroup request; only the leader fills `assignments`."""
 
     member_id: str
     instance_id: str | None
@@ -79,7 +79,7 @@ class SyncAsked:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One member as the leader is told of it."""
+    """One member, as the leader gets it in its join answer."""
 
     member_id: str
     instance_id: str | None
@@ -132,7 +132,7 @@ class AnswerSync:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Effect: write the group as it stands, with these assignments; report back with `token`."""
+    """Effect: write the group's record with these assignments, then call `persisted` with `token`."""
 
     token: int
     assignments: dict[str, bytes]
@@ -151,7 +151,10 @@ class Collecting:
 
 @dataclass(frozen=True, slots=True)
 class Lingering:
-    """The first rebalance of an empty group: wait a little for more newcomers, `left` seconds in all."""
+    """The first rebalance of an empty group, which waits for more newcomers.
+
+    At `until` it waits again if it `grew`, for at most `left` seconds more in all.
+    """
 
     until: float
     left: float
@@ -171,7 +174,7 @@ class SavingAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SavingReplacement:
-    """A write in flight: a static member came back under a new id while the group was stable."""
+    """A write in flight: a static member came back under a new member id while the group was stable."""
 
     generation: int
     instance_id: str
@@ -184,7 +187,7 @@ class SavingReplacement:
 
 @dataclass(frozen=True, slots=True)
 class SavingEmptiness:
-    """A write in flight: the last member went. Nobody waits for it."""
+    """A write in flight: the last member left. Nobody waits for it."""
 
     generation: int
 

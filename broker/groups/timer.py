@@ -1,7 +1,7 @@
-"""One timer for all groups: a heap of groups by when they want to be looked at, and one task that waits.
+"""One timer for all groups: a heap of groups by deadline, and one task that waits for the first.
 
-A group is in the heap at or before its true deadline; looking too early does no harm. Heartbeats only move
-deadlines back and so never touch the heap. Left to others: what is due (group.py).
+A group's entry is at or before its true deadline; waking too early does no harm. A heartbeat only postpones a
+deadline, so it never touches the heap. Left to others: what is due (group.py).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from .group import Group
 
 
 class GroupTimer:
-    """Calls `due(group, now)` for every group whose time has come, and `pass_due(now)` at intervals."""
+    """Calls `due(group, now)` for every group whose deadline has come, and `pass_due(now)` at intervals."""
 
     def __init__(
         self, due: Callable[[Group, float], None], pass_due: Callable[[float], None], pass_interval: float
@@ -27,7 +27,7 @@ class GroupTimer:
         self._sooner = asyncio.Event()
 
     def arm(self, group: Group) -> None:
-        """Look at `group` when it says, if that is before what is already planned."""
+        """Wake `group` at its `wake_at`, unless it is woken before that anyway."""
         planned = self._armed.get(group)
         if group.wake_at == float("inf") or (planned is not None and planned <= group.wake_at):
             return
@@ -38,11 +38,11 @@ class GroupTimer:
             self._sooner.set()
 
     def forget(self, group: Group) -> None:
-        """The group is gone; what the heap holds of it is passed over."""
+        """The group is gone; its entries in the heap are skipped."""
         self._armed.pop(group, None)
 
     def tick(self, now: float) -> None:
-        """Look at every group whose time has come."""
+        """Wake every group whose deadline has come."""
         for group in self._take_due(now):
             self._due(group, now)
             self.arm(group)
@@ -62,7 +62,7 @@ class GroupTimer:
         return found
 
     async def run(self) -> None:
-        """Wait for the next deadline, or for a sooner one, for ever."""
+        """Sleep until the next deadline, or until a sooner one is armed. Never returns."""
         loop = asyncio.get_running_loop()
         while True:
             self._sooner.clear()

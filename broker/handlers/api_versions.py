@@ -1,7 +1,7 @@
 """ApiVersions 0-4: which requests this broker understands, in which versions.
 
-v1 throttle time · v3 flexible, the client's name · v4 as v3. No features are sent: clients would change
-their ways.
+v1 throttle time · v3 flexible, the client's name · v4 as v3. No features are sent: clients would behave
+differently.
 Left to others: the ranges, and the answer to a version that we do not know (network/api_ranges.py).
 """
 
@@ -25,7 +25,7 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ApiVersionsRequ
 
 
 def refuse(request: ApiVersionsRequest, error: ApiError) -> ApiVersionsResponse:
-    """Nothing but the code."""
+    """Only the error code."""
     return refused(error.code)
 
 

@@ -25,7 +25,7 @@ BROKERS_ENDPOINT = 1
 def describe_cluster(
     broker: "BrokerContext", exchange: Exchange, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """What Metadata says, without topics."""
+    """The same as Metadata, without topics."""
     if request.endpoint_type != BROKERS_ENDPOINT:
         raise InvalidRequest("there are no endpoints of controllers, only of brokers")
     picture = broker.metadata

@@ -1,11 +1,10 @@
-"""DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1: settings are read here, changed by the
-controller.
+"""DescribeConfigs 1-4, AlterConfigs 0-2, IncrementalAlterConfigs 0-1: read here, changed by the controller.
 
 DescribeConfigs: v3 types and documentation · v4 flexible · AlterConfigs: v2 · IncrementalAlterConfigs: v1
 flexible
-Each setting comes with its sources, the one that counts first: the topic, this broker, all brokers, the file
-this broker was started with, the default. Names, types and help are read from the declarations.
-Left to others: which values are good (config/dynamic.py), writing them (controller/requests/configs.py).
+Each setting comes with its sources, the one in force first: the topic, this broker, all brokers, the file
+this broker was started with, the default. Names, types and help come from the declarations.
+Left to others: which values are valid (config/dynamic.py), writing them (controller/requests/configs.py).
 """
 
 from collections.abc import Iterator
@@ -49,7 +48,7 @@ Synonyms = list[DescribeConfigsSynonym]
 def describe_configs(
     broker: "BrokerContext", exchange: Exchange, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Each resource by itself; one that cannot be described does not spoil the others."""
+    """Each resource by itself: an error in one does not affect the others."""
     return DescribeConfigsResponse(results=[_resource(broker, request, asked) for asked in request.resources])
 
 
@@ -120,14 +119,14 @@ def _broker(
 def _all_brokers(
     broker: "BrokerContext", request: DescribeConfigsRequest
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """Only what was set for all brokers; what each was started with is its own."""
+    """Only settings for all brokers. What each broker was started with is described under its own id."""
     for setting, text in sorted(broker.live.of_all.items()):
         source = DescribeConfigsSynonym(name=setting, value=text, source=FROM_ALL_BROKERS)
         yield _setting(request, setting, text, OPTIONS[setting].option, [source], read_only=False)
 
 
 def _sources(broker: "BrokerContext", place: OptionPlace) -> Synonyms:
-    """Where a broker's option may come from, the source that counts first."""
+    """The sources of a broker's option, the one in force first."""
     option, live = place.option, broker.live
     name = option.kafka or option.field
     found: list[tuple[str | None, int]] = []
@@ -174,19 +173,19 @@ def _setting(
 
 
 async def alter_configs(broker: "BrokerContext", exchange: Exchange, request: AlterConfigsRequest) -> Any:
-    """Resources get exactly these settings."""
+    """Replace all settings of each resource by these."""
     return await _change(broker, request, AlterConfigsRequest, AlterConfigsResponse)
 
 
 async def incremental_alter_configs(
     broker: "BrokerContext", exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> Any:
-    """Resources get these changes."""
+    """Apply these changes to the settings of each resource."""
     return await _change(broker, request, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)
 
 
 async def _change(broker: "BrokerContext", request: Any, asking: type[Any], answering: type[Any]) -> Any:
-    """Topics with names that none may have are refused here, the rest goes to the controller."""
+    """Illegal topic names are refused here; the rest goes to the controller."""
     answers: dict[int, AlteredResource] = {}
     legal = []
     for place, asked in enumerate(request.resources):

@@ -1,6 +1,6 @@
-"""What the controller says: LeaderAndIsr 5-7, StopReplica 3-4, UpdateMetadata 7-8; between brokers only.
+"""The controller's commands: LeaderAndIsr 5-7, StopReplica 3-4, UpdateMetadata 7-8; between brokers only.
 
-Left to others: which commands count (replicas/controller_fence.py), roles (replicas/leader_and_isr.py), the
+Left to others: fencing stale commands (replicas/controller_fence.py), roles (replicas/leader_and_isr.py), the
 picture (metadata.py).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 async def handle_leader_and_isr(
     broker: "BrokerContext", exchange: Exchange, request: LeaderAndIsrRequest
 ) -> LeaderAndIsrResponse:
-    """Lead, follow or wait, as told."""
+    """Become leader or follower of each partition, as told."""
     return await broker.replicas.obey_leader_and_isr(request)
 
 
@@ -39,7 +39,7 @@ async def handle_stop_replica(
 def handle_update_metadata(
     broker: "BrokerContext", exchange: Exchange, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
-    """Replace the picture of the cluster, whole."""
+    """Replace the picture of the cluster by a new one."""
     replicas = broker.replicas
     refused = replicas.gate.admit(
         request.controller_epoch, request.broker_epoch, request.control_sequence, replicas.host.incarnation

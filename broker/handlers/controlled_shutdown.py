@@ -1,5 +1,4 @@
-"""ControlledShutdown 3, between brokers: a broker that is about to stop asks to be relieved of its
-leaderships.
+"""ControlledShutdown 3, between brokers: a broker that is about to stop hands over its leaderships.
 
 Left to others: what the controller does (controller/), what the broker does with the answer (shutdown.py).
 """
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 async def handle(
     broker: "BrokerContext", exchange: Exchange, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
-    """Which partitions the broker leads still."""
+    """The partitions that the broker still leads."""
     if not broker.controller.active:
         raise NotController
     return await broker.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
 
 
 def refuse(request: ControlledShutdownRequest, error: ApiError) -> ControlledShutdownResponse:
-    """Nothing but the code."""
+    """Only the error code."""
     return ControlledShutdownResponse(error_code=error.code)
 
 

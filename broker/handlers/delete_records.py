@@ -1,7 +1,7 @@
-"""DeleteRecords 0-2: let partitions begin at a later offset; -1 stands for the high watermark.
+"""DeleteRecords 0-2: move the log start offset of partitions up; -1 stands for the high watermark.
 
-Answered when the new start is on the leader's medium and no live replica holds anything before it, or when
-the time is up: then the records are gone from the leader and will go from the others. v2 flexible
+Answered when the new start is durable on the leader and no live replica has records before it, or at the
+timeout: then the records are gone from the leader and will go from the others. v2 flexible
 Left to others: the move and the wait (replicas/delete_records.py), what happens to the
 segments (upkeep/passes.py).
 """
@@ -25,7 +25,7 @@ from ..replicas.purgatory import Deadlines, Waiter
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
-SECONDS_MIN = 1.0  # the own medium is waited for, also by who does not want to wait for followers
+SECONDS_MIN = 1.0  # even with a shorter timeout, the leader's own disk is waited for
 
 Results = dict[TopicPartition, DeleteRecordsPartitionResult]
 
@@ -33,7 +33,7 @@ Results = dict[TopicPartition, DeleteRecordsPartitionResult]
 def handle(
     broker: "BrokerContext", exchange: Exchange, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | None:
-    """Move the starts at once, then wait."""
+    """Move the log starts at once, then wait for the other replicas."""
     results: Results = {}
     moved: list[tuple[Partition, int]] = []
     for topic in request.topics:
@@ -56,7 +56,7 @@ def handle(
 
 
 class DeleteRecordsWaiter(Waiter):
-    """A request from the move of the starts to its answer."""
+    """A request from the move of the log starts to its answer."""
 
     __slots__ = ("_deadlines", "_deletions", "_exchange", "_left", "_results")
 
@@ -71,7 +71,7 @@ class DeleteRecordsWaiter(Waiter):
         self._left: dict[int, Partition] = {}
 
     def wait(self, moved: list[tuple[Partition, int]], deadline: float) -> DeleteRecordsResponse | None:
-        """Wait for each partition; the answer that can be given at once, if there is no room to wait."""
+        """Wait for each partition. Returns the answer if there is no room to wait."""
         self._left = {place: partition for place, (partition, _) in enumerate(moved)}
         has_room = self._deadlines.add(self, deadline)
         for place, (partition, start) in enumerate(moved):
@@ -100,7 +100,7 @@ class DeleteRecordsWaiter(Waiter):
         self._exchange.answer(_response(self._results))
 
     def _time_out(self) -> None:
-        """The starts have moved here; how far the other replicas are is not known."""
+        """The log starts have moved here; how far the other replicas are is unknown."""
         for partition in self._left.values():
             self._deletions.expired(partition)
             self._results[partition.tp] = _refused(partition.tp, ErrorCode.REQUEST_TIMED_OUT)

@@ -1,4 +1,4 @@
-"""ElectLeaders 0-2: leaders of an operator's choice, preferred ones or any; handed to the controller.
+"""ElectLeaders 0-2: an administrator asks for preferred or unclean elections; forwarded to the controller.
 
 v1 kind of election · v2 flexible. Left to others: who may lead, and all the rest (controller/).
 """
@@ -22,13 +22,13 @@ TIMEOUT_MS_MAX = 300_000
 
 
 async def elect(broker: "BrokerContext", exchange: Exchange, request: ElectLeadersRequest) -> Any:
-    """The controller knows who may lead."""
+    """Forwarded: only the controller knows which replica may lead."""
     timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
     return await broker.forwarder.submit(request, timeout_ms)
 
 
 def refuse(request: ElectLeadersRequest, error: ApiError) -> ElectLeadersResponse:
-    """Every partition with the same error, which version 0 has no other place for."""
+    """The error for the whole response and at every partition: version 0 has only the latter."""
     return ElectLeadersResponse(
         error_code=error.code,
         replica_election_results=[

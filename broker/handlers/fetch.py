@@ -1,7 +1,7 @@
 """Fetch 4-17: batches from an offset on, for consumers and for followers.
 
-A follower's fetch is also its acknowledgement of all before that offset; it is taken only where brokers
-speak to each other. v5 log start offset · v7 sessions, kept for followers only · v9 leader epoch · v10
+A follower's fetch also acknowledges all records before that offset; it is accepted only on the listener
+between brokers. v5 log start offset · v7 sessions, kept for followers only · v9 leader epoch · v10
 zstd · v11 rack, not looked at · v12 flexible, epoch of the last record, diverging epoch, current leader ·
 v13 topic ids · v15 the follower's incarnation · v16 addresses of leaders.
 Left to others: reading (replicas/partition.py, storage/log/log.py), long waits (replicas/purgatory.py,
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 ZSTD_FROM = 10
 FINAL_EPOCH = -1  # a session epoch: no session is wanted
 TOPIC_IDS_FROM = 13
-COLD_WAIT_MS = 5_000  # for a medium, also when the caller would not wait for news
+COLD_WAIT_MS = 5_000  # for a read from disk, even if the caller's max_wait_ms is shorter
 
 
 def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
-    """Read at once; park if there is too little and the caller has time, or if the medium must be read."""
+    """Answer at once, or park if there is too little and the caller has time, or if the disk must be read."""
     fetcher = _fetcher(request)
     if fetcher.is_replica and not exchange.internal:
         raise TopicAuthorizationFailed("only brokers fetch as followers, and only where brokers speak")
@@ -91,7 +91,7 @@ def _fetcher(request: FetchRequest) -> FetchSource:
 
 
 def _session(broker: "BrokerContext", fetcher: FetchSource, request: FetchRequest) -> FetchSession | None:
-    """The session that a follower fetches by. What it says in it is noted."""
+    """The follower's fetch session, updated by this request; None for consumers, who get no sessions."""
     if not fetcher.is_replica:
         if request.session_id != 0 and request.session_epoch > 0:
             raise FetchSessionIdNotFound()
@@ -129,14 +129,14 @@ def _named(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
 
 
 def _name(broker: "BrokerContext", exchange: Exchange, topic: FetchTopic) -> str | None:
-    """Of a topic that may be asked for by its id alone; None if that is unknown."""
+    """The topic's name. From v13 a topic is asked for by its id alone; None if that is unknown."""
     if exchange.version < TOPIC_IDS_FROM:
         return topic.topic
     return broker.metadata.names.get(topic.topic_id) or broker.replicas.name_of(topic.topic_id)
 
 
 def _wanted(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -> list[FetchItem]:
-    """The partitions asked for, each with its replica here or the error that it gets instead."""
+    """The partitions asked for, each with its replica here, or with its error."""
     wanted = []
     for topic in request.topics:
         name = _name(broker, exchange, topic)
@@ -150,8 +150,9 @@ def _wanted(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) 
 
 
 def _is_of_zstd(item: FetchItem) -> bool:
-    """Whether all that is written here is of a codec that older clients do not know (KafkaApis). Of batches
-    that came so by a producer's choice nothing is said: they are not looked into.
+    """Whether the topic's compression.type is zstd, which older clients cannot read (as KafkaApis checks).
+
+    Batches that a producer compressed with zstd by its own choice are not looked into.
     """
     replica = item.partition
     return (
@@ -180,7 +181,7 @@ def _with_hint(hints: LeaderHints, item: FetchItem, data: PartitionData) -> Part
 
 
 def refuse(request: FetchRequest, error: ApiError) -> FetchResponse:
-    """The error of a session stands alone; any other one stands at every partition."""
+    """A session error is one for the whole response; any other error is set at every partition."""
     if isinstance(error, FetchSessionIdNotFound | InvalidFetchSessionEpoch):
         return FetchResponse(error_code=error.code, responses=[])
     return FetchResponse(

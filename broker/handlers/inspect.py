@@ -1,7 +1,7 @@
-"""Inspect 0, our own: what this broker knows of a partition, of its replication, of what was cut.
+"""Inspect 0, our own: what this broker knows of a partition, of its replication, of removed records.
 
-v0. Served on every listener, offered on none (ApiVersions does not name it). An answer is bounded: so many
-decisions, so many removals, so many bytes of one that is read. Nothing is changed by asking.
+v0. Served on every listener, but not listed by ApiVersions. An answer is bounded in decisions, removals and
+bytes. Read-only.
 Left to others: what is in the documents (inspection.py, replication_metrics.py, storage/quarantine.py).
 """
 
@@ -29,7 +29,7 @@ REMOVED_BYTES_MAX = 1 << 20
 
 
 async def handle(broker: "BrokerContext", exchange: Exchange, request: InspectRequest) -> InspectResponse:
-    """Whatever is asked about, as one document."""
+    """What was asked about, as one msgpack document."""
     document: dict[str, Any]
     if request.about == "partition":
         document = partition_document(broker, _partition(request))
@@ -81,7 +81,7 @@ def _removals(disk: Disk, dirs: list[str], partition: TopicPartition | None) -> 
 
 
 def _removed(disk: Disk, dirs: list[str], path: str, position: int, size: int) -> bytes:
-    """Bytes of a file that lies aside; of no other file."""
+    """Bytes of a file in quarantine; of no other file."""
     for log_dir in dirs:
         data = removed_bytes(disk, log_dir, path, max(position, 0), max(size, 0))
         if data is not None:

@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch 2-4: where an epoch ends in the leader's log, for who may have to cut or seek back.
+"""OffsetForLeaderEpoch 2-4: where an epoch ends in the leader's log, for callers that may have diverged.
 
-v3 replica id, taken only where brokers speak to each other · v4 flexible
+v3 replica id, accepted only on the listener between brokers · v4 flexible
 """
 
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def handle(
     broker: "BrokerContext", exchange: Exchange, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """One end for each partition; only a leader of the epoch that the caller knows may say."""
+    """One end offset for each partition, or an error unless we lead it in the epoch that the caller knows."""
     if request.replica_id >= 0 and not exchange.internal:
         raise TopicAuthorizationFailed("only brokers ask as followers, and only where brokers speak")
     asked = ((t.topic, p.partition) for t in request.topics for p in t.partitions)

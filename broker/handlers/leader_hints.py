@@ -1,7 +1,7 @@
 """Where the leader went (KIP-951), so that a client need not refresh its metadata to find out.
 
-A hint is given only for errors that say "not here", and only if this broker knows a leader other than
-itself; then the response also lists where that leader is reached on the client's listener.
+A hint is given only for NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH, and only if this broker knows of
+another leader. Then the response also has that leader's address on the client's listener.
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ class LeaderHints:
         return list(self._endpoints.values())
 
     def leader_of(self, topic: str, partition: int, code: int) -> LeaderIdAndEpoch | None:
-        """Who leads, if that is of use to a client that gets `code`."""
+        """The leader and its epoch, if they help a client that gets `code`."""
         if code not in ELSEWHERE:
             return None
         leader, epoch = self._newest(TopicPartition(topic, partition))
@@ -48,7 +48,7 @@ class LeaderHints:
         return LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
 
     def _newest(self, tp: TopicPartition) -> tuple[int, int]:
-        """Leader and epoch. A replica that is here hears of a new leader before the picture does."""
+        """Leader and epoch, the newest known: a replica here hears of a new leader before the picture."""
         known = self._broker.metadata.partition(*tp)
         told = [(NO_LEADER, NO_EPOCH) if known is None else (known.leader, known.leader_epoch)]
         replica = self._broker.replicas.find(tp)

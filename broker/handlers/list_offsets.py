@@ -1,9 +1,9 @@
-"""ListOffsets 1-8: where a partition begins and ends, and which record was the first at a time.
+"""ListOffsets 1-8: where a partition begins and ends, and the first record at or after a timestamp.
 
 -1 the end, -2 the beginning, -3 the record with the largest timestamp (v7), -4 the earliest local record
-(v8; all of ours are). A new leader answers none of what lies at the end before its high watermark covers
-all that earlier leaders may have committed: an end once shown never goes back. What is asked about times is
-looked up in a thread, for it may read from the medium. v2 isolation level · v4 leader epoch · v6 flexible
+(v8; all of ours are). A new leader answers -1, -3 and times only once its high watermark covers all that
+earlier leaders may have committed, so an end that was shown never goes back. Timestamps are looked up in a
+thread, since that may read from disk. v2 isolation level · v4 leader epoch · v6 flexible
 """
 
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL))
-DEBUGGER = -2  # a replica id that asks for the very end of the log
+DEBUGGER = -2  # a replica id that asks for the log end offset
 NOT_AVAILABLE_FROM = 5
 NOTHING_FOUND = (-1, -1, -1)
 LOOKUP_SECONDS_MAX = 20.0
@@ -50,7 +50,7 @@ Place = tuple[str, int]  # topic and partition
 def handle(
     broker: "BrokerContext", exchange: Exchange, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | None:
-    """One answer for each partition, at once unless a time is asked about."""
+    """One answer for each partition, at once unless a timestamp is looked up."""
     hold(
         broker.replicas, exchange, ((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     )
@@ -79,7 +79,7 @@ def handle(
 
 
 class OffsetQuestion:
-    """What is asked of one partition. All that matters is looked at again when a lookup has ended."""
+    """What is asked of one partition. Leadership and epoch are checked again after a lookup."""
 
     __slots__ = ("_asked", "_sees_end", "_tries", "_version", "partition")
 
@@ -93,7 +93,7 @@ class OffsetQuestion:
         self._tries = 0
 
     def at_once(self) -> Found | None:
-        """The answer; None if it is a question of times."""
+        """The answer, or None if a timestamp must be looked up."""
         log, time = self.partition.log, self._asked.timestamp
         if time in BEGINNINGS:
             self.partition.led(self._asked.current_leader_epoch)
@@ -108,7 +108,7 @@ class OffsetQuestion:
         return leader, self.partition.log.end_offset if self._sees_end else leader.high_watermark
 
     def look_up(self, place: Place, answers: "Answers") -> bool:
-        """Ask the log in a thread. False if too many wait for one."""
+        """Search the log in a thread. False if too many wait for one."""
         leader, end = self._end()
         time, host = self._asked.timestamp, self.partition.host
         lookup = self.partition.log.lookup(end, None if time == LARGEST_TIMESTAMP else time)
@@ -119,7 +119,7 @@ class OffsetQuestion:
                 if self._end()[0] is leader and not lookup.stale:
                     answers.give(place, lookup.found() or NOTHING_FOUND)
                 elif self._tries >= LOOKUP_TRIES or not self.look_up(place, answers):
-                    raise NotLeaderOrFollower()  # it is changing all the time: ask again
+                    raise NotLeaderOrFollower()  # it keeps changing: the client must ask again
             except ApiError as error:
                 answers.refuse(place, error.code)
             except DiskError as error:
@@ -130,7 +130,7 @@ class OffsetQuestion:
 
 
 class Answers(Waiter):
-    """The answers to one request, as they come."""
+    """The answers to one request, collected as lookups end."""
 
     __slots__ = ("_exchange", "_given", "_request")
 
@@ -141,25 +141,25 @@ class Answers(Waiter):
         self._given: dict[Place, ListOffsetsPartitionResponse] = {}
 
     def give(self, place: Place, found: Found) -> None:
-        """This was found."""
+        """Note what was found."""
         timestamp, offset, epoch = found
         self._given[place] = ListOffsetsPartitionResponse(
             partition_index=place[1], timestamp=timestamp, offset=offset, leader_epoch=epoch
         )
 
     def refuse(self, place: Place, code: int) -> None:
-        """This cannot be said."""
+        """Note an error."""
         self._given[place] = ListOffsetsPartitionResponse(partition_index=place[1], error_code=code)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is being looked up."""
+        """Whether every partition has its answer."""
         return all(
             (t.name, p.partition_index) in self._given for t in self._request.topics for p in t.partitions
         )
 
     def give_up(self) -> None:
-        """What has not been found by now is not waited for."""
+        """Lookups that have not ended get REQUEST_TIMED_OUT."""
         for topic in self._request.topics:
             for asked in topic.partitions:
                 place = topic.name, asked.partition_index
@@ -167,7 +167,7 @@ class Answers(Waiter):
                     self.refuse(place, ErrorCode.REQUEST_TIMED_OUT)
 
     def answer_if_complete(self, host: ReplicaShared) -> None:
-        """A lookup has ended."""
+        """A lookup has ended: answer if it was the last."""
         if self.slot is not None and self.complete:
             host.deadlines.remove(self)
             self._exchange.answer(self.response())

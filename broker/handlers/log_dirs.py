@@ -1,7 +1,7 @@
-"""DescribeLogDirs 0-4: this broker's log directories, what lies in them, and which are offline or full.
+"""DescribeLogDirs 0-4: this broker's log directories, the logs in them, and which are offline or full.
 
 v1 throttling counts after the answer · v2 flexible · v3 an error for the whole · v4 bytes of the volume
-How large a volume is, its file system is asked in a thread: a disk that hangs must not hold the loop.
+Volume sizes are read in a thread: a disk that hangs must not block the event loop.
 Left to others: moving replicas between directories.
 """
 
@@ -32,7 +32,7 @@ UNKNOWN = (-1, -1)
 async def handle(
     broker: "BrokerContext", exchange: Exchange, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Each directory by itself; nothing is said of what lies in one that is offline."""
+    """Each directory by itself; the logs of an offline one are not listed."""
     logs = broker.replicas.logs
     usable = logs.places.usable
     volumes = await asyncio.get_running_loop().run_in_executor(None, _volumes, logs.disk, usable)
@@ -48,7 +48,7 @@ async def handle(
 
 
 def refuse(request: DescribeLogDirsRequest, error: ApiError) -> DescribeLogDirsResponse:
-    """Nothing but the error."""
+    """Only the error."""
     return DescribeLogDirsResponse(error_code=error.code)
 
 
@@ -95,7 +95,7 @@ def _describe(
 
 
 def _lag(broker: "BrokerContext", each: Log) -> int:
-    """How far the log's end lies behind the watermark: 0 unless records were taken away."""
+    """How far the log end is behind the high watermark: 0 unless records were removed."""
     hosted = broker.replicas.find(each.partition)
     return 0 if hosted is None else max(hosted.high_watermark - each.end_offset, 0)
 

@@ -1,8 +1,8 @@
-"""GetReplicaLogInfo 0, between brokers: how far logs here go, for a controller that looks for the longest.
+"""GetReplicaLogInfo 0, between brokers: log end offsets, for a controller that looks for the longest log.
 
-A replica answers whatever its role is. The leader epoch that it knows goes along: the controller believes the
-answer only if the replica has heard that there is no leader, for then its log does not move.
-Left to others: who leads then (controller/planning/unclean_recovery.py).
+A replica answers in any role, with the leader epoch that it knows. The controller believes the answer only if
+the replica has heard that there is no leader: then its log does not change.
+Left to others: which replica leads then (controller/planning/unclean_recovery.py).
 """
 
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def handle(
     broker: "BrokerContext", exchange: Exchange, request: GetReplicaLogInfoRequest
 ) -> GetReplicaLogInfoResponse:
-    """Every log that is asked about, in the order of the request."""
+    """Every log asked about, in the order of the request."""
     return GetReplicaLogInfoResponse(
         broker_epoch=broker.incarnation,
         topic_partition_log_info_list=[

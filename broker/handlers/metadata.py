@@ -1,11 +1,11 @@
-"""Metadata 0-12: who is alive, which topics there are, who leads them, as this broker pictures it.
+"""Metadata 0-12: live brokers, topics and their leaders, as this broker last heard from the controller.
 
 v0 an empty list means all topics, from v1 null does · v1 controller, racks · v2 cluster id · v4
 auto-creation on request · v5 offline replicas · v7 leader epochs · v8-10 what may be done · v9 flexible ·
 v10 topic ids · v12 by id
-A topic that is being created, and a partition without a leader, are answered with error 5, but not while this
-broker has reason to expect better news: then the answer waits for the controller's word
-(metadata/held_answers.py). Left to others: creating topics (forward.py, the controller).
+A topic that is being created, and a partition without a leader, get error 5. While this broker has reason to
+expect better news, the answer waits for the controller's next update (metadata/held_answers.py).
+Left to others: creating topics (forward.py, the controller).
 """
 
 from typing import TYPE_CHECKING
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 AUTO_CREATION_ASKED_FROM = 4
-IDS_IN_REQUESTS_FROM, IDS_SERVED_FROM = 10, 12  # between the two an answer has no way to name no topic
+IDS_IN_REQUESTS_FROM, IDS_SERVED_FROM = 10, 12  # before 12 an answer cannot have a null topic name
 TOPIC_OPERATIONS = sum(
     1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11)
-)  # read … alter configs: nobody is kept out
+)  # read … alter configs: there are no ACLs
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(broker: "BrokerContext", exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
-    """Now or, if the picture is in doubt, a moment later."""
+    """Answer now or, if the picture is in doubt, a moment later."""
     if IDS_IN_REQUESTS_FROM <= exchange.version < IDS_SERVED_FROM:
         _refuse_ids(request)
     _create_missing(broker, exchange, request)
@@ -81,7 +81,7 @@ def _may_create(broker: "BrokerContext", exchange: Exchange, request: MetadataRe
 
 
 def _create_missing(broker: "BrokerContext", exchange: Exchange, request: MetadataRequest) -> None:
-    """Have those topics made that there are not, if they are asked for by name and may be made by asking."""
+    """Auto-create topics that do not exist, if the request names them and allows it."""
     if not request.topics or not _may_create(broker, exchange, request):
         return
     for name in {t.name for t in request.topics if t.name is not None}:
@@ -95,7 +95,7 @@ def _create_missing(broker: "BrokerContext", exchange: Exchange, request: Metada
 
 
 def _answer(broker: "BrokerContext", exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
-    """Drawn from one Picture, so that it agrees with itself."""
+    """Made from one Picture, so that it is consistent."""
     picture, listener = broker.metadata, exchange.listener.name
     if _asks_for_all(exchange, request):
         topics = [describe(picture, listener, topic) for topic in picture.topics.values()]
@@ -136,7 +136,7 @@ def live_brokers(picture: Picture, listener: str) -> list[MetadataResponseBroker
 
 
 def describe(picture: Picture, listener: str, topic: PicturedTopic) -> MetadataResponseTopic:
-    """A topic for clients of this listener; made once for each picture."""
+    """A topic for clients of this listener; cached in the picture."""
     known = picture.described.get((listener, topic.name))
     if known is None:
         known = picture.described[listener, topic.name] = MetadataResponseTopic(
@@ -170,7 +170,7 @@ def _partition(
 def _look_up(
     picture: Picture, listener: str, asked: MetadataRequestTopic, is_made: bool
 ) -> MetadataResponseTopic:
-    """`is_made`: a topic that there is not is being created."""
+    """`is_made`: a topic that does not exist is being created."""
     name = asked.name
     if name is None:
         name = picture.names.get(asked.topic_id)

@@ -2,11 +2,10 @@
 
 v3 batches of magic 2 · v5 log start offset · v7 zstd · v8 errors of single records · v9 flexible · v10
 where the leader went. acks=1 is answered when the leader has the batch (and has flushed it, if configured
-so), acks=all when the high watermark has passed it, acks=0 not at all: an error then ends the connection,
-so that the producer notices.
-A batch in another codec than its topic's compression.type is compressed anew first
-(replicas/recompression.py). Left to others: the checks and the append (replicas/partition.py), the wait
-(replicas/purgatory.py).
+so), acks=all when the high watermark has passed it. acks=0 gets no answer; an error then closes the
+connection, so that the producer notices.
+A batch in another codec than its topic's compression.type is recompressed first (replicas/recompression.py).
+Left to others: the checks and the append (replicas/partition.py), the wait (replicas/purgatory.py).
 """
 
 from contextlib import suppress
@@ -50,12 +49,12 @@ HINTS_FROM = 10
 NO_OFFSET = -1
 NO_KEY = "a record of a compacted topic needs a key"
 
-Wait = tuple[tuple[str, int], Partition, AckQueue, int]  # its place, where, and the end it needs there
+Wait = tuple[tuple[str, int], Partition, AckQueue, int]  # topic and number, replica, queue, offset to reach
 Responses = dict[tuple[str, int], PartitionProduceResponse]
 
 
 def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest) -> ProduceResponse | None:
-    """Append all batches, then answer, wait or stay silent, as `acks` says."""
+    """Append all batches, then answer, park or stay silent, as `acks` says."""
     acks = request.acks
     if not ACKS_ALL <= acks <= ACKS_LEADER:
         raise InvalidRequiredAcks()
@@ -112,7 +111,7 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
 
 
 def _recode(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest) -> None:
-    """Raises Held if batches must be compressed anew first; then they stand in `exchange.recoded`."""
+    """Raises Held if batches must be recompressed first. The next time they are in `exchange.recoded`."""
     replicas, known = broker.replicas, exchange.recoded or {}
     works: dict[tuple[str, int], Work] = {}
     for topic in request.topic_data:
@@ -121,7 +120,7 @@ def _recode(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest
             partition = replicas.find(TopicPartition(*place))
             if place in known or place in works or partition is None or topic.name in INTERNAL_TOPICS:
                 continue
-            with suppress(ApiError):  # told when it is appended
+            with suppress(ApiError):  # the append will raise it again
                 work = work_for(partition, _batch(data), request.acks, exchange.version >= ZSTD_FROM)
                 if work is not None:
                     works[place] = work
@@ -178,7 +177,7 @@ class PendingProduce(Waiter):
         self._left: set[int] = set()
 
     def wait(self, waits: list[Wait], seconds: float) -> ProduceResponse | None:
-        """Wait in the queue of each partition; the answer that can be given at once, if any."""
+        """Wait in the queue of each partition. Returns the answer if there is no room to wait."""
         self._waits = waits
         self._left = set(range(len(waits)))
         host = waits[0][1].host
@@ -203,7 +202,7 @@ class PendingProduce(Waiter):
         self._exchange.answer(self.response())
 
     def _time_out(self) -> None:
-        """The records are in the log and may be committed later: nobody can say."""
+        """The records are in the log and may still be committed later: the outcome is unknown."""
         for place in sorted(self._left):
             self._waits[place][2].one_expired()
             self._fail(place, ErrorCode.REQUEST_TIMED_OUT)
@@ -213,7 +212,7 @@ class PendingProduce(Waiter):
         self._responses[key] = PartitionProduceResponse(index=key[1], error_code=code, base_offset=NO_OFFSET)
 
     def response(self) -> ProduceResponse:
-        """What there is to say now."""
+        """The answer as things are now."""
         return _respond(self._broker, self._exchange, self._responses)
 
 

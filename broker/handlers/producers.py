@@ -1,8 +1,9 @@
 """InitProducerId 0-4: an id for an idempotent producer.
 
-v2 flexible · v3 the producer names the id and epoch it has and gets the next epoch · v4 may answer
-PRODUCER_FENCED Transactions are not served: a transactional id is refused, nothing is pretended.
-Left to others: where ids come from (producer_ids.py), what they guard (storage/log/producer_state.py).
+v2 flexible · v3 the producer sends the id and epoch it has and gets the next epoch · v4 may answer
+PRODUCER_FENCED
+Transactions are not served: a transactional id is refused.
+Left to others: where ids come from (producer_ids.py), deduplication (storage/log/producer_state.py).
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,6 @@
-"""AlterPartitionReassignments 0 and ListPartitionReassignments 0: handed to the controller, answered with its
-answer.
+"""AlterPartitionReassignments 0 and ListPartitionReassignments 0: forwarded to the controller.
 
-Left to others: what may move where, and how it gets there (controller/).
+Left to others: what may move where, and how (controller/).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 async def alter(
     broker: "BrokerContext", exchange: Exchange, request: AlterPartitionReassignmentsRequest
 ) -> Any:
-    """The controller knows who holds what."""
+    """Forwarded: only the controller knows which replicas there are."""
     return await broker.forwarder.submit(request, _timeout_ms(request))
 
 
 async def list_ongoing(
     broker: "BrokerContext", exchange: Exchange, request: ListPartitionReassignmentsRequest
 ) -> Any:
-    """Only the controller knows what is moving."""
+    """Forwarded: only the controller knows what is moving."""
     return await broker.forwarder.submit(request, _timeout_ms(request))
 
 

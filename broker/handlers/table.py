@@ -1,6 +1,6 @@
-"""The table: which handler serves which API. Documents and tests read the same table.
+"""The table of handlers: which one serves which API. Documents and tests read it too.
 
-Each handler module brings its rows as `HANDLERS: dict[Api, HandlerEntry]`. Left to others: which versions
+Each handler module declares its rows as `HANDLERS: dict[Api, HandlerEntry]`. Left to others: which versions
 are served on which listener (network/routes.py), decode -> handle -> encode (network/connection.py), what a
 request does (handlers/).
 """

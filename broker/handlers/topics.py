@@ -1,9 +1,8 @@
-"""CreateTopics 2-7, DeleteTopics 1-6, CreatePartitions 0-3: handed to the controller, answered with its
-answer.
+"""CreateTopics 2-7, DeleteTopics 1-6, CreatePartitions 0-3: forwarded to the controller.
 
 CreateTopics: v4 -1 asks for defaults · v5 configurations in the answer, never null · v7 topic ids
 DeleteTopics: v5 error message · v6 by id · CreatePartitions: v2 flexible
-Names that no topic may have are refused here, before they reach ZooKeeper. Left to others: all the rest.
+Illegal topic names are refused here, before they reach ZooKeeper. Left to others: all the rest.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,7 @@ TIMEOUT_MS_MAX = 300_000
 async def create(
     broker: "BrokerContext", exchange: Exchange, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Topics with legal names go to the controller, the others are refused beside them."""
+    """Topics with legal names go to the controller; the others are refused here."""
     legal: list[CreatableTopic] = []
     refused: list[CreatableTopicResult] = []
     for topic in request.topics:
@@ -55,11 +54,11 @@ async def create(
 
 
 async def delete(broker: "BrokerContext", exchange: Exchange, request: DeleteTopicsRequest) -> Any:
-    """The controller knows which there are. `delete.topic.enable` is looked at where a client asks."""
+    """Forwarded, unless `delete.topic.enable` of the broker that the client asked says no."""
     if not broker.config.controller.delete_topic_enable:
         raise TopicDeletionDisabled()
     if exchange.version < 6:
-        # the controller is asked in the newest version, in which topics are named one by one
+        # the controller is asked in the newest version, which names topics one by one
         from_names = [DeleteTopicState(name=name) for name in request.topic_names]
         request = DeleteTopicsRequest(topics=from_names, timeout_ms=request.timeout_ms)
     return await broker.forwarder.submit(request, timeout_ms(request))
@@ -68,12 +67,12 @@ async def delete(broker: "BrokerContext", exchange: Exchange, request: DeleteTop
 async def create_partitions(
     broker: "BrokerContext", exchange: Exchange, request: CreatePartitionsRequest
 ) -> Any:
-    """The controller knows how many there are."""
+    """Forwarded: only the controller knows how many partitions there are."""
     return await broker.forwarder.submit(request, timeout_ms(request))
 
 
 def timeout_ms(request: CreateTopicsRequest | DeleteTopicsRequest | CreatePartitionsRequest) -> int:
-    """How long the controller may be looked for: what the client allows, within reason."""
+    """How long to look for the controller: the client's timeout, at most TIMEOUT_MS_MAX."""
     return min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
 
 
@@ -112,7 +111,7 @@ def _created(topic: CreatableTopic, error: ApiError) -> CreatableTopicResult:
 
 
 def _complete(result: CreatableTopicResult) -> CreatableTopicResult:
-    """Java's admin client does not survive configurations that are null."""
+    """Java's admin client fails on null configurations, so send an empty list."""
     if result.configs is not None:
         return result
     return CreatableTopicResult(

@@ -1,1 +1,1 @@
-"""The broker's picture of the cluster, what it doubts in it, and the answers that wait for the truth."""
+"""The broker's picture of the cluster, what may be stale in it, and the answers that wait for news."""

@@ -1,7 +1,7 @@
-"""This broker's picture of the cluster: who is registered, which partitions there are, who leads them.
+"""This broker's picture of the cluster: which brokers are registered, which partitions exist, who leads them.
 
-Replaced whole by each UpdateMetadata, never changed: whoever holds a Picture may read it across an await.
-An update names all registered brokers, suspected or not, and only those partitions that changed.
+Each UpdateMetadata makes a new Picture; a Picture never changes, so code may keep one across an await.
+An update names all registered brokers, suspected or not, but only the partitions that changed.
 Left to others: which updates are accepted (handlers/control.py), what clients see of it
 (handlers/metadata.py).
 """
@@ -23,12 +23,12 @@ from ...protocol.primitives import NO_UUID
 
 LEADER_IS_DELETED = -2
 NO_CONTROLLER = -1
-FULL_UPDATE = 2  # names all topics there are: others have gone unnoticed
+FULL_UPDATE = 2  # names all topics that exist: any other topic was deleted without our notice
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a listener of a broker is reached."""
+    """The address of a broker on one listener."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class PicturedTopic:
-    """A topic: its id, its partitions by number as the controller announced them."""
+    """A topic: its id, and its partitions by number, as the controller announced them."""
 
     name: str
     id: UUID
@@ -62,12 +62,12 @@ class Picture:
     controller_id: int = NO_CONTROLLER
     controller_epoch: int = -1
     is_whole: bool = False
-    """Some update named all topics there are: what is not here does not exist."""
+    """An update has named all topics that exist, so a topic that is not here does not exist."""
     described: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What was derived from this picture already, by whoever derives it; goes away with the picture."""
+    """A cache of what was derived from this picture, for any code that derives; it goes with the picture."""
 
     def updated(self, request: UpdateMetadataRequest) -> "Picture":
-        """The picture after an announcement of the controller."""
+        """The picture after this update of the controller."""
         topics, names = self.topics, self.names
         if request.type == FULL_UPDATE:
             topics, names = {}, {}
@@ -85,12 +85,13 @@ class Picture:
         )
 
     def lacks(self, tp: TopicPartition) -> bool:
-        """Whether this partition surely does not exist. False while not all topics were told."""
+        """Whether this partition surely does not exist. False until an update has named all topics."""
         return self.is_whole and self.partition(*tp) is None
 
     def gone_since(self, before: "Picture", request: UpdateMetadataRequest) -> list[TopicPartition]:
-        """The partitions of `before` that the update in between deleted. A topic that was made again, under
-        its old name and a new id, has lost all it had."""
+        """The partitions of `before` that this update deleted. A topic created again, with the same name and
+        a new id, has lost all its old partitions.
+        """
         if request.type == FULL_UPDATE:
             names: Iterable[str] = before.topics
         else:
@@ -104,14 +105,14 @@ class Picture:
         return gone
 
     def is_elsewhere(self, broker: int, tp: TopicPartition, topic_id: UUID) -> bool:
-        """Whether there is no such topic (any more), or others hold this partition of it."""
+        """Whether this topic does not exist, or `broker` has no replica of this partition."""
         if topic_id not in self.names:
             return True
         known = self.partition(self.names[topic_id], tp.partition)
         return known is not None and broker not in known.replicas
 
     def is_in_sync_elsewhere(self, broker: int, tp: TopicPartition) -> bool:
-        """Whether the ISR, as the controller told it last, has a live member other than `broker`."""
+        """Whether the last ISR the controller announced has a live member other than `broker`."""
         state = self.partition(tp.topic, tp.partition)
         return state is not None and any(other != broker and other in self.brokers for other in state.isr)
 

@@ -1,11 +1,12 @@
-"""What this broker knows better than its picture of the cluster, and until when that is worth waiting for.
+"""Which parts of the cluster picture are probably stale, and until when it pays to wait for the controller.
 
-A client that is told of a dead leader, or of none, does not ask again at once: it sleeps, for a second with
-some. So an answer that would be drawn from a doubtful part of the picture is held back until the controller
-has spoken. Each doubt begins with an event and ends `HOLD_S` later at the latest, however often clients ask:
-a partition that stays without a leader delays nobody. To doubt in vain costs no more than that wait.
-A process that dies closes its connections one by one: a client may ask before ours has broken. So who asks
-anew waits `GLANCE_S` although nothing is doubtful, if the answer names a leader whose end we would notice.
+A client that is told of a dead leader, or of none, does not ask again at once: it sleeps, with some clients
+for a second. So an answer from a doubtful part of the picture is held until the controller's next update.
+Each doubt begins with an event and ends at most `HOLD_S` later, however often clients ask, so a partition
+that stays without a leader delays nobody. A wrong doubt costs no more than that wait.
+A dying process closes its connections one by one, so a client may ask before our connection breaks. So a
+client that has not asked for a while waits `GLANCE_S` even if nothing is doubtful, if the answer names a
+leader whose death we would notice.
 Pure: times are the loop's.
 Left to others: the answers that wait (held_answers.py), the picture (cache.py).
 """
@@ -17,19 +18,19 @@ from ...protocol.messages.control import UpdateMetadataPartitionState, UpdateMet
 from .cache import LEADER_IS_DELETED, Picture, PicturedTopic
 
 HOLD_S = 0.5
-GLANCE_S = 0.03  # from the first connection of a dying broker that breaks to ours, and some
-PAST = 0.0  # the answer "not at all" to "until when"
+GLANCE_S = 0.03  # a dying broker's connections all break within this time, ours too, with a margin
+PAST = 0.0  # "until when is it worth a wait": not at all
 NO_EPOCH = -1
 
 
 class Doubts:
-    """What may be wrong in the picture: a leader out of reach, an old epoch, a topic or a leader to come."""
+    """What may be stale: a leader out of reach, an old epoch, a topic or a leader that is about to come."""
 
     def __init__(self, now: float) -> None:
-        """A broker that begins has no picture yet, and expects one."""
+        """A broker that starts has no picture yet, and expects one soon."""
         self._begun_until = self._last = now + HOLD_S
         self._lost: dict[BrokerId, float] = {}
-        self._reached: set[BrokerId] = set()  # whose end we would notice
+        self._reached: set[BrokerId] = set()  # we are connected, so we would notice their death
         self._creating: dict[str, float] = {}
         self._leaderless: dict[str, float] = {}
         self._told: dict[str, float] = {}
@@ -44,39 +45,39 @@ class Doubts:
             self._lost[broker] = self._hold(now)
 
     def back(self, broker: BrokerId) -> bool:
-        """We are connected to this broker. Whether that ends a doubt."""
+        """We are connected to this broker. Returns whether that ends a doubt."""
         self._reached.add(broker)
         return self._lost.pop(broker, None) is not None
 
     def left(self, broker: BrokerId) -> None:
-        """We are connected to this broker no more, for we want nothing of it."""
+        """We closed our connection to this broker, because we need nothing from it."""
         self._reached.discard(broker)
 
     def glance(self, now: float) -> "Doubts":
-        """As if whoever we are connected to might be lost: until when is that worth a wait?"""
+        """Doubts as if every broker we are connected to might just have died; they end after GLANCE_S."""
         glance = Doubts(now - HOLD_S)
         glance._lost = dict.fromkeys(self._reached, now + GLANCE_S)
         glance._last = now + GLANCE_S
         return glance
 
     def told(self, partition: TopicPartition, epoch: int, now: float) -> None:
-        """The controller has told us of this leader epoch. All others hear of it with the next picture."""
+        """LeaderAndIsr told us of this leader epoch. The picture has it only after the next update."""
         self._told[partition.topic] = self._hold(now)
         self._epochs.setdefault(partition.topic, {})[partition.partition] = epoch
 
     def creating(self, topic: str, now: float) -> None:
-        """The controller is being asked to make this topic. Counts once, until it is `created`."""
+        """The controller is being asked to create this topic. Counts once, until it is `created`."""
         if topic not in self._creating:
             self._creating[topic] = self._hold(now)
 
     def created(self, topic: str) -> bool:
-        """The controller has answered, be it with a refusal. Whether that ends a doubt."""
+        """The controller has answered, even if it refused. Returns whether that ends a doubt."""
         return self._creating.pop(topic, None) is not None
 
     def pictured(self, before: Picture, update: UpdateMetadataRequest, now: float) -> None:
-        """The controller has spoken. A partition that has no leader from now on may soon have another.
+        """An update has come. A partition that has just lost its leader may soon have another.
 
-        So may one that has had none for long, when a broker that has a replica of it has come.
+        So may one that has been without a leader for long, if a broker with a replica of it has just come.
         """
         live = {one.id for one in update.live_brokers}
         came, left = live - before.brokers.keys(), before.brokers.keys() - live
@@ -91,10 +92,10 @@ class Doubts:
                 self._told.pop(name, None)
                 self._epochs.pop(name, None)
 
-    # Questions. Each is answered with the time until which an answer is worth holding back, or with `PAST`.
+    # Questions. Each returns the time until which it pays to hold the answer, or `PAST`.
 
     def until(self, picture: Picture, topics: Iterable[str], now: float) -> float:
-        """Of an answer about these topics."""
+        """For an answer about these topics."""
         if now >= self._last:
             return PAST
         if not picture.brokers:
@@ -102,11 +103,11 @@ class Doubts:
         return max((self._until_of(picture, topic, now) for topic in topics), default=PAST)
 
     def until_of_all(self, picture: Picture, now: float) -> float:
-        """Of an answer about whatever there is."""
+        """For an answer about all topics."""
         return self.until(picture, picture.topics, now)
 
     def until_of_partition(self, picture: Picture, tp: TopicPartition, now: float) -> float:
-        """Of an answer about one partition."""
+        """For an answer about one partition."""
         if now >= self._last:
             return PAST
         if not picture.brokers:
@@ -114,7 +115,7 @@ class Doubts:
         return self._until_of(picture, tp.topic, now, tp.partition)
 
     def until_of_cluster(self, picture: Picture, now: float) -> float:
-        """Of an answer about the brokers and which of them is the controller."""
+        """For an answer about the brokers, and which of them is the controller."""
         if now >= self._last:
             return PAST
         if not picture.brokers:
@@ -137,13 +138,13 @@ class Doubts:
         return until
 
     def _is_behind(self, known: PicturedTopic, partition: int | None) -> bool:
-        """Whether we were told of a newer epoch than the picture has."""
+        """Whether LeaderAndIsr told us of a newer epoch than the picture has."""
         told = self._epochs[known.name]
         asked = told if partition is None else told.keys() & {partition}
         return any(told[each] > _epoch(known.partitions, each) for each in asked)
 
     def _hold(self, now: float) -> float:
-        """The end of a doubt that begins now. What is long past is forgotten on the way."""
+        """The end of a doubt that begins now. Drops old ones if all have ended."""
         if now >= self._last:
             self._leaderless.clear()
             self._told.clear()
@@ -155,7 +156,7 @@ class Doubts:
 def _is_newly_leaderless(
     before: Picture, topic: str, state: UpdateMetadataPartitionState, live: set[int]
 ) -> bool:
-    """A leader that is not registered is told to nobody: it is none, as in the first picture of a start."""
+    """A leader that is not registered counts as none: clients are not told of it."""
     if state.leader in live or state.leader == LEADER_IS_DELETED:
         return False
     known = before.partition(topic, state.partition_index)
@@ -174,7 +175,7 @@ def _epoch(partitions: Mapping[int, UpdateMetadataPartitionState], partition: in
 
 
 def _leaders(picture: Picture, topic: PicturedTopic, partition: int | None) -> frozenset[int]:
-    """Of one partition or of all, found once for each picture; with `NO_LEADER` if one is not registered."""
+    """Of one partition or of all (cached in the picture); with `NO_LEADER` if a leader is not registered."""
     if partition is not None:
         state = topic.partitions.get(partition)
         return frozenset() if state is None else _with_none(picture, {state.leader})

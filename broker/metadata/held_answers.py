@@ -1,9 +1,10 @@
-"""Answers that wait until the controller has spoken, because this broker knows better than its picture.
+"""Answers held until the controller's next update, because this broker knows that its picture is stale.
 
-Each waits in the wheel of deadlines, and is looked at again when the picture or a doubt changes: no task and
-no timer of its own. There are at most `HELD_MAX`; whoever comes then is told what the picture says. A
-connection that has not asked for `ANEW_S` waits a moment even if nothing is doubtful (doubts.py, `glance`):
-clients ask so when they have lost a leader. Who asks more often will ask again soon.
+Without this, clients are told of a dead leader and sleep before they ask again. A held answer waits in the
+timer wheel, without a task or a timer of its own, and is looked at again when the picture or a doubt changes.
+At most `HELD_MAX` wait; beyond that a client gets what the picture says. A connection that has not asked for
+`ANEW_S` waits a moment even if nothing is doubtful (doubts.py, `glance`): it may have just lost its leader. A
+client that asks more often will ask again soon anyway.
 Left to others: what is doubtful and for how long (doubts.py), what is answered (handlers/metadata.py,
 handlers/groups/coordinators.py).
 Why: docs/decisions/0045-an-answer-waits-for-what-is-about-to-be-known.md
@@ -21,7 +22,7 @@ from .cache import Picture
 from .doubts import HOLD_S, Doubts
 
 HELD_MAX = 1000
-LONGEST_S = 2 * HOLD_S  # of one answer: doubts about many topics may follow each other without end
+LONGEST_S = 2 * HOLD_S  # for one answer: doubts about many topics may follow each other without end
 ANEW_S = 1.0
 
 Until = Callable[[Doubts, Picture, float], float]
@@ -29,10 +30,10 @@ Respond = Callable[[], Any]
 
 
 class HeldAnswers:
-    """The answers that wait, and what makes them wait."""
+    """The held answers, and the doubts that hold them."""
 
     def __init__(self, host: ReplicaShared, picture: Callable[[], Picture]) -> None:
-        """Replicas report to `host` what makes this broker doubt its picture."""
+        """Takes over the hooks of `host` through which replicas report what makes the picture doubtful."""
         self.doubts = Doubts(host.loop.time())
         self._loop = host.loop
         self._deadlines = host.deadlines
@@ -44,8 +45,8 @@ class HeldAnswers:
         return len(self._held)
 
     def hold(self, exchange: Exchange, until: Until, respond: Respond) -> bool:
-        """Keep this exchange waiting for as long as `until` finds it worth it; False if it does not, or if
-        too many wait. Afterwards `respond` makes the answer.
+        """Hold this exchange until the time that `until` returns; then `respond` makes the answer. False if
+        there is nothing to wait for, or if too many wait.
         """
         now, channel = self._loop.time(), exchange.channel
         deadline = until(self.doubts, self._picture(), now)
@@ -60,7 +61,7 @@ class HeldAnswers:
         self._held[held] = None
         return True
 
-    # What is heard. Connections of ours, then the controller.
+    # Events: of our connections, then of the controller.
 
     def lost(self, broker: BrokerId) -> None:
         """Our connection to this broker broke, or it cannot be made."""
@@ -72,7 +73,7 @@ class HeldAnswers:
             self._look_again()
 
     def told(self, partition: TopicPartition, epoch: int) -> None:
-        """The controller is giving us a role in this leader epoch."""
+        """LeaderAndIsr gives us a role in this leader epoch."""
         known = self._picture().partition(*partition)
         if known is None or known.leader_epoch < epoch:
             self.doubts.told(partition, epoch, self._loop.time())
@@ -82,14 +83,14 @@ class HeldAnswers:
         self.doubts.pictured(before, update, self._loop.time())
         self._look_again()
 
-    # Topics that are wanted.
+    # Topics that clients want.
 
     def creating(self, topic: str) -> None:
-        """The controller is being asked for this topic."""
+        """The controller is being asked to create this topic."""
         self.doubts.creating(topic, self._loop.time())
 
     def created(self, topic: str) -> None:
-        """It has answered, or could not be asked."""
+        """The controller has answered, or could not be reached."""
         if self.doubts.created(topic):
             self._look_again()
 
@@ -102,7 +103,7 @@ class HeldAnswers:
             self._answer(held)
 
     def _expired(self, held: "_Held") -> None:
-        """Unless what it waits for has begun anew: a partition lost its leader, and then a broker came."""
+        """Answer, unless a new doubt has begun: a partition lost its leader, and then a broker came."""
         now = self._loop.time()
         deadline = min(held.until(self.doubts, self._picture(), now), held.latest)
         if deadline <= now or not self._deadlines.add(held, deadline):
@@ -114,7 +115,7 @@ class HeldAnswers:
 
 
 class _Held(Waiter):
-    """One of them."""
+    """One held answer."""
 
     __slots__ = ("_all", "_exchange", "_respond", "latest", "until")
 
@@ -123,13 +124,13 @@ class _Held(Waiter):
     ) -> None:
         super().__init__()
         self.until = until
-        self.latest = latest  # it waits no longer, whatever is doubtful then
+        self.latest = latest  # it waits no longer than this, whatever is doubtful then
         self._all = all_
         self._exchange = exchange
         self._respond = respond
 
     def answer(self) -> None:
-        """As the picture is now."""
+        """Answer from the picture as it is now."""
         self._exchange.answer(self._respond())
 
     def expire(self) -> None:

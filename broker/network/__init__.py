@@ -1,1 +1,1 @@
-"""Connections: bytes in, requests cut and executed in order, answers out, and who may connect."""
+"""Connections: bytes in, frames executed in order, answers out, and which connections are accepted."""

@@ -1,7 +1,7 @@
-"""Which requests this broker understands, in which versions: what ApiVersions answers.
+"""Which requests this broker understands, in which versions: the content of an ApiVersions response.
 
-A version of ApiVersions itself that we do not know is answered in version 0 with error 35 and our own range,
-so that a newer client asks again in a version that is named there.
+If we do not know the version of an ApiVersions request, we answer in version 0 with error 35
+(UNSUPPORTED_VERSION) and our own range, so that a newer client asks again in a version we know.
 """
 
 from ...protocol.apis import APIS, Api
@@ -17,10 +17,10 @@ OURS = [row for row in OFFERED if row.api_key == Api.API_VERSIONS]
 
 
 def refused(code: int) -> ApiVersionsResponse:
-    """Nothing but the code, and in which versions this can be asked."""
+    """Only the error code, and the versions of ApiVersions that we serve."""
     return ApiVersionsResponse(error_code=code, api_keys=OURS)
 
 
 def unknown_version() -> ApiVersionsResponse:
-    """For a client that is newer than we are."""
+    """The answer to a client that is newer than we are."""
     return refused(ErrorCode.UNSUPPORTED_VERSION)

@@ -1,10 +1,10 @@
-"""One peer: its frames executed as they arrive, its answers out in order.
+"""One connection: frames are executed as they arrive, answers leave in order.
 
-A parked exchange does not stop the frames behind it from being executed, a coroutine handler does, and so
-does a request that is held (exchange.py). A connection is not read while its peer does not read us, while too
-many of its exchanges are open, or while a coroutine handler runs. Malformed bytes end it.
-Left to others: where received bytes lie (receive_buffer.py), what a request does (handlers/table.py and
-handlers/), the turn of the loop and the listeners (server.py).
+The frames behind a parked exchange are executed; those behind a running coroutine handler or a held request
+(exchange.py) wait. We stop reading a connection while its peer does not read, while too many of its exchanges
+are open, or while a coroutine handler runs. Malformed bytes close it.
+Left to others: receive memory (receive_buffer.py), what a request does (handlers/table.py and handlers/),
+the turn of the loop and the listeners (server.py).
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from .routes import Route
 if TYPE_CHECKING:
     from .server import Server
 
-UNSENT_BYTES_MAX = 1 << 20  # answered but not written; beyond it nothing more is executed for this peer
-SMALL_FRAME_BYTES_MAX = 4 << 20  # without records: what is made of it may take forty times as much
+UNSENT_BYTES_MAX = 1 << 20  # answered but not written; beyond it we execute nothing more for this peer
+SMALL_FRAME_BYTES_MAX = 4 << 20  # for requests without records: decoded they may take forty times as much
 WRITE_HIGH_WATER_BYTES = 256 << 10
 MEMORY_IDLE_S = 10.0
-LINGER_S = 5.0  # for the last answers, once a connection is closed on our side
-# librdkafka reserves four bytes for the count of topics and fills one of them when it asks for all topics in
-# a flexible version; Kafka does not look behind the end of a request, so nobody has noticed.
+LINGER_S = 5.0  # for the last answers to leave, once we close a connection
+# librdkafka reserves four bytes for the count of topics and fills only one when it asks for all topics in a
+# flexible version. Kafka ignores bytes after the end of a request, so nobody has noticed.
 TRAILING_BYTES_MAX = {Api.METADATA: 3}
 
 _size_at = Struct(">i").unpack_from
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One peer: its arena, and its exchanges in the order in which their answers must leave."""
+    """One connection: its arena, and its exchanges in the order in which their answers must leave."""
 
     __slots__ = (
         "arena", "asked_at", "claims", "closed", "dirty", "exchanges", "exchanges_max", "heard_at",
@@ -54,7 +54,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.exchanges: deque[Exchange] = deque()
         self.transport: asyncio.Transport
         self.closed = False
-        self.claims = False  # memory for the request that is arriving
+        self.claims = False  # holds a claim of memory for the request that is arriving
         self.exchanges_max = server.config.queued_max_requests
         self.heard_at = server.now
         self.asked_at = NEVER
@@ -67,7 +67,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """Who is at the other end, for the log."""
+        """The peer's address, for the log."""
         name = self.transport.get_extra_info("peername")
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
 
@@ -104,7 +104,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.flush()
 
     def run(self) -> None:
-        """Execute complete frames until there is none left, or until something holds this connection back."""
+        """Execute complete frames until none is left, or until this connection must wait."""
         with self.server.fail_stop:
             try:
                 if self._run():
@@ -114,7 +114,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self.close()
 
     def _run(self) -> bool:
-        """Answers whether a frame was executed, which asks for the end of the turn."""
+        """Returns whether a frame was executed; then the end of the turn must run."""
         frame_of, exchanges = self.arena.frame, self.exchanges
         fresh = False
         while not self.closed:
@@ -146,7 +146,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return fresh
 
     def _may_receive(self) -> bool:
-        """Whether there is memory for the large frame that has begun; one that waits for it is not late."""
+        """Whether there is memory for the large frame that has begun. While it waits its deadline stops."""
         if self.listener.internal:
             return True
         self.claims = self.server.intake.claim(self, self.arena.wanted)
@@ -242,7 +242,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return None
 
     def _unserved(self, head: RequestHead) -> None:
-        """Kafka closes; only ApiVersions is told which versions there are, so that the client asks again."""
+        """As in Kafka: close the connection, except for ApiVersions, which gets our range and asks again."""
         if head.api_key != Api.API_VERSIONS:
             raise Malformed(
                 f"api key {head.api_key} version {head.version} is not served on {self.listener.name}"
@@ -252,7 +252,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         exchange.answer(unknown_version())
 
     def answered(self, exchange: Exchange) -> None:
-        """An exchange has its parts; they leave at the end of this turn, if those before it are answered."""
+        """An exchange has its answer, which leaves at the end of this turn if all before it are answered."""
         if self.closed:
             return
         if exchange.parts:
@@ -263,7 +263,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.server.wake()
 
     def flush(self) -> None:
-        """Write the answered head, then go on with frames that had to wait."""
+        """Write the answers that may leave, then execute frames that had to wait."""
         self.dirty = False
         self._write_answered()
         if not self.reading and self.server.is_open:
@@ -286,7 +286,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.transport.writelines(parts)
 
     def close(self) -> None:
-        """End the connection; the answered head still leaves, exchanges without an answer are dropped."""
+        """Close the connection. Answers that may leave still do; exchanges without an answer are dropped."""
         if not self.closed:
             self._write_answered()
             self.closed = True
@@ -295,12 +295,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """End the connection without waiting for a peer that does not read."""
+        """Close the connection without waiting for a peer that does not read."""
         self.closed = True
         self.transport.abort()
 
     def expire(self, now: float) -> None:
-        """Look at this connection's deadlines; called about once a second."""
+        """Check this connection's deadlines; called about once a second."""
         config = self.server.config
         idle_s = now - self.heard_at
         if self.closed:
@@ -323,7 +323,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.transport.pause_reading()
 
     def start_reading(self) -> None:
-        """Go on reading this peer, if requests are executed at all."""
+        """Resume reading, if the server is open."""
         if not self.closed and self.server.is_open:
             self.reading = True
             self.transport.resume_reading()

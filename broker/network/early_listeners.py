@@ -1,10 +1,10 @@
-"""Sockets that clients' connections wait in while the broker is still being loaded.
+"""Listening sockets bound before the broker has loaded, so that early clients wait instead of failing.
 
-A client whose connection is refused backs off, twice as long each time: one that was started together with
-its brokers would come back a second after they serve. So the ports are taken as soon as the configuration is
-known, and whoever connects is served once the server is open. Only listeners for clients: between brokers a
-port that takes connections says that this broker lives, which is not true before it has registered.
-Best effort: what cannot be had now is tried again, and told, when the server binds (server.py).
+A client whose connection is refused backs off, twice as long each time: one started together with its brokers
+would come back a second after they serve. So ports are bound as soon as the configuration is known, and early
+connections are served once the server is open. Only client listeners: other brokers take a port that accepts
+connections as a sign that this broker is alive, which is not true before it has registered.
+Best effort: a port that cannot be bound now is tried again, and its error reported, in server.py.
 """
 
 import socket
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from ..config.broker import BrokerConfig, ListenerAddress
 
-BACKLOG = 100  # as of asyncio's servers
+BACKLOG = 100  # as in asyncio's servers
 Doors = Mapping[str, Sequence[socket.socket]]
 
 
@@ -24,7 +24,7 @@ def open_doors(config: BrokerConfig) -> Doors:
 
 
 def _listen(endpoint: ListenerAddress) -> list[socket.socket]:
-    """On every address of the endpoint, or on none. Names are not resolved here, for that may take long."""
+    """Bind every address of the endpoint, or none. Host names are not resolved here: that may take long."""
     taken: list[socket.socket] = []
     try:
         for family, kind, protocol, _, place in socket.getaddrinfo(

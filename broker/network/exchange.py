@@ -1,10 +1,10 @@
-"""One request and its answer: what a handler is given, and the row it has in the table.
+"""One request and its answer: what a handler gets, and its row in the table of handlers.
 
-A handler returns the response (answered at once), or None (parked: somebody calls `exchange.answer`
-later), or is an `async def`, for which the server runs a task and holds back the later frames of that
-connection. A memoryview inside a request is borrowed from the connection's arena and is valid only while a
-plain handler runs; what must live longer is copied.
-Left to others: which handler serves what (handlers/table.py), in which order answers leave (server.py).
+A handler returns the response (answered at once) or None (parked: `exchange.answer` is called later). Or it
+is an `async def`: then it runs in a task, and later frames of that connection wait. A memoryview inside a
+request is borrowed from the connection's arena and valid only while a plain handler runs: copy what must live
+longer.
+Left to others: which handler serves what (handlers/table.py), in which order answers leave (connection.py).
 """
 
 import asyncio
@@ -27,15 +27,14 @@ NEVER = float("-inf")
 
 
 class Held(Exception):
-    """A request comes while what it asks for is changing, or before what it needs is there: it is executed
-    again when `until` is done.
+    """Raised by a plain handler that has done nothing yet: execute this request again when `until` is done.
 
-    Raised by a plain handler that has done nothing yet. The connection executes and reads nothing meanwhile,
-    so that the order of requests is kept, and what the request borrows from the arena stays valid.
+    Its partition is changing roles, or something it needs is not there yet. Meanwhile the connection executes
+    and reads nothing: requests keep their order, and what the request borrows from the arena stays valid.
     """
 
     def __init__(self, until: "asyncio.Future[Any]", ends_by_itself: bool = False) -> None:
-        """After HELD_S_MAX it is executed as things are, unless what it waits for `ends_by_itself`."""
+        """After HELD_S_MAX the request is executed anyway, unless `until` surely `ends_by_itself`."""
         super().__init__()
         self.until = until
         self.ends_by_itself = ends_by_itself
@@ -43,7 +42,7 @@ class Held(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A named way in, and whether brokers may speak to each other through it."""
+    """A listener's name, and whether it is the one between brokers."""
 
     name: str
     internal: bool
@@ -52,7 +51,7 @@ class Listener:
 class Channel(Protocol):
     """The connection, as seen by an exchange."""
 
-    asked_at: float  # who leads, or coordinates; by the clock of the loop
+    asked_at: float  # when it last asked who leads or coordinates, by the loop's clock
 
     def answered(self, exchange: "Exchange") -> None:
         """The exchange has its answer; it leaves when all before it have left."""
@@ -62,7 +61,7 @@ class Channel(Protocol):
 
 
 class Exchange:
-    """A request's way back: its connection, the words of its header, and its answer once there is one."""
+    """A request's way back: its connection, the fields of its header, and its answer once there is one."""
 
     __slots__ = (
         "api", "channel", "client_id", "correlation_id", "listener", "parts", "recoded", "version",
@@ -85,28 +84,28 @@ class Exchange:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.parts: Sequence[Buffer] | None = None
-        self.was_held = False  # for a change of roles; a second time it is not
+        self.was_held = False  # for a change of roles; it is not held for one a second time
         self.recoded: Recoded | None = None  # batches in their topic's codec
 
     @property
     def internal(self) -> bool:
-        """Whether it came in through the listener on which brokers speak to each other."""
+        """Whether it came in through the listener between brokers."""
         return self.listener.internal
 
     def answer(self, response: Any) -> None:
-        """Encode `response` and put it in its place; it leaves at the end of this turn of the loop."""
+        """Encode `response`. It leaves at the end of this turn of the loop, after the answers before it."""
         assert self.parts is None, "an exchange is answered once"
         self.parts = frame_response(self.api, self.version, self.correlation_id, response)
         self.channel.answered(self)
 
     def skip(self) -> None:
-        """There is no response to this one (acks=0)."""
+        """This request gets no response (acks=0)."""
         assert self.parts is None, "an exchange is answered once"
         self.parts = NO_RESPONSE
         self.channel.answered(self)
 
     def close(self) -> None:
-        """End the connection instead of an answer."""
+        """Close the connection instead of answering."""
         self.channel.close()
 
 
@@ -116,7 +115,7 @@ Refuse = Callable[[Any, ApiError], Any]
 
 @dataclass(frozen=True, slots=True)
 class HandlerEntry:
-    """A row of the table: who handles a request, and how it is refused when an ApiError is raised."""
+    """A row of the table: what handles a request, and what makes the response when an ApiError is raised."""
 
     handle: Handler
     refuse: Refuse

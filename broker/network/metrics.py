@@ -1,4 +1,4 @@
-"""Plain integer counters, added to on the hot path and read by whoever exports them.
+"""Plain integer counters: cheap to increment on the hot path, exported elsewhere.
 
 Left to others: names and meanings for Prometheus (docs/operations.md), histograms, rates.
 """

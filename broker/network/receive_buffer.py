@@ -1,9 +1,9 @@
-"""The memory into which one connection receives, and the frames that lie in it.
+"""The receive memory of one connection, and the frames in it.
 
-A frame is a view, not a copy, and is valid until the next `room()`. The bytearray is never resized (views
-of it are out); a larger frame gets a new one. What a peer merely claims costs little: beyond
+A frame is a view, not a copy, valid until the next `room()`. The bytearray is never resized, because views of
+it exist; a larger frame gets a new one. A peer cannot make us allocate by announcing a huge frame: beyond
 `TRUSTED_BYTES` the memory only doubles as bytes really arrive.
-Left to others: when to read at all (server.py), what a frame says (protocol/connection.py).
+Left to others: when to read at all (connection.py), what a frame says (protocol/connection.py).
 """
 
 from struct import Struct
@@ -21,7 +21,7 @@ _size_at = Struct(">i").unpack_from
 
 
 class Arena:
-    """Receive memory of one connection; `start` to `end` holds what has arrived and is not cut yet."""
+    """Receive memory of one connection; `start` to `end` holds bytes that are not cut into frames yet."""
 
     __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_view", "end", "start", "wanted")
 
@@ -29,14 +29,14 @@ class Arena:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
-        self.wanted = 0  # bytes of the frame that has begun, with its size, once that is known
+        self.wanted = 0  # bytes of the frame that has begun, with its size field, once that is known
         self._filled = False
         self.start = 0
         self.end = 0
 
     @property
     def capacity(self) -> int:
-        """Bytes of memory held at the moment."""
+        """Bytes of memory held now."""
         return len(self._buffer)
 
     @property
@@ -45,7 +45,7 @@ class Arena:
         return self.end > self.start
 
     def room(self) -> memoryview:
-        """Where the next bytes go; never empty. Views handed out before are void from here on."""
+        """Where the next bytes go; never empty. All earlier views are invalid from here on."""
         if self.start == self.end:
             self.start = self.end = 0
         if self.end == 0 and self._filled and len(self._buffer) < BUSY_BYTES_MAX:
@@ -60,7 +60,7 @@ class Arena:
         self._filled = self.end == len(self._buffer)
 
     def frame(self) -> memoryview | None:
-        """The next complete frame without its size, or None. Raises Malformed for a size that cannot be."""
+        """The next complete frame without its size field, or None. Raises Malformed for a bad size."""
         start = self.start
         have = self.end - start
         if have < 4:

@@ -1,9 +1,9 @@
-"""How much memory requests of clients may take that are still arriving (`queued.max.request.bytes`).
+"""Bounds the memory of client requests that are still arriving (`queued.max.request.bytes`).
 
-What is larger than a connection's first memory claims its size before it is read on; while the bound is
-reached, whoever has a large request waits unread, in the order of asking. As in Kafka the last claim may
-exceed the bound, or one large request could never be read. Brokers among themselves claim nothing: a flood of
-clients must not hold up replication.
+A request that does not fit a connection's first buffer claims its size before more of it is read. While the
+bound is reached, connections with a large request are not read, and continue in the order in which they
+asked. As in Kafka, the last claim may exceed the bound: otherwise one large request could never be read.
+Requests between brokers claim nothing, so a flood of clients cannot hold up replication.
 Left to others: the memory itself (receive_buffer.py), how long a request may take to arrive (connection.py).
 """
 
@@ -17,11 +17,11 @@ class Claimant(Protocol):
     """A connection, as seen from here."""
 
     def run(self) -> None:
-        """Go on, for it may."""
+        """Go on: its claim was granted."""
 
 
 class Intake:
-    """The claims of all connections of a broker. `bytes_max` below 0: there is no bound."""
+    """The claims of all connections of a broker. `bytes_max` below 0: no bound."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -31,11 +31,11 @@ class Intake:
 
     @property
     def waiting(self) -> int:
-        """Connections that are not read for want of memory."""
+        """How many connections are not read for lack of memory."""
         return len(self._waiting)
 
     def claim(self, reader: Claimant, nbytes: int) -> bool:
-        """Whether a request of this size may be read on now; if not, its reader is run when it may."""
+        """Whether a request of this size may be read now. If not, `reader.run` is called when it may."""
         if self._bytes_max < 0 or reader in self._claims:
             return True
         if self.bytes >= self._bytes_max or (self._waiting and reader not in self._waiting):

@@ -1,7 +1,6 @@
-"""Who serves which (API, version) on a listener: the table of handlers, laid out for one look-up per request.
+"""Which handler serves which (API, version) on a listener: one dictionary look-up per request.
 
-A version that is not served, and an API that only brokers may use on a listener of clients, are simply
-absent.
+A version that is not served is absent; so is, on a client listener, an API that only brokers may use.
 Left to others: the table itself (handlers/table.py), frames and answers in order (connection.py).
 """
 
@@ -14,7 +13,7 @@ from .exchange import Handler, HandlerEntry, Refuse
 
 
 class Route(NamedTuple):
-    """All that serving one version of one API takes."""
+    """Everything needed to serve one version of one API."""
 
     api: Api
     version: int
@@ -30,7 +29,7 @@ def route_key(api_key: int, version: int) -> int:
 
 
 def versions_served(spec: ApiSpec, internal: bool) -> Iterator[int]:
-    """The versions that this kind of listener serves, each once."""
+    """The versions that this kind of listener serves, in order, each once."""
     served = set(spec.served)
     if internal and spec.internal is not None:
         served |= set(spec.internal)

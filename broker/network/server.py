@@ -1,11 +1,10 @@
 """The listeners of a broker, all its connections, and the end of each turn of the loop.
 
-One turn: every readable connection has its complete frames executed; then, once for all of them,
-`replicas.sweep()`; then each connection's answered head leaves in one `writelines`. One coarse timer keeps
-the deadlines of all connections. What peers may not send is counted, and logged at most once per second.
-Listeners are bound early (their ports are advertised; see early_listeners.py) and are read only after
-`open()`. Left to others: one connection (connection.py), what a request does (handlers/table.py and
-handlers/).
+One turn: the complete frames of every readable connection are executed; then `replicas.sweep()` runs once for
+all of them; then the answers of each connection leave in one `writelines`. One coarse timer checks the
+deadlines of all connections. Malformed requests are counted, and logged at most once per second.
+Listeners are bound early (their ports are advertised; see early_listeners.py) but read only after `open()`.
+Left to others: one connection (connection.py), what a request does (handlers/table.py and handlers/).
 """
 
 import asyncio
@@ -41,7 +40,7 @@ NO_DOORS: Doors = {}
 
 
 class _FailStop:
-    """Around all that handlers do: an exception that nobody expected stops the node (style principle 8)."""
+    """Wraps every call of a handler: an unexpected exception stops the node (style principle 8)."""
 
     __slots__ = ("_server",)
 
@@ -83,16 +82,16 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._listening: list[asyncio.AbstractServer] = []
         self._one_less = asyncio.Event()
-        self.is_awake = False  # something was executed in this turn, and its end has been asked for
-        self.on_turn: Callable[[], None] = _nothing  # bytes have come, nothing of them has been executed yet
+        self.is_awake = False  # something was executed in this turn, and `_end_turn` is scheduled
+        self.on_turn: Callable[[], None] = _nothing  # called when bytes have come, before they are executed
         self._timer: asyncio.TimerHandle | None = None
         self._complained_at = 0.0
         self._complaints = 0
 
     async def bind(self, endpoints: Sequence[ListenerAddress], doors: Doors = NO_DOORS) -> dict[str, int]:
-        """Take the ports (0: of the system's choice) that are not held as `doors` already.
+        """Bind the listeners that are not open as `doors` already (port 0: the system chooses).
 
-        The answer says which they are, by listener.
+        Returns the ports by listener.
         """
         self.now = self._loop.time()
         ports: dict[str, int] = {}
@@ -114,14 +113,14 @@ class Server:
         return ports
 
     def open(self, broker: "BrokerContext") -> None:
-        """Execute requests from now on, also those of connections that came early."""
+        """Execute requests from now on, including those of connections that came early."""
         self.broker = broker
         self.is_open = True
         for connection in list(self.connections):
             connection.run()
 
     async def stop(self) -> None:
-        """Accept and read no more, let what is answered leave, then end every connection."""
+        """Stop accepting and reading, let answers leave, then close every connection."""
         self.is_open = False
         for listening in self._listening:
             listening.close()
@@ -139,7 +138,7 @@ class Server:
         await self.tasks.stop()
 
     def wake(self) -> None:
-        """Ask for the end of this turn: replicas are swept, then all answered heads leave."""
+        """Schedule the end of this turn: replicas are swept, then answers leave."""
         if not self.is_awake:
             self.is_awake = True
             self._loop.call_soon(self._end_turn)
@@ -154,7 +153,7 @@ class Server:
                 connection.flush()
 
     def admit(self, connection: ServerConnection) -> bool:
-        """Whether there is a place for one more connection, or one is made."""
+        """Whether one more connection fits `max.connections`, if need be because a client's was closed."""
         is_full = len(self.connections) >= self.config.max_connections
         if is_full and not self._makes_way(connection):
             return False
@@ -163,9 +162,9 @@ class Server:
         return True
 
     def _makes_way(self, newcomer: ServerConnection) -> bool:
-        """For a broker a client goes, the one that has been silent for the longest (KIP-402).
+        """A broker gets in all the same: the client that has been silent for the longest is closed (KIP-402).
 
-        Where all come in by one listener nobody can tell them apart.
+        Not with a single listener, where brokers and clients cannot be told apart.
         """
         if not newcomer.listener.internal or len(self._listening) == 1:
             return False
@@ -194,7 +193,7 @@ class Server:
         connection.close()
 
     def complain(self, connection: ServerConnection, why: str) -> None:
-        """Count bytes that a peer may not send; tell the log, but at most once per second."""
+        """Count a malformed request; log it, but at most once per second."""
         self.metrics.malformed += 1
         self._complaints += 1
         now = self._loop.time()
@@ -216,7 +215,7 @@ class Server:
 
 
 def _nothing() -> None:
-    """Nobody must look before something is executed."""
+    """The default `on_turn`."""
 
 
 def _why_not_bound(endpoint: ListenerAddress, error: OSError) -> str:

@@ -1,8 +1,8 @@
-"""A leader looks at a batch that a follower does not get past.
+"""A leader verifies a batch on disk when a follower keeps fetching it without getting past it.
 
-A follower checks what it is sent and writes nothing that is bad; it has no word in the protocol to say so,
-but it asks again. If the batch is bad here, this replica is offline from now on, so that one that has good
-bytes is elected, and nobody else is sent the bad ones.
+A follower refuses a corrupt batch, but the protocol has no way to report that: it only fetches again. If the
+batch is corrupt on the leader's disk, the leader's replica goes offline. Then a replica with good data is
+elected, and nobody else gets the corrupt batch.
 Left to others: when to look (replication/leader.py), what an offline replica means (upkeep/disk_failures.py).
 """
 
@@ -20,7 +20,7 @@ logger = structlog.get_logger(__name__)
 
 
 async def check_batch(partition: Partition, leader: Leader, offset: Offset) -> None:
-    """Read the batch that holds `offset` from the disk and check all of it."""
+    """Read the batch that holds `offset` from disk and verify it."""
     each = partition.log
     generation, segments = each.generation, list(each.segments)
     loop = partition.host.loop
@@ -29,7 +29,7 @@ async def check_batch(partition: Partition, leader: Leader, offset: Offset) -> N
             None, damage_at, segments, offset, each.end_offset, each.gaps_allowed
         )
     except FileNotFoundError:
-        return  # retention has taken it meanwhile
+        return  # retention has removed it meanwhile
     except OSError as error:
         if partition.leading is leader:
             partition.disk_failed(disk_error(each.directory, error))

@@ -1,10 +1,9 @@
-"""ColdReads: threads for what cannot be read without waiting for the medium.
+"""ColdReads: threads that read records which are not in memory, so the event loop never waits for a disk.
 
-A fetch that meets such records is parked like one that found too little; a thread brings them into memory,
-and then it reads again, with every check made again. Few threads read at once in a log directory, a
-bounded number of reads waits for them, and who wants the same shares one. Beyond the bound a fetch ends at
-its deadline and comes again. A directory that hangs keeps its own threads and nobody else's. Questions
-about times are asked here too.
+A fetch that meets such records is parked, like one that found too little. A thread brings the records into
+memory; then the fetch reads again, with every check repeated. Each log directory has few threads and a
+bounded queue, and fetches for the same records share one read. Beyond the bound a fetch ends at its deadline
+and the client asks again. A disk that hangs blocks only its own threads. Look-ups by timestamp run here too.
 Left to others: what is cold (storage/segment/not_resident.py, storage/log/uncached_read.py), the wait
 (fetch/parked.py).
 Why: docs/decisions/0018-cold-reads.md
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from .partition import Partition
 
 THREADS = 4  # in each log directory
-QUEUE_MAX = 1000  # reads that wait for one of them
+QUEUE_MAX = 1000  # waiting reads in each log directory
 
-Job = tuple[Hashable, Callable[[], None], Callable[[], None]]  # what it is, in a thread, then on the loop
+Job = tuple[Hashable, Callable[[], None], Callable[[], None]]  # key, work in a thread, then on the loop
 
 
 class DirectoryReads:
@@ -42,7 +41,7 @@ class DirectoryReads:
 
 
 class ColdReads:
-    """The reads of one broker that wait for a medium."""
+    """The reads of one broker that have to wait for a disk."""
 
     __slots__ = ("_executor", "_known", "_lanes", "_loop", "_on_failure", "_under_way", "_wake")
 
@@ -63,14 +62,14 @@ class ColdReads:
         self._under_way: dict[asyncio.Future[None], tuple[DirectoryReads, Job]] = {}
 
     def bring(self, partition: "Partition", cold: Cold | ReadApart) -> bool:
-        """Bring it into memory; then all who wait at `partition` look again. False if there is no room."""
+        """Bring it into memory, then wake the fetches parked at `partition`. False if the queue is full."""
         if cold.key in self._known:
             return True
         return self.run(partition.log, cold.key, cold.warm, lambda: self._brought(partition, cold))
 
     def run(self, log: Log, key: Hashable, work: Callable[[], None], then: Callable[[], None]) -> bool:
-        """Do `work`, which reads `log` and raises nothing, in a thread, then `then` on the loop. False if
-        there is no room.
+        """Run `work`, which reads `log` and must not raise, in a thread, then `then` on the loop. False if
+        the queue is full.
         """
         lane = self._lanes[posixpath.dirname(log.directory)]
         if len(lane.queue) >= QUEUE_MAX:
@@ -108,7 +107,7 @@ class ColdReads:
         self._wake()
 
     async def stop(self) -> None:
-        """Begin no more, and wait for what is under way."""
+        """Begin no more reads, and wait for those under way."""
         for lane in self._lanes.values():
             lane.queue.clear()
         if self._under_way:

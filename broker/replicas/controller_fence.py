@@ -1,17 +1,17 @@
-"""Which commands of controllers a broker obeys: none of a deposed one, none for an earlier life, none twice.
+"""Refuses controller requests from a deposed controller, for an earlier start of this broker, or repeated.
 
-A controller whose request timed out sends it again on another connection; the first copy may then be read
-after the retry's successors. So each attempt carries a number that only rises, and a number seen already
-is dropped.
+A controller resends a request that timed out, on another connection. The first copy may then arrive after
+later requests and undo them. So each attempt carries a rising number, and a number that is not higher than
+the last is refused.
 """
 
 from ...protocol.errors import ErrorCode
 
-ABSENT = -1  # what a controller that is not ours leaves out
+ABSENT = -1  # controllers other than ours leave these fields out
 
 
 class ControlGate:
-    """Remembers the highest controller epoch and, within it, the last number; and counts what it admits."""
+    """Remembers the highest controller epoch and the last number within it, and counts what it admits."""
 
     __slots__ = ("admitted", "controller_epoch", "sequence")
 
@@ -21,7 +21,7 @@ class ControlGate:
         self.admitted = 0
 
     def admit(self, controller_epoch: int, broker_epoch: int, sequence: int, incarnation: int) -> ErrorCode:
-        """NONE if the command is to be obeyed; it is then the last one seen."""
+        """NONE if the request counts, which is then the last one seen; else the error to answer."""
         if controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if broker_epoch != ABSENT and broker_epoch < incarnation:

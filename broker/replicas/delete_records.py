@@ -1,8 +1,8 @@
-"""DeleteRecords at the leader: moving the start of a log, and who waits until all live replicas have it.
+"""DeleteRecords at the leader: moves the log start, and waits until all live replicas have moved theirs.
 
-The start is on this broker's medium before it counts, so that what a client had deleted does not come back
-with a crash; all that come during one write share the next. Followers learn the new start from the next
-answer to their fetch, which is given at once, and report theirs with each fetch.
+The new start is checkpointed here first: otherwise deleted records could come back after a crash. Requests
+that come during one checkpoint write share the next. Followers learn the new start from the response to their
+parked fetch, which is sent at once, and report their own start with each fetch.
 Left to others: the message (handlers/delete_records.py), the files (storage/directories/log_manager.py), when
 the segments go (upkeep/passes.py).
 Why: docs/decisions/0027-what-deleted-records-wait-for.md
@@ -26,12 +26,12 @@ from .shared import ReplicaShared
 
 logger = structlog.get_logger(__name__)
 
-HIGH_WATERMARK = -1  # as an offset: all that is committed
+HIGH_WATERMARK = -1  # as an offset: delete everything committed
 UNKNOWN = -1
 
 
 class Wait(NamedTuple):
-    """`waiting` hears about its `place` when no live replica holds a record before `start`."""
+    """Entry `place` of `waiting` completes when no live replica holds a record before `start`."""
 
     partition: Partition
     start: int
@@ -40,7 +40,7 @@ class Wait(NamedTuple):
 
 
 def delete_before(partition: Partition, offset: int) -> int:
-    """Let a led log begin at `offset` or later; returns the offset that was meant. Raises ApiError."""
+    """Raise the log start of a partition led here to `offset`. Returns the offset meant. Raises ApiError."""
     if partition.tp.topic in INTERNAL_TOPICS:
         raise InvalidTopic("records of internal topics are not deleted one by one")
     leader = partition.led()
@@ -60,25 +60,25 @@ def delete_before(partition: Partition, offset: int) -> int:
 
 
 def low_watermark(partition: Partition) -> int:
-    """No live replica holds a record before it; -1 if that cannot be said."""
+    """No live replica holds a record before it; -1 if unknown."""
     leader = partition.leading
     return UNKNOWN if leader is None else leader.low_watermark(Offset(partition.log.start_offset))
 
 
 class Deletions:
-    """Who waits for the low watermark of partitions that this broker leads."""
+    """The waiters for the low watermark of partitions that this broker leads."""
 
     def __init__(self, host: ReplicaShared, logs: Logs, parked: ParkedReplicas, tasks: Tasks) -> None:
         self._host = host
         self._logs = logs
         self._parked = parked
         self._tasks = tasks
-        self._fresh: dict[str, list[Wait]] = {}  # by directory; their starts are not on the medium yet
+        self._fresh: dict[str, list[Wait]] = {}  # by directory; their starts are not checkpointed yet
         self._writing: set[str] = set()
         self._queues: dict[Partition, AckQueue] = {}
 
     def begin(self, wait: Wait) -> None:
-        """The start of the log has been moved: write it down, tell the followers, and let `wait` wait."""
+        """The log start has moved: checkpoint it, answer parked followers, then queue `wait`."""
         directory = self._logs.directory_of(wait.partition.tp)
         self._fresh.setdefault(directory, []).append(wait)
         leader = wait.partition.leading
@@ -117,26 +117,26 @@ class Deletions:
         self.look_at(partition)
 
     def look_at(self, partition: Partition) -> None:
-        """A replica's log begins elsewhere now, or a replica counts no longer."""
+        """A replica's log start has moved, or a replica is not live any more: complete what can be."""
         queue = self._queues.get(partition)
         if queue is not None:
             queue.reach(low_watermark(partition), ErrorCode.NONE)
             self._forget_empty(partition, queue)
 
     def look_at_all(self) -> None:
-        """Brokers have gone or come."""
+        """The set of live brokers has changed."""
         for partition in list(self._queues):
             self.look_at(partition)
 
     def expired(self, partition: Partition) -> None:
-        """The deadline of one who waits for this partition has passed."""
+        """The deadline of a waiter for this partition has passed."""
         queue = self._queues.get(partition)
         if queue is not None:
             queue.one_expired()
             self._forget_empty(partition, queue)
 
     def resigned(self, tp: TopicPartition) -> None:
-        """This broker leads the partition no longer: whoever waits looks for the new leader."""
+        """This broker leads the partition no longer: waiters get NOT_LEADER_OR_FOLLOWER."""
         for partition in [each for each in self._queues if each.tp == tp]:
             self._queues.pop(partition).fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

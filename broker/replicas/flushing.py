@@ -1,9 +1,9 @@
-"""Flushes in threads: what was appended meanwhile is covered by the next one (group commit).
+"""Flushes logs in threads, with group commit: records appended during a flush are covered by the next one.
 
-A log is wanted by whoever may not acknowledge more before it is on the medium, or by the pass that looks at
-flush.ms and at closed segments. At most `threads` lanes are under way, each with its share of the logs that
-are wanted, and a log is in one lane only. What a thread does is decided before it starts and believed after
-it ends, both on the loop; nobody waits with a future or a task of his own.
+A log is queued when a replica may not acknowledge more before a flush, or when the periodic pass finds it due
+by flush.ms or finds an unflushed closed segment. Each thread runs one lane at a time: a share of the queued
+logs. A log is in at most one lane. The event loop decides what a thread does and records the result; nothing
+waits with a future or a task of its own.
 Left to others: what one flush is (storage/log/flush.py), who may not acknowledge what (partition.py,
 replication/follower.py), writing recovery points down (upkeep/passes.py).
 Why: docs/decisions/0026-flushed-before-acknowledged.md
@@ -29,11 +29,11 @@ logger = structlog.get_logger(__name__)
 
 Job = tuple[Log, Flush]
 
-PASS_SECONDS_MAX = 1.0  # a closed segment waits no longer than this for its flush to begin
+PASS_SECONDS_MAX = 1.0  # a closed segment's flush begins within this time
 PASS_SECONDS_MIN = 0.01
-LOGS_PER_TURN = 500  # looked at before the loop may do something else
-RETRY_SECONDS = 0.1  # when there was no descriptor to be had
-SHARE_MAX = 32  # logs of one lane: its answers come when all of them are done
+LOGS_PER_TURN = 500  # checked between two yields to the event loop
+RETRY_SECONDS = 0.1  # after running out of file descriptors
+SHARE_MAX = 32  # logs in one lane: none is acknowledged before all are flushed
 
 
 class Flushing:
@@ -47,7 +47,7 @@ class Flushing:
         failed: Callable[[Log, DiskError], None],
         on_failure: FailureHook | None = None,
     ) -> None:
-        """`flushed` and `failed` hear of each log whose flush has ended, and may want it again at once."""
+        """`flushed` and `failed` are called for each log whose flush has ended; they may want it again."""
         self._logs = logs
         self._flushed = flushed
         self._failed = failed
@@ -55,28 +55,28 @@ class Flushing:
         self._loop = asyncio.get_running_loop()
         self._free = config.flush_threads
         self._executor = ThreadPoolExecutor(config.flush_threads, thread_name_prefix="flush")
-        self._wanted: dict[Log, bool] = {}  # whether its closed segments will do
+        self._wanted: dict[Log, bool] = {}  # whether only its closed segments are wanted
         self._lanes: dict[asyncio.Future[None], tuple[str, Sequence[Job]]] = {}
         self._in: Counter[str] = Counter()  # lanes in each directory
-        self._lanes_max = max(config.flush_threads - 1, 1)  # in one of several directories
+        self._lanes_max = max(config.flush_threads - 1, 1)  # for one directory, if there are several
         self._busy: dict[Log, None] = {}
-        self._turn = asyncio.Event()  # the next lane has ended; then there is a new one
+        self._turn = asyncio.Event()  # set when the next lane ends, then replaced
         self._stopped = False
         self._tasks = Tasks("flushing", on_failure)
         self._scheduler_s = config.flush_scheduler_interval_ms / 1000
         self._by_default = config.flush_scheduler_interval_ms == INT64_MAX
-        self._unflushed_since: dict[Log, float] = {}  # when a pass first saw that flush.ms runs for it
+        self._unflushed_since: dict[Log, float] = {}  # when a pass first saw unflushed records under flush.ms
         self._look_at_times_at = 0.0
 
     # Wanting.
 
     def want(self, each: Log, sealed_only: bool = False) -> None:
-        """More of this log must be on the medium; `start` begins it. Nothing to do if it is in a lane."""
+        """Queue this log for a flush, which `start` begins. Does nothing if it is in a lane."""
         if each not in self._busy:
             self._wanted[each] = sealed_only and self._wanted.get(each, True)
 
     async def until_flushed(self, logs: Iterable[Log]) -> None:
-        """Return when all that these logs hold now is on the medium, or cannot get there any more."""
+        """Return when everything these logs hold now is flushed, or never can be."""
         left = {each: (each.generation, each.end_offset) for each in logs}
         while not self._stopped:
             left = {each: aim for each, aim in left.items() if _is_missing(each, *aim)}
@@ -93,7 +93,7 @@ class Flushing:
     # Lanes.
 
     def start(self) -> None:
-        """Begin as many flushes as there are lanes free for what is wanted."""
+        """Begin flushes of queued logs, as far as lanes are free."""
         while self._wanted and self._free and not self._stopped:
             directory, share = self._next_share(min(-(-len(self._wanted) // self._free), SHARE_MAX))
             if not share:
@@ -107,7 +107,7 @@ class Flushing:
                 lane.add_done_callback(self._ended)
 
     def _next_share(self, count: int) -> tuple[str, list[Log]]:
-        """Wanted logs of one directory, and its name: one that hangs takes neither all lanes nor others."""
+        """The next queued logs of one directory, and its name: one that hangs must not take all lanes."""
         if len(self._logs.places.configured) == 1:
             return "", list(islice(self._wanted, count))
         for each in self._wanted:
@@ -157,7 +157,7 @@ class Flushing:
                 self._flushed(each)
 
     def _trouble(self, each: Log, error: DiskError) -> None:
-        if isinstance(error, NoDescriptor):  # it passes
+        if isinstance(error, NoDescriptor):  # this passes
             logger.warning("flush_delayed", partition=str(each.partition), reason=str(error))
             self._busy[each] = None
             self._loop.call_later(RETRY_SECONDS, self._try_again, each)
@@ -170,14 +170,14 @@ class Flushing:
         self.want(each)
         self.start()
 
-    # From time to time.
+    # Periodic passes.
 
     def begin_passes(self) -> None:
-        """Look at flush.ms and closed segments from now on."""
+        """Start the periodic pass over flush.ms and closed segments."""
         self._tasks.spawn(self._run_passes(), "passes")
 
     async def stop(self) -> None:
-        """Begin no more, and wait for what is under way."""
+        """Begin no more flushes, and wait for those under way."""
         self._stopped = True
         await self._tasks.stop()
         if self._lanes:
@@ -192,7 +192,7 @@ class Flushing:
             pause_s = await self._pass()
 
     async def _pass(self) -> float:
-        """Want what is due; the seconds until the next pass."""
+        """Queue what is due. Returns the seconds until the next pass."""
         now, shortest_ms = self._loop.time(), INT64_MAX
         by_time = now >= self._look_at_times_at
         for place, each in enumerate(list(self._logs.logs.values()), 1):
@@ -220,7 +220,7 @@ class Flushing:
 
 
 def _is_missing(each: Log, generation: int, end: int) -> bool:
-    """Whether records before `end` that are still in the log are not on the medium yet."""
+    """Whether records before `end` are still in the log and not flushed yet."""
     usable = not (each.failed or each.closed) and each.generation == generation
     return usable and each.flushed_offset < end
 

@@ -1,8 +1,8 @@
-"""Requests that come while roles are being changed wait for that, instead of being told that nobody leads.
+"""Holds requests during a change of roles, instead of answering that this broker does not lead.
 
-A new leader brings its epoch to the medium before it leads. Who was sent to it by the old leader, or follows
-it already, comes within that time; refused, it would come again only when its patience says so, which with
-some clients is a second. Kafka's brokers take a lock for as long.
+A new leader syncs its epoch to disk before it leads. Clients that the old leader sent here, and followers,
+may come in that time. If we refused them, they would come back only after their backoff, which is a second
+with some clients. Kafka's brokers take a lock for as long.
 Left to others: the changes themselves (leader_and_isr.py), the wait (network/connection.py).
 """
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class RoleChange:
-    """One command of a controller, while it is being obeyed."""
+    """A LeaderAndIsr that is being carried out."""
 
     __slots__ = ("done", "making")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.done: asyncio.Future[None] = loop.create_future()
-        self.making: set[TopicPartition] = set()  # replicas that are not here yet
+        self.making: set[TopicPartition] = set()  # replicas whose logs do not exist yet
 
 
 def hold(replicas: "Replicas", exchange: Exchange, named: Iterable[tuple[str, int]]) -> None:
-    """Raises Held if one of the partitions `named` is about to have another role, once for each request."""
+    """Raises Held if one of the `named` partitions is changing its role, but only once for each request."""
     change = replicas.host.change
     if change is None or exchange.was_held:
         return

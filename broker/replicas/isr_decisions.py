@@ -1,6 +1,6 @@
-"""What an ISR change was proposed for, in numbers: ends of follower and leader, when it last had all.
+"""Records why ISR changes were proposed: log ends of leader and follower, and when it last was caught up.
 
-A proposal that is made again, after no answer or after the same refusal, is not noted again.
+A proposal that is repeated, after no answer or after the same refusal, is not recorded again.
 Left to others: proposing (replication/leader.py), writing (isr_writer.py).
 """
 
@@ -15,12 +15,12 @@ from ..recorder import Recorder
 
 
 def ago(then: float, now: float) -> float | None:
-    """Seconds since then; None if it never was."""
+    """Seconds since then; None for NEVER."""
     return None if then == NEVER else round(max(now - then, 0.0), 3)
 
 
 def follower_values(leader: Leader, broker: BrokerId, now: float) -> dict[str, Any]:
-    """How far one follower is, as its leader knows."""
+    """The progress of one follower, as its leader knows it."""
     progress = leader.progress_of(broker)
     assert progress is not None, "only replicas and members are looked at"
     return {
@@ -38,17 +38,17 @@ def follower_values(leader: Leader, broker: BrokerId, now: float) -> dict[str, A
 
 
 class IsrNotes:
-    """Notes what becomes of ISR changes; remembers what it has noted."""
+    """Records what becomes of ISR changes, each once."""
 
     def __init__(self) -> None:
         self._proposed: dict[TopicPartition, Isr] = {}
         self._refused: dict[TopicPartition, tuple[int, int]] = {}
-        self.failed = 0  # proposals that did not land, or of which nobody knows
+        self.failed = 0  # proposals that were refused or have an unknown outcome
 
     def proposed(
         self, recorder: Recorder, tp: TopicPartition, leader: Leader, ask: WriteIsr, now: float
     ) -> None:
-        """The leader asks for a change."""
+        """The leader proposes a change."""
         isr = leader.isr
         known, self._proposed[tp] = self._proposed.get(tp), isr
         if known is isr or (
@@ -76,7 +76,7 @@ class IsrNotes:
     def refused(
         self, recorder: Recorder, tp: TopicPartition, leader: Leader, ask: WriteIsr, why: str
     ) -> None:
-        """A condition of the write failed: nothing has changed."""
+        """A check of the write failed: nothing has changed."""
         self.failed += 1
         self._proposed.pop(tp, None)
         if ask.joining is not None:
@@ -86,7 +86,7 @@ class IsrNotes:
     def unknown(
         self, recorder: Recorder, tp: TopicPartition, leader: Leader, ask: WriteIsr, why: str
     ) -> None:
-        """No answer: it may have landed."""
+        """No answer from ZooKeeper: the write may have landed."""
         self.failed += 1
         recorder.note(str(tp), "isr_unknown", epoch=leader.epoch, asked=list(ask.isr), why=why)
 
@@ -98,7 +98,7 @@ class IsrNotes:
         joined: tuple[BrokerId, ...],
         left: tuple[BrokerId, ...],
     ) -> None:
-        """ZooKeeper holds another ISR."""
+        """ZooKeeper holds a new ISR."""
         self.forget(tp)
         recorder.note(
             str(tp),
@@ -111,6 +111,6 @@ class IsrNotes:
         )
 
     def forget(self, tp: TopicPartition) -> None:
-        """What was asked for is settled."""
+        """No proposal is pending any more."""
         self._proposed.pop(tp, None)
         self._refused.pop(tp, None)

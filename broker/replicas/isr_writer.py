@@ -1,12 +1,12 @@
-"""Writes ISR changes into ZooKeeper for the leaders of this broker, and later tells the controller.
+"""Writes ISR changes to ZooKeeper for the leaders on this broker, then notifies the controller.
 
-A write is one conditional `multi`: the state first, then the checks of the brokers it depends on, and of the
-topic's life: the next topic of its name has the same versions, and the write may land late. The state is
-read before, for it also holds what this leader does not keep (the incarnations that joined); a version other
-than the expected one settles the matter without a write. What was asked before an await is compared after it:
-an outcome for a leadership that has ended is dropped.
-What is asked for in one turn of the loop goes together, many partitions in one `multi`: a broker that is back
-joins thousands of ISRs. When one of them stands in the way of the others, each is written by itself.
+A write is one conditional `multi`: the state znode first, then checks on the brokers it depends on and on the
+topic's identity. Without the latter, a late write could land on a new topic of the same name, whose znodes
+have the same versions. The state is read first, because it also holds what this leader does not keep (the
+incarnations that joined). If its version is not the expected one, nothing is written. After each await the
+leadership is compared again: an outcome for one that has ended is dropped.
+All writes asked for in one loop turn go together, many partitions in one `multi`, because a returning broker
+joins thousands of ISRs. If one of them makes the `multi` fail, each is written by itself.
 Left to others: when to ask, and what an outcome means (replication/leader.py); the znodes
 (zookeeper/znodes.py).
 """
@@ -46,13 +46,13 @@ logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 WRITE_SECONDS_MAX = 10.0  # then the outcome counts as unknown
-RECOVERED = 0  # a leader that writes its ISR serves already what an unclean election left
-NOTIFY_AFTER_SECONDS = 1.0  # changes of so long are told together
+RECOVERED = 0  # a leader that writes its ISR already serves, also after an unclean election
+NOTIFY_AFTER_SECONDS = 1.0  # collects the changes for one notification
 NOTIFY_PARTITIONS_MAX = 3000  # keeps one notification well below ZooKeeper's limit of 1 MiB
 
 
 class WantedWrite(NamedTuple):
-    """A write that a leadership has asked for."""
+    """A write that a leader has asked for."""
 
     partition: Partition
     leader: Leader
@@ -60,7 +60,7 @@ class WantedWrite(NamedTuple):
 
 
 class IsrWriter:
-    """Performs the effects of leaderships that reach beyond their partition."""
+    """Performs the effects of leaders that reach beyond their partition."""
 
     def __init__(
         self,
@@ -82,11 +82,11 @@ class IsrWriter:
         self.expands = 0
 
     def perform(self, partition: Partition, leader: Leader, effects: Effects) -> None:
-        """What the rules ask for, in order."""
+        """Perform the effects of the leader rules, in order."""
         for effect in effects:
             match effect:
                 case HighWatermarkMoved():
-                    pass  # `settle` answers whoever waited
+                    pass  # `settle` answers the waiters
                 case WriteIsr():
                     now = self._host().loop.time()
                     self.notes.proposed(self._host().recorder, partition.tp, leader, effect, now)
@@ -127,7 +127,7 @@ class IsrWriter:
             self._host().loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Those that depend on the same brokers go together."""
+        """Writes with the same joining broker go together: they depend on the same registrations."""
         asked, self._asked = self._asked, []
         questions, self._questions = self._questions, []
         questions = [each for each in questions if self._stands(*each)]
@@ -155,7 +155,7 @@ class IsrWriter:
         await asyncio.gather(*(self._write(*each) for each in alone))
 
     async def _attempt_all(self, asked: Sequence[WantedWrite]) -> list[WantedWrite]:
-        """One try for all, and their outcomes; returned are those that must be written one by one."""
+        """One try for all. Reports the outcomes, and returns those that must be written one by one."""
         nodes = await self._registry.get_many([documents.state_path(each.partition.tp) for each in asked])
         joining, host = asked[0].ask.joining, self._host()
         there = -1 if joining is None else await znodes.joinable_version(self._registry, joining)
@@ -198,7 +198,7 @@ class IsrWriter:
         return znodes.member_checks(ask.joining, ask.incarnation, host.me, host.incarnation, registration)
 
     async def _lives(self, partitions: Sequence[Partition]) -> list[Check]:
-        """What is written late must not land on another topic of the same name."""
+        """Checks that keep a late write from landing on a new topic of the same name."""
         ids = {p.log.topic_id: None for p in partitions if p.log.topic_id is not None}
         return await life_checks(self._registry, ids)
 
@@ -215,7 +215,7 @@ class IsrWriter:
     async def _attempt(
         self, partition: Partition, leader: Leader, ask: WriteIsr
     ) -> Callable[[float], Effects]:
-        """One try; the answer is the event to tell the rules, still without its time."""
+        """One try. Returns the event for the leader rules, to be called with the time."""
         tp = partition.tp
         state, version = await znodes.read_state(self._registry, tp)
         if version != ask.expected_version:
@@ -224,7 +224,7 @@ class IsrWriter:
         checks, proposal = self._checks(ask, there), _proposal(ask, state)
         checks += await self._lives([partition])
         if not self._stands(partition, leader):
-            return leader.isr_unknown  # nothing is written for a leadership that has ended meanwhile
+            return leader.isr_unknown  # the leadership has ended meanwhile: write nothing
         try:
             landed = await znodes.write_state(self._registry, tp, proposal, version, checks)
         except znodes.StateMoved:
@@ -262,7 +262,7 @@ class IsrWriter:
         partition.mark()
 
     def _stands(self, partition: Partition, leader: Leader) -> bool:
-        """Whether the leadership that has asked is still the one of now."""
+        """Whether the leadership that asked still holds."""
         return partition.leading is leader
 
     # Telling the controller.
@@ -274,7 +274,7 @@ class IsrWriter:
             self._tasks.spawn(self._notify_soon(), "isr-notification")
 
     async def _notify_soon(self) -> None:
-        """One task while there is something to tell. What was lost is told again; twice does no harm."""
+        """One task while there are changes. A lost notification is sent again; a duplicate does no harm."""
         try:
             while self._changed:
                 await asyncio.sleep(NOTIFY_AFTER_SECONDS)

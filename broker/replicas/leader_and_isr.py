@@ -1,11 +1,13 @@
-"""Obeys LeaderAndIsr and StopReplica: which replica leads, follows, waits or goes.
+"""Obeys LeaderAndIsr and StopReplica: makes replicas lead, follow, wait, stop or be deleted.
 
-All partitions of a command in one log directory pass these steps together: new logs are made in a thread; a
-pause, so that they answer 6; one hop to a thread in which new logs and the epochs of new leaders come to the
-medium; then the new roles, each after a look whether its replica is still as it was before the hop. Each
-directory takes these steps by itself: where one hangs, the others lead and follow. One command at a time, so
-that nothing else begins a transition meanwhile.
-Left to others: which commands count (controller_fence.py), the roles themselves (partition.py), fetching
+The partitions of a request take these steps together, per log directory:
+1. A thread makes new logs.
+2. The partitions pause: they answer 6 (NOT_LEADER_OR_FOLLOWER).
+3. One hop to a thread syncs the new logs and the leader epoch files of new leaders.
+4. Each partition takes its new role, if its replica is still as it was before the hop.
+If one directory hangs, the others still lead and follow. One request at a time, so that no two transitions
+overlap.
+Left to others: which requests count (controller_fence.py), the roles themselves (partition.py), fetching
 (follower/fetcher.py).
 """
 
@@ -47,12 +49,12 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger(__name__)
 
-BREATH = 20  # after so many partitions, others get a turn
-LINES_MAX = 100  # more roles than this at once are told of in one line; `why leader` knows each
+BREATH = 20  # partitions between two yields to the event loop
+LINES_MAX = 100  # above it, one log line sums up all new roles; `why leader` knows each
 
 
 class LeaderAndIsr:
-    """Performs the commands of controllers, one after the other."""
+    """Performs the requests of controllers, one after the other."""
 
     def __init__(self, replicas: "Replicas", gate: ControlGate, tasks: Tasks) -> None:
         self._replicas = replicas
@@ -62,7 +64,7 @@ class LeaderAndIsr:
         self._turn = asyncio.Lock()
 
     async def obey_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Lead, follow or wait, as told."""
+        """Become leader or follower, or wait for a leader, as the controller says."""
         async with self._turn:
             refused = self._gate.admit(
                 request.controller_epoch, request.broker_epoch, request.control_sequence, self._incarnation
@@ -72,8 +74,8 @@ class LeaderAndIsr:
             return await self._obey(request)
 
     async def take_up(self, request: LeaderAndIsrRequest, known: int) -> None:
-        """The same, of what was read in ZooKeeper, unless more than the `known` commands have been obeyed:
-        one of them may have stopped or deleted a replica that this speaks of.
+        """The same for roles that this broker read in ZooKeeper (out_of_reach.py). Does nothing if more than
+        `known` requests have been admitted: one of them may have stopped or deleted a replica named here.
         """
         async with self._turn:
             if self._gate.admitted == known:
@@ -124,7 +126,7 @@ class LeaderAndIsr:
             lot.codes[tp] = await self._begin(topic, state, lot.begun, unmade)
         for names, settled in removals:
             if not names.isdisjoint(each.partition for each in lot.wanted):
-                await settled  # else a crash might leave the old log and the new one, in two directories
+                await settled  # else a crash might leave the old and the new log, in two directories
         await self._save(made, [one for one in lot.begun if self._leads(one.state)])
         await self._finish_all(lot.begun)
 
@@ -134,7 +136,7 @@ class LeaderAndIsr:
         state: LeaderAndIsrPartitionState,
         codes: Mapping[TopicPartition, ErrorCode],
     ) -> LeaderAndIsrPartitionError:
-        """As things are at the end: what failed meanwhile is said, too."""
+        """As things are at the end: also reports what failed meanwhile."""
         tp = TopicPartition(topic.topic_name, state.partition_index)
         code, partition = codes[tp], self._replicas.find(tp)
         if partition is not None and partition.offline is not None:
@@ -146,7 +148,7 @@ class LeaderAndIsr:
         )
 
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop replicas, and delete those that are to be deleted."""
+        """Stop replicas, and delete those marked for deletion."""
         async with self._turn:
             refused = self._gate.admit(
                 request.controller_epoch, request.broker_epoch, request.control_sequence, self._incarnation
@@ -174,14 +176,14 @@ class LeaderAndIsr:
             return StopReplicaResponse(partition_errors=errors)
 
     def _begin_removals(self) -> Removals:
-        """Bring to the medium that logs were removed: in each directory the names, and when that is done."""
+        """Sync the removal of logs: for each directory the removed names, and the task that syncs them."""
         return [
             (frozenset(names), self._tasks.spawn(self._settle_removals(directory), "removals"))
             for directory, names in self._replicas.logs.removed.items()
         ]
 
     async def _settle_removals(self, directory: str) -> bool:
-        """Bring that to the medium of one directory. Whether it went well."""
+        """Sync the removals of one directory. False if that failed."""
         try:
             settle = self._replicas.logs.settle_removals
             await self._replicas.host.loop.run_in_executor(None, settle, directory)
@@ -205,7 +207,7 @@ class LeaderAndIsr:
     # LeaderAndIsr, step by step.
 
     def _set_strays_aside(self, request: LeaderAndIsrRequest) -> None:
-        """Logs of topics that the cluster does not have, and of partitions that have moved to others."""
+        """Set aside logs of deleted topics and of partitions that have moved to other brokers."""
         named = {
             topic.topic_id: {state.partition_index for state in topic.partition_states}
             for topic in request.topic_states
@@ -280,7 +282,7 @@ class LeaderAndIsr:
         return ErrorCode.NONE
 
     async def _save(self, new: Sequence[Log], leading: Sequence[Transition]) -> None:
-        """New logs, and the epochs of all new leaders (KAFKA-7415: before their first append), in one hop."""
+        """Sync new logs and all new leaders' epochs (KAFKA-7415: before their first append), in one hop."""
         logs = self._replicas.logs
         if not (new or leading):
             return
@@ -292,11 +294,11 @@ class LeaderAndIsr:
                 partition.disk_failed(error)
 
     async def _finish_all(self, begun: list[Transition]) -> None:
-        """Leaders first, for others wait for them; fetching begins last, and in one breath."""
+        """Leaders first, because others wait for them. Fetching begins last, for all without an await."""
         begun.sort(key=lambda change: not self._leads(change.state))
         for place, change in enumerate(begun):
             if place % BREATH == BREATH - 1:
-                await asyncio.sleep(0)  # `holds` is asked of each when its turn comes
+                await asyncio.sleep(0)  # so `_finish` checks `holds` for each
             self._finish(change, quiet=len(begun) > LINES_MAX)
         uncut: list[Uncut] = []
         for change in begun:
@@ -343,7 +345,7 @@ class LeaderAndIsr:
         )  # fmt: skip
 
     def _note(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
-        """Keep for `why` what this replica does from now on, and by whose word."""
+        """Record the new role for `why`, and which controller gave it."""
         self._replicas.host.recorder.note(
             str(partition.tp), f"became_{partition.role.value}", epoch=state.leader_epoch,
             controller_epoch=state.controller_epoch, leader=state.leader, isr=list(state.isr),

@@ -1,4 +1,4 @@
-"""A produce with acks=all from inside the broker: what group offsets are written with.
+"""A produce with acks=all from inside the broker, used to write group offsets.
 
 Left to others: the records (groups/offset_records.py), clients' produce requests (handlers/produce.py).
 """
@@ -11,12 +11,12 @@ from ...protocol.errors import ApiError, ErrorCode
 from .partition import Partition
 from .purgatory import Waiter
 
-Committed: TypeAlias = Callable[[ErrorCode, int], None]  # how it went, and the base offset
+Committed: TypeAlias = Callable[[ErrorCode, int], None]  # the result, and the base offset
 NO_OFFSET = -1
 
 
 class LocalAppend(Waiter):
-    """One such batch on its way to the high watermark."""
+    """One such batch, until the high watermark passes it."""
 
     __slots__ = ("_base_offset", "_on_committed", "_partition")
 
@@ -33,7 +33,7 @@ class LocalAppend(Waiter):
         batch: bytearray,
         deadline: float,
     ) -> None:
-        """Append, then wait. A refusal is told at once."""
+        """Append, then wait. An error is reported at once."""
         try:
             partition = find(tp)
             self._base_offset = partition.log.end_offset

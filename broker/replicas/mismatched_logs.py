@@ -1,9 +1,10 @@
-"""Logs that were set aside because they bear another topic's id, while this broker vouches for them.
+"""Logs that were set aside because they have the topic's name but another topic id.
 
-Usually the topic was deleted and made again, and the new one's ISR knows this broker only if it has a log of
-it. But the id on the disk may have changed by itself. Then the replica would begin empty, in an ISR that
-takes it for whole. It is not begun while it is in that ISR; the controller elects others, and takes it out.
-Left to others: setting aside (replicas.py), what follows from the refusal (upkeep/disk_failures.py).
+Usually the topic was deleted and created again; the new topic's ISR has this broker only if it has a log of
+that topic. But the id on disk may be corrupt. Then starting the replica empty, while the ISR counts it as
+complete, would lose records. So we refuse while it is in that ISR; the controller elects another replica and
+takes this one out.
+Left to others: setting aside (replicas.py), the consequences of the refusal (upkeep/disk_failures.py).
 """
 
 import errno
@@ -17,21 +18,21 @@ Vouches = Callable[[TopicPartition, int], bool]
 
 
 class MismatchedLogs:
-    """Which logs were set aside by this process, and under which names."""
+    """The logs that this process has set aside, and their new names."""
 
     def __init__(self, me: BrokerId, vouches: Vouches) -> None:
-        """`vouches`: this start claims to hold what the replica held when it joined the ISR, in an earlier
-        incarnation, the given one."""
+        """`vouches`: this start claims to hold all that the replica held when it joined the ISR, in the given
+        earlier incarnation."""
         self._me = me
         self._vouches = vouches
         self._kept: dict[TopicPartition, str] = {}
 
     def add(self, tp: TopicPartition, kept_as: str) -> None:
-        """The log that was here under this name is kept under another."""
+        """The log of this name was renamed to `kept_as`."""
         self._kept[tp] = kept_as
 
     def check(self, tp: TopicPartition, state: LeaderAndIsrPartitionState) -> None:
-        """Raises ReplicaMissing if the replica must not begin empty. Who is in no ISR has not joined it."""
+        """Raises ReplicaMissing if the replica must not start empty. Outside the ISR it always may."""
         kept_as = self._kept.get(tp)
         if kept_as is None:
             return

@@ -1,7 +1,7 @@
-"""Logs for replicas that a command of the controller brings here: made in a thread, before any role begins.
+"""Creates the logs of new replicas that LeaderAndIsr assigns here, in a thread, before any role begins.
 
 Left to others: the command (leader_and_isr.py), the files of a new log (storage/log/new_log.py), logs of
-topics that are no more (replicas.py, mismatched_logs.py).
+deleted topics (replicas.py, mismatched_logs.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,42 +26,42 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger(__name__)
 
-FULL = 2  # a request that names all that this broker hosts
-MADE_AT_ONCE = 200  # logs in one hop to a thread: each has open files that nobody bounds yet
+FULL = 2  # a request that names all replicas of this broker
+MADE_AT_ONCE = 200  # logs in one hop to a thread: their open files are not bounded yet
 
 Unmade = dict[TopicPartition, DiskError]  # why logs could not be made
 Named = tuple[TopicPartition, LeaderAndIsrTopicState, LeaderAndIsrPartitionState]
 
 
 class NewReplicas:
-    """What one broker's LeaderAndIsr needs of logs that are not there yet."""
+    """Creates the logs that LeaderAndIsr requests need and this broker lacks."""
 
     def __init__(self, replicas: "Replicas") -> None:
         self._replicas = replicas
-        self._never_made: set[tuple[TopicPartition, UUID]] = set()  # new ones: they lie in no directory
+        self._never_made: set[tuple[TopicPartition, UUID]] = set()  # new replicas that have no log yet
 
     def can_be(self, state: LeaderAndIsrPartitionState) -> bool:
-        """Whether there can be such a replica here."""
+        """Whether the state is consistent: we are a replica, and if we are to lead, we are in the ISR."""
         me = self._replicas.host.me
         return me in state.replicas and (state.leader != me or me in state.isr)
 
     def is_of_another_topic(self, tp: TopicPartition, topic: LeaderAndIsrTopicState) -> bool:
-        """Whether the log here under this name has another topic's id."""
+        """Whether the log of this name here has another topic id."""
         held = self._replicas.topic_id_of(tp)
         return held is not None and NO_UUID not in (held, topic.topic_id) and held != topic.topic_id
 
     def missing(
         self, request: LeaderAndIsrRequest, making: set[TopicPartition]
     ) -> tuple[list[Fresh], Unmade]:
-        """The logs that are to be made here, and why others cannot be; `making` is told of the former.
+        """The logs to make here (also added to `making`), and the errors of those that cannot be made.
 
-        Only once are they said to be new. If that could not be obeyed, for want of descriptors as it may be,
-        they are when the controller tells everything again: they lie in no directory that is offline.
+        The controller says `is_new` only once. If the log could not be made then, for lack of descriptors
+        say, it still counts as new when the controller sends a full request: it is in no offline directory.
         """
         replicas = self._replicas
         if request.type == FULL:
             told = {(tp, topic.topic_id) for tp, topic, _ in self._unhosted(request)}
-            self._never_made &= told  # of the others there is no topic any more
+            self._never_made &= told  # the other topics are gone
         wanted: list[Fresh] = []
         unmade: Unmade = {}
         for tp, topic, state in self._unhosted(request):
@@ -82,7 +82,7 @@ class NewReplicas:
         return wanted, unmade
 
     async def make(self, wanted: Sequence[Fresh], unmade: Unmade) -> list[Log]:
-        """Those logs, as far as they could be made, else it is said why; they are not on the medium yet."""
+        """Make the logs, not synced yet, and return them. The errors of the others go to `unmade`."""
         logs, loop = self._replicas.logs, self._replicas.host.loop
         made: list[Log] = []
         for first in range(0, len(wanted), MADE_AT_ONCE):
@@ -97,7 +97,7 @@ class NewReplicas:
         return made
 
     def set_aside(self, tp: TopicPartition) -> None:
-        """The log here under this name is served no more."""
+        """Set aside the log of this name here."""
         try:
             self._replicas.set_aside(tp)
         except DiskError as error:

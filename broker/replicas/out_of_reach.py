@@ -1,12 +1,13 @@
-"""What the controller has written down and cannot tell this broker, which reads it in ZooKeeper instead.
+"""Reads roles from ZooKeeper when the controller cannot reach this broker to send LeaderAndIsr.
 
-A controller goes on to rule while it cannot reach a broker that lives. When a replica of a partition dies it
-takes it out of the ISR, in a new epoch; a leader that has not been told can change its ISR no more, and a
-follower is refused by its leader, though both reach each other and ZooKeeper. (Kafka's brokers wait until the
-controller reaches them.) Whoever finds that its epoch is over, or its leader gone, is asked for a later epoch
-or challenged through ZooKeeper, suspects it. If no command has come a moment later, it reads the states of
-its partitions. One in a newer epoch than that of the replica here is obeyed as if the controller had said it:
-what LeaderAndIsr says is in the znodes of the partition and of its topic.
+Without this, one broken link stops partitions that could be served. When a replica dies, the controller takes
+it out of the ISR in a new leader epoch. A leader that has not heard of the epoch can no longer change its
+ISR, and a follower that has not is refused by its leader, although both reach each other and ZooKeeper.
+(Kafka's brokers wait until the controller reaches them.)
+This broker suspects it when its epoch is over, its leader is unreachable, somebody asks for a later epoch, or
+it is challenged through ZooKeeper. If no request of the controller has come a moment later, it reads the
+state znodes of its partitions. A state with a newer epoch than the replica's is obeyed as if it were a
+LeaderAndIsr: the znodes of the partition and of its topic hold the same content.
 Left to others: the suspicion (isr_writer.py, follower/fetcher.py, controller/challenges.py), what a role
 means (leader_and_isr.py). Topics that this broker has not heard of at all wait for the controller.
 Why: docs/decisions/0050-a-role-that-nobody-can-tell-is-read.md
@@ -37,18 +38,18 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger(__name__)
 
-LOOK_AFTER_S = 1.0  # a command usually comes sooner: the path was broken for a moment only
-LOOK_EVERY_S = 5.0  # at most: each time the states of all partitions here are read
-LOOKS_MAX = 6  # while a replica has no role; then the next suspicion counts
+LOOK_AFTER_S = 1.0  # a request usually comes sooner, if the link broke for a moment only
+LOOK_EVERY_S = 5.0  # at most: each look reads the states of all partitions here
+LOOKS_MAX = 6  # as long as a replica has no role; after that, only on a new suspicion
 READ_WITHIN_S = 10.0
-NOBODY = -1  # no controller has sent this
+NOBODY = -1  # not sent by a controller
 
 T = TypeVar("T")
 Read = tuple[StateDocument, int]  # and the version of its znode
 
 
 class OutOfReach:
-    """Looks for roles that this broker has not been told."""
+    """Looks in ZooKeeper for roles that this broker has not been told."""
 
     def __init__(self, registry: ZkClient, replicas: "Replicas", tasks: Tasks) -> None:
         self._registry = registry
@@ -56,10 +57,10 @@ class OutOfReach:
         self._tasks = tasks
         self._looking: asyncio.Task[None] | None = None
         self._looked_at = float("-inf")
-        self._known = 0  # commands, when this was last suspected
+        self._known = 0  # requests admitted when this was last suspected
 
     def suspect(self) -> None:
-        """Something here is not as a command would have made it, or somebody cannot reach this broker."""
+        """This broker may have missed a request of the controller, or another broker cannot reach it."""
         self._known = self._replicas.gate.admitted
         if (self._looking is None or self._looking.done()) and not self._tasks.is_stopping:
             self._looking = self._tasks.spawn(self._look(), "roles")
@@ -73,7 +74,7 @@ class OutOfReach:
             self._looked_at = loop.time()
             await self._look_once()
             if not any(_has_no_role(partition) for partition in self._replicas.partitions.values()):
-                return  # else what was read is older than what has ended a leadership here
+                return  # else ZooKeeper's answer was older than what ended a leadership here
 
     async def _look_once(self) -> None:
         known = self._known
@@ -92,7 +93,7 @@ class OutOfReach:
             await self._replicas.transitions.take_up(request, known)
 
     async def _untold(self) -> list[LeaderAndIsrTopicState]:
-        """Roles in newer epochs than those that the replicas here know."""
+        """Roles in newer epochs than those of the replicas here."""
         hosted = sorted(p.tp for p in self._replicas.partitions.values() if _may_be_told(p))
         states = dict[TopicPartition, Read]()
         for some in _in_parts(hosted):
@@ -119,8 +120,8 @@ class OutOfReach:
         return read
 
     def _is_news(self, tp: TopicPartition, state: StateDocument) -> bool:
-        """Also: it names this start of this broker, if it names it. An earlier start may have held more, and
-        the controller would announce that nobody leads.
+        """Whether the state has a newer epoch. If it names this broker as leader, it must mean this start: an
+        earlier one may have held more, and the controller would then announce no leader.
         """
         partition, host = self._replicas.find(tp), self._replicas.host
         is_newer = (
@@ -131,9 +132,9 @@ class OutOfReach:
     def _topic(
         self, name: str, node: bytes | None, states: Mapping[TopicPartition, Read]
     ) -> LeaderAndIsrTopicState:
-        """As the controller would put it; without partitions if it is another topic by now, or unreadable.
+        """What the controller would send; without partitions if the topic is another by now, or unreadable.
 
-        Read after the states: if it is still the topic whose logs are here, they were its own.
+        Its znode is read after the states: if the id is that of the logs here, the states were this topic's.
         """
         try:
             topic = documents.parse(TopicDocument, node or b"")
@@ -158,12 +159,12 @@ class OutOfReach:
 
 
 def _may_be_told(partition: Partition) -> bool:
-    """It has been told before, and neither stopped nor lost since."""
+    """The controller has given it a role, and it was neither stopped nor went offline since."""
     return partition.offline is None and not partition.incomplete
 
 
 def _has_no_role(partition: Partition) -> bool:
-    """It has given up a leadership, and nobody has said what comes next."""
+    """It has given up a leadership, and has no new role yet."""
     return partition.leading is None and partition.following is None and _may_be_told(partition)
 
 
@@ -180,7 +181,7 @@ def _role(
     tp: TopicPartition, topic: TopicDocument, state: StateDocument, version: int
 ) -> LeaderAndIsrPartitionState:
     index = tp.partition
-    going = set(topic.removing_replicas.get(index, ())) - set(state.isr)  # they may have been told to delete
+    going = set(topic.removing_replicas.get(index, ())) - set(state.isr)  # these may have been told to delete
     return LeaderAndIsrPartitionState(
         partition_index=index,
         controller_epoch=state.controller_epoch,

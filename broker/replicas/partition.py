@@ -1,9 +1,9 @@
-"""One replica hosted here: its log, what it leads or follows, and who waits for it.
+"""One replica on this broker (Kafka's Partition): its log, its role, and the requests that wait for it.
 
-Everything on this page is one breath of the event loop: no await, no lock, no queue of its own. An append
-or a fetch leaves the partition dirty; `settle`, once at the end of the turn, raises the high watermark
-and wakes whoever waited. While a transition is under way the partition neither leads nor follows, and
-answers 6.
+Nothing here awaits, takes a lock or keeps a queue of its own: each call runs within one turn of the event
+loop. An append or a fetch marks the partition dirty; `settle`, once at the end of the turn, raises the high
+watermark and wakes the waiters. During a change of roles the partition neither leads nor follows, and
+answers 6 (NOT_LEADER_OR_FOLLOWER).
 Left to others: LeaderAndIsr (leader_and_isr.py), writing an ISR (isr_writer.py), what an answer looks like
 (handlers/).
 """
@@ -36,11 +36,11 @@ from .validate_records import checked, timeless_limits
 
 logger = structlog.get_logger(__name__)
 
-SLOW_APPEND_MS = 1000  # an append is one breath of the loop: as long as it takes, nobody else is served
+SLOW_APPEND_MS = 1000  # an append blocks the event loop: nothing else is served meanwhile
 
 
 class Partition:
-    """The shell round one replica."""
+    """One replica: its log, and the rules (replication/) of its present role."""
 
     __slots__ = (
         "_announced", "_seen_end", "_seen_watermark", "acks", "changing", "dirty", "flush_acks", "following",
@@ -53,23 +53,23 @@ class Partition:
         self.log = log
         self.host = host
         self.leader_id: BrokerId = NO_LEADER
-        self.leader_epoch: Epoch = NO_EPOCH  # of the last transition that was finished
+        self.leader_epoch: Epoch = NO_EPOCH  # of the last finished transition
         self.leading: Leader | None = None
         self.following: Follower | None = None
-        self.incomplete = False  # a transition has begun and not ended: an equal epoch is applied again
+        self.incomplete = False  # a transition has begun and not ended: an equal epoch is then applied again
         self.changing = False  # a transition has begun, and is about to end
-        self.successor: tuple[int, int] = (NO_LEADER, NO_EPOCH)  # leader and epoch: for hints only
+        self.successor: tuple[int, int] = (NO_LEADER, NO_EPOCH)  # leader and epoch; only a hint to clients
         self.offline: str | None = None
-        self.recovering = False  # the last leader we were told of was elected uncleanly
-        self.missing = 0  # committed records that its leader has and it has not, by the last fetch
-        self.full: str | None = None  # why nothing can be appended before there is room again
+        self.recovering = False  # the last leader that we heard of was elected uncleanly
+        self.missing = 0  # committed records that it lacked at the last fetch
+        self.full: str | None = None  # why nothing can be appended until there is disk space again
         self.dirty = False
-        self.acks = AckQueue()  # who waits for the watermark
-        self.flush_acks = AckQueue()  # who waits for the medium of this broker alone
+        self.acks = AckQueue()  # waiters for the high watermark
+        self.flush_acks = AckQueue()  # waiters for a flush on this broker only
         self.parked: dict[Parked, None] = {}
         self._seen_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         self._seen_end = log.end_offset
-        self._announced = False  # others have been told that we lead
+        self._announced = False  # `on_leading` has been called, `on_resigned` not yet
         self.configure(log.config)
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Partition:
 
     @property
     def role(self) -> Role:
-        """What this replica does."""
+        """What this replica does at the moment."""
         if self.offline is not None:
             return Role.OFFLINE
         if self.leading is not None:
@@ -88,7 +88,7 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """All before it is committed, as far as this replica knows."""
+        """Everything before it is committed, as far as this replica knows."""
         if self.leading is not None:
             return self.leading.high_watermark
         if self.following is not None:
@@ -96,11 +96,11 @@ class Partition:
         return self._seen_watermark
 
     def configure(self, config: TopicConfig) -> None:
-        """Take the topic's settings."""
+        """Apply the topic's settings."""
         self.topic_config = config
         try:
             self.log.configure(config)
-        except DiskError as error:  # in force all the same; the file is written when there is room
+        except DiskError as error:  # they apply all the same; the file is written when there is room
             self.disk_failed(error)
         self.unflushed_max = 0 if self.host.flush_before_ack else config.flush_messages - 1
         if self.following is not None:
@@ -111,10 +111,10 @@ class Partition:
             self.leading.min_insync_replicas = config.min_insync_replicas
             self._mark()
 
-    # Who may ask.
+    # Checks of leadership.
 
     def led(self, epoch_asked: int = NO_EPOCH) -> Leader:
-        """The leadership, or the error that a client or a follower gets instead."""
+        """The leadership. Raises the error for a client or follower that asked the wrong broker or epoch."""
         leader = self.leading
         if leader is None:
             raise self._not_led(epoch_asked)
@@ -131,25 +131,29 @@ class Partition:
 
     @property
     def is_forsaken(self) -> bool:
-        """Whether clients are to look elsewhere: the session is over, and nobody of the ISR fetches here."""
+        """Whether clients should look for another leader: our ZooKeeper session is over, and no other member
+        of the ISR fetches from us any more.
+        """
         return self.host.sessionless and self.led().is_forsaken(self.host.loop.time())
 
     # Produce.
 
     def would_take(self, records: memoryview, acks: int, zstd_allowed: bool) -> BatchHeader:
-        """The header of a batch that could be appended now. Raises what its producer gets instead."""
+        """The header of a batch that could be appended now. Raises the producer's error otherwise."""
         leader = self.leading
         if leader is None:
             raise self._not_led(NO_EPOCH)
         if self.is_forsaken or (acks != -1 and self.host.fenced):
-            raise NotLeaderOrFollower()  # "took too long" would make no client look for another leader
+            raise NotLeaderOrFollower()  # REQUEST_TIMED_OUT would make no client look for another leader
         if acks == -1 and leader.under_min_isr:
             raise NotEnoughReplicas()
         now_ms, validate = self.host.clock.wall_ms(), self.host.validate_records
         return checked(records, self.topic_config, self.limits, now_ms, zstd_allowed, validate)
 
     def append(self, records: memoryview, acks: int, zstd_allowed: bool = True) -> tuple[int, int, int]:
-        """Append a batch, if it is new: its base offset, the end that acks=all waits for, its time."""
+        """Append a batch unless it is a duplicate: its base offset, the end that acks=all waits for, and the
+        append time (-1 if the topic keeps the producer's).
+        """
         header = self.would_take(records, acks, zstd_allowed)
         if header.producer_id >= 0:
             known = self.log.producers.check(header)
@@ -160,7 +164,7 @@ class Partition:
         return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
 
     def append_own(self, batch: bytearray) -> int:
-        """Append a batch made by this broker with acks=all; the answer is the end to wait for."""
+        """Append a batch made by this broker, with acks=all. Returns the end offset to wait for."""
         leader = self.led()
         if leader.under_min_isr:
             raise NotEnoughReplicas()
@@ -186,10 +190,12 @@ class Partition:
         self, follower: BrokerId, incarnation: Incarnation, offset: int, last_epoch: int, epoch_asked: int,
         log_start: int = -1,
     ) -> tuple[int, int] | None:  # fmt: skip
-        """A follower asks from `offset`: note how far it is. (epoch, end) if its history is not ours."""
+        """A follower fetches from `offset`: record its progress. Returns (epoch, end offset) if its log has
+        diverged from ours.
+        """
         leader = self.led(epoch_asked)
         if epoch_asked == NO_EPOCH:
-            raise NotLeaderOrFollower()  # it does not say whom it follows: what it holds proves nothing
+            raise NotLeaderOrFollower()  # without an epoch its fetch proves nothing
         progress = leader.progress_of(follower)
         if progress is None:
             raise UnknownLeaderEpoch()
@@ -202,7 +208,7 @@ class Partition:
             progress.log_start_offset = Offset(log_start)
             self.host.on_start_reported(self)
         now = self.host.loop.time()
-        if leader.end_offset != log.end_offset:  # what was appended in this turn counts for "caught up"
+        if leader.end_offset != log.end_offset:  # "caught up" includes what was appended in this turn
             self._tell_end(leader, now)
         effects = leader.fetched(follower, incarnation, Offset(offset), now)
         if effects:
@@ -211,20 +217,24 @@ class Partition:
         return None
 
     def parting(self, last_epoch: int, offset: int) -> tuple[int, int] | None:
-        """Where a reader that holds all before `offset`, up to epoch `last_epoch`, must cut; or None."""
+        """Where a reader must truncate that holds everything before `offset`, the last of it in `last_epoch`.
+        None if its log matches ours.
+        """
         epoch, end = self.log.end_offset_for(last_epoch)
         if end < 0:
             raise OffsetOutOfRange()
         return (epoch, end) if epoch < last_epoch or end < offset else None
 
     def read(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> Slices:
-        """Batches from `offset` on, before `end`, of a leader: the caller has asked `led`. Raises Cold."""
+        """Batches from `offset` up to `end`. The caller has checked `led`. Raises Cold if the disk would have
+        to be awaited.
+        """
         try:
             return self.log.read(offset, bytes_max, end, at_least_one, wait=False)
         except DiskError as error:
             raise self.disk_failed(error) from error
 
-    # The end of a turn, and the effects of rules.
+    # The end of a loop turn, and the effects of the rules.
 
     def _mark(self) -> None:
         if not self.dirty:
@@ -232,12 +242,12 @@ class Partition:
             self.host.dirty.append(self)
 
     def mark(self) -> None:
-        """Something has changed outside of a request: settle soon."""
+        """Something has changed outside a request: settle soon."""
         self._mark()
         self.host.wake()
 
     def settle(self, now: float) -> None:
-        """Once per turn: raise the watermark, answer producers, wake fetches that have something to read."""
+        """Once per turn: raise the high watermark, complete produce requests, wake fetches that have news."""
         self.dirty = False
         leader = self.leading
         if leader is None:
@@ -257,23 +267,23 @@ class Partition:
         end, safe_end = self.log.end_offset, self.safe_end
         if safe_end < end:
             self.host.flush(self.log)
-        leader.appended(Offset(end), Offset(safe_end), now)  # its one effect is the watermark: `settle` looks
+        leader.appended(Offset(end), Offset(safe_end), now)  # its effect is the watermark: `settle` reads it
 
     @property
     def safe_end(self) -> int:
-        """Up to where this replica may say that it holds records: a given number may be in memory only."""
+        """Up to where this replica may claim to hold records: at most `unflushed_max` are unflushed."""
         end = self.log.end_offset
         return end if end <= self.unflushed_max else min(self.log.flushed_offset + self.unflushed_max, end)
 
     def flushed(self) -> None:
-        """More is on the medium. If that is not all, the next flush begins without waiting for the turn."""
+        """A flush has ended. If it was not enough, the next one begins without waiting for the turn."""
         if self.leading is not None:
             if self.safe_end < self.log.end_offset:
                 self.host.flush(self.log)
             self.mark()
 
     def _wake_parked(self) -> None:
-        """Followers look again when the log has grown, consumers when the watermark has moved."""
+        """Followers retry when the log has grown, consumers when the high watermark has moved."""
         end = self.log.end_offset
         grown, risen = end != self._seen_end, self.high_watermark != self._seen_watermark
         self._seen_end, self._seen_watermark = end, self.high_watermark
@@ -282,19 +292,19 @@ class Partition:
                 fetch.news(grown, risen)
 
     def park(self, fetch: Parked) -> None:
-        """`fetch` has just been read and found too little: news from here on concern it."""
+        """`fetch` has just read too little: wake it on news from now on."""
         if not self.parked:
             self._seen_end, self._seen_watermark = self.log.end_offset, self.high_watermark
         self.parked[fetch] = None
-        self.log.keep_tail = True  # whoever waits reads the very end
+        self.log.keep_tail = True  # waiting fetches read the very end
 
     def stir(self) -> None:
-        """Whoever is parked here looks again, whatever it waits for."""
+        """Every parked fetch retries, whatever it waits for."""
         for fetch in self.parked:
             fetch.news(True, True)
 
     def obey(self, effects: Effects) -> None:
-        """Perform what a followership asks of the log. What takes records away is put into `host.cuts`."""
+        """Perform the follower rules' effects. A truncation that removes records goes to `host.cuts`."""
         follower = self.following
         assert follower is not None, "effects of a followership that has ended"
         for effect in effects:
@@ -310,21 +320,21 @@ class Partition:
                 case FailReplica(reason):
                     self.fail(reason)
                 case HighWatermarkMoved():
-                    pass  # nobody waits for a follower's watermark; the checkpoint reads it from the rules
+                    pass  # nobody waits for it; the checkpoint reads it from `following`
                 case _:
                     raise AssertionError(f"a follower does not ask for {effect}")
 
     # Roles begin and end.
 
     def pause(self) -> None:
-        """A transition begins: neither leader nor follower until it ends. Who waits goes on waiting."""
+        """A transition begins: neither leader nor follower until it ends. Waiters go on waiting."""
         self._seen_watermark = self.high_watermark
         self.incomplete = self.changing = True
         self.leading = None
         self.following = None
 
     def lead(self, mandate: Mandate) -> None:
-        """Lead in a new epoch. The log has been given the epoch, and its file is on the medium."""
+        """Lead in a new epoch. The log's leader epoch file already holds the epoch, synced to disk."""
         host, log = self.host, self.log
         known = log.epochs.latest if host.options.semantics.begins_when_elected else mandate.epoch
         assert self.incomplete and known == mandate.epoch, "the epoch begins before its records"
@@ -341,31 +351,31 @@ class Partition:
         host.on_leading(self)
 
     def follow(self, leader: BrokerId, epoch: Epoch) -> None:
-        """Follow in a new epoch, also when the leader is the same; or, with no leader, wait for one."""
+        """Follow in a new epoch, even if the leader is the same. With no leader, wait for one."""
         assert self.incomplete, "a role begins in a transition"
         watermark = Offset(self._seen_watermark)
         semantics = self.host.options.semantics
         self.following = Follower(self.log, leader, epoch, watermark, self.unflushed_max, semantics)
         self._enter(leader, epoch)
-        self._give_up()  # whoever waits is told who leads now
+        self._give_up()  # waiters learn who leads now
 
     def _enter(self, leader: BrokerId, epoch: Epoch) -> None:
         assert epoch >= self.leader_epoch, "epochs never go back"
         self.leader_id = leader
         self.incomplete = self.changing = False
-        self.leader_epoch = epoch  # last: up to here an equal epoch would be applied again
+        self.leader_epoch = epoch  # last: until then an equal epoch would be applied again
         self.stir()
         self.mark()
 
     def stop(self, epoch: Epoch) -> None:
-        """StopReplica: have no role until LeaderAndIsr gives one, be it in the same epoch."""
+        """StopReplica: have no role until LeaderAndIsr gives one, even in the same epoch."""
         self.resign()
         self.incomplete = True
         self.leader_id = NO_LEADER
         self.leader_epoch = epoch
 
     def resign(self, successor: tuple[int, int] = (NO_LEADER, NO_EPOCH)) -> None:
-        """Neither lead nor follow any more: whoever waits is told 6, and who leads now, if that is known."""
+        """Neither lead nor follow any more. Waiters get 6, and the new leader as a hint, if it is known."""
         self.changing, self.successor = False, successor
         self._seen_watermark = self.high_watermark
         self.leading = None
@@ -383,14 +393,14 @@ class Partition:
             self.host.on_resigned(self.tp)
 
     def fail(self, reason: str) -> None:
-        """Take this replica offline: what it holds cannot be trusted."""
+        """Take this replica offline: its data cannot be trusted."""
         logger.error("replica_offline", partition=str(self.tp), reason=reason)
         self.host.recorder.note(str(self.tp), "went_offline", why=reason)
         self.offline = reason
         self.resign()
 
     def disk_failed(self, error: DiskError) -> KafkaStorageError:
-        """A file call failed. A full disk heals by itself; a failed one takes the replica offline."""
+        """A file call failed. A full disk may recover; a failed one takes the replica offline."""
         if isinstance(error, DiskFailed | LogDamaged):
             self.fail(str(error))
         self.host.on_disk_failed(self, error)

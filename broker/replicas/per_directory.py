@@ -1,7 +1,6 @@
-"""What is done in each log directory by itself: one that hangs delays whoever waits for it, and nobody else.
+"""Runs work in each log directory separately: a disk that hangs delays only what waits for that disk.
 
-Left to others: what is done there (truncation.py, leader_and_isr.py), how many threads may wait
-(`threads_for`).
+Left to others: what is done there (truncation.py, leader_and_isr.py).
 """
 
 import asyncio
@@ -10,25 +9,23 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-THREADS = 6  # for what belongs to no directory
-THREADS_OF_ONE = (
-    8  # may wait for one directory: checkpoints, roles, cuts, copies kept aside, deletions, cleaners
-)
+THREADS = 6  # for work outside of any log directory
+THREADS_OF_ONE = 8  # that may wait for one directory: checkpoints, roles, cuts, copies, deletions, cleaners
 
 
 def threads_for(directories: int) -> int:
-    """How many threads the loop's executor needs, so that one that hangs does not use them all up.
+    """How many threads the loop's executor needs, so that a disk that hangs does not use them all.
 
-    A thread that nobody needs is never begun.
+    Threads that are not needed are never started.
     """
     return THREADS + THREADS_OF_ONE * directories
 
 
 async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do them all at once; what they gave, in their order. A failure is raised when all have ended."""
+    """Run them all concurrently. Returns the results in order; raises the first error when all have ended."""
     waiting = list(works)
     if len(waiting) == 1:
-        return [await waiting[0]]  # with one directory nothing changes places
+        return [await waiting[0]]  # with one directory the order of execution stays
     ended = await asyncio.gather(*waiting, return_exceptions=True)
     given: list[T] = []
     for each in ended:
@@ -39,7 +36,7 @@ async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 class Turns:
-    """One at a time in each directory: who waits for one that hangs needs no thread for that."""
+    """One lock per directory: waiting for a disk that hangs then takes no thread."""
 
     def __init__(self) -> None:
         self._of: dict[str, asyncio.Lock] = {}
@@ -49,7 +46,7 @@ class Turns:
 
 
 def by_directory(directories: Mapping[T, str]) -> dict[str, list[T]]:
-    """What lies where, in the order in which it is given."""
+    """Items grouped by log directory, in the given order."""
     found: dict[str, list[T]] = {}
     for each, directory in directories.items():
         found.setdefault(directory, []).append(each)

@@ -1,9 +1,8 @@
-"""What waits for an offset or for a deadline: the purgatory, without a future, a task or a timer per request.
+"""The purgatory: requests that wait for an offset or a deadline, without a future, task or timer for each.
 
-A produce with acks=all leaves one entry per partition in a queue ordered by the offset that it needs;
-when the high watermark moves, the front of the queue is done. Whatever waits stands in one wheel of
-deadlines, which has a single timer for all. Completing something only puts an answer in its place:
-nothing is appended or fetched from here.
+A produce with acks=all leaves one entry per partition in a queue ordered by the offset that it needs. When
+the high watermark moves, the front of the queue is complete. All waiters stand in one timing wheel with a
+single timer. Completing a waiter only answers it: nothing is appended or fetched from here.
 Left to others: what is answered (handlers/produce.py, handlers/fetch.py), when the watermark moves
 (partition.py).
 Why: docs/decisions/0013-no-task-per-request.md
@@ -15,12 +14,12 @@ from heapq import heappop, heappush
 
 from ...protocol.errors import ErrorCode
 
-SLOT_SECONDS = 0.005  # deadlines are kept this exactly
-WAITING_MAX = 200_000  # beyond it, what would wait is told at once that its time is over
+SLOT_SECONDS = 0.005  # the precision of deadlines
+WAITING_MAX = 200_000  # beyond it, a request is answered at once as if it had timed out
 
 
 class Waiter:
-    """Something with a deadline. `slot` is its place in the wheel, None when it waits no longer."""
+    """Something with a deadline. `slot` is its place in the wheel, None when it is not waiting."""
 
     __slots__ = ("slot",)
 
@@ -32,12 +31,12 @@ class Waiter:
         raise NotImplementedError
 
     def reached(self, place: int, code: ErrorCode) -> None:
-        """What entry `place` of this one waits for has come (NONE) or cannot come any more."""
+        """What entry `place` of this waiter waits for has come (NONE) or cannot come any more (an error)."""
         raise NotImplementedError
 
 
 class Deadlines:
-    """A wheel of slots: adding and removing cost a dictionary operation each, and one timer serves all."""
+    """A timing wheel: adding and removing cost a dictionary operation each, and one timer serves all."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -68,14 +67,14 @@ class Deadlines:
         return True
 
     def remove(self, waiting: Waiter) -> None:
-        """It is done. May be called for one that waits no longer."""
+        """It is done. Does nothing for one that is not waiting."""
         slot, waiting.slot = waiting.slot, None
         if slot is not None:
             del self._slots[slot][waiting]
             self._count -= 1
 
     def stop(self) -> None:
-        """No deadline is kept any more, and nothing can be added."""
+        """Nothing expires any more, and nothing can be added."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -92,12 +91,12 @@ class Deadlines:
             while self._order and self._order[0] * SLOT_SECONDS <= now:
                 self._expire_all(self._slots[self._order[0]])
                 del self._slots[heappop(self._order)]
-        finally:  # whatever one of them fails of, the others have their time
+        finally:  # if one of them raises, the others still expire
             if self._order and self._timer is None and not self._stopped:
                 self._arm()
 
     def _expire_all(self, members: dict[Waiter, None]) -> None:
-        while members:  # who wants more time may come back into the same slot
+        while members:  # a waiter may add itself to the same slot again
             for waiting in tuple(members):
                 if waiting in members:
                     self.remove(waiting)
@@ -105,7 +104,7 @@ class Deadlines:
 
 
 class AckQueue:
-    """Who waits for the high watermark of one partition, by the offset that it must reach."""
+    """The waiters for the high watermark of one partition, by the offset that it must reach."""
 
     __slots__ = ("_entries", "_gone")
 
@@ -117,9 +116,9 @@ class AckQueue:
         return len(self._entries)
 
     def add(self, required: int, waiting: Waiter, place: int) -> None:
-        """`waiting` hears about its entry `place` when the watermark is at `required`.
+        """Complete entry `place` of `waiting` when the high watermark reaches `required`.
 
-        A duplicate asks for an offset below the last one: it is put where it belongs, near the end.
+        A duplicate batch needs an offset below the last one, so it is inserted in order, near the end.
         """
         entries = self._entries
         if not entries or entries[-1][0] <= required:
@@ -131,7 +130,7 @@ class AckQueue:
         entries.insert(at, (required, waiting, place))
 
     def reach(self, high_watermark: int, code: ErrorCode) -> None:
-        """All that need no more than `high_watermark` are done, with `code`."""
+        """Complete all that need no more than `high_watermark`, with `code`."""
         entries = self._entries
         while entries and entries[0][0] <= high_watermark:
             _, waiting, place = entries.popleft()
@@ -139,7 +138,7 @@ class AckQueue:
                 waiting.reached(place, code)
 
     def fail(self, code: ErrorCode) -> None:
-        """None of them can be done here."""
+        """Complete all with an error: this broker cannot serve them any more."""
         entries, self._entries = self._entries, deque()
         self._gone = 0
         for _, waiting, place in entries:
@@ -147,7 +146,7 @@ class AckQueue:
                 waiting.reached(place, code)
 
     def one_expired(self) -> None:
-        """An entry's deadline has passed; its place is given back once half of the queue is such."""
+        """An entry's deadline has passed. Expired entries are removed once they are half of the queue."""
         self._gone += 1
         if self._gone * 2 > len(self._entries):
             self._entries = deque(entry for entry in self._entries if entry[1].slot is not None)

@@ -1,10 +1,10 @@
-"""compression.type: a batch that came in another codec than its topic's is compressed anew before it is kept.
+"""compression.type: recompresses a batch whose codec is not its topic's, before the append.
 
-As in Kafka (LogValidator): the records and the header's other words stay, followers and readers get what the
-leader has stored, and `producer`, the default, keeps each batch as it came. Opening and compressing is work
-of milliseconds, so threads do it. A produce request with such batches is held (network/exchange.py): nothing
-of it has been done, nothing behind it on its connection is executed, and every check is made again
-afterwards. What would be refused, and what a producer has sent before, is not worked on.
+As in Kafka (LogValidator): the records and all other header fields stay, followers and consumers get what the
+leader has stored, and `producer`, the default, keeps each batch as it came. Recompression takes milliseconds,
+so threads do it. A produce request with such batches is held (network/exchange.py): none of it is done yet,
+later requests of its connection wait, and every check is repeated afterwards. Batches that would be refused,
+and duplicates, are not recompressed.
 Left to others: the append (partition.py), what is answered (handlers/produce.py).
 """
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from .partition import Partition
 
 THREADS = 2
-LZ4_DEFAULT_LEVEL = 9  # as Kafka has it: the quick compressor, not the ninth of the thorough one's levels
-LZ4_LEVEL_MAX = 12  # the thorough one knows no more
+LZ4_DEFAULT_LEVEL = 9  # Kafka's default: the fast compressor, not level 9 of LZ4 HC
+LZ4_LEVEL_MAX = 12  # the highest of LZ4 HC
 
 Place: TypeAlias = tuple[str, int]  # topic and partition of a produce request
 Recoded: TypeAlias = dict[Place, "memoryview | ApiError"]
 
 
 class Target(NamedTuple):
-    """What a topic wants its batches compressed with; the level is the codec's own, None its default."""
+    """The codec of a topic, and the level in the codec's own scale; None is its default."""
 
     codec: Codec
     level: int | None = None
 
 
 class Work(NamedTuple):
-    """A batch to be made anew; the bytes are its own."""
+    """A batch to recompress; it owns its bytes."""
 
     records: bytes
     target: Target
@@ -67,7 +67,7 @@ def target_of(config: TopicConfig) -> Target | None:
 
 
 def recoded(records: bytes, target: Target) -> memoryview:
-    """The same batch in another codec. Raises InvalidRecord if it cannot be opened."""
+    """The same batch in another codec. Raises InvalidRecord if it cannot be decompressed."""
     header = read_header(records)
     try:
         section = bytes(open_batch(records, 0, header, verify=False, cap=CAP))
@@ -84,17 +84,17 @@ def recoded(records: bytes, target: Target) -> memoryview:
 
 
 class Recoding:
-    """The threads of one broker that compress anew."""
+    """The threads of one broker that recompress."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_failure: FailureHook | None) -> None:
         self._loop = loop
         self._on_failure = on_failure
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="recode")
         self._under_way: dict[asyncio.Future[Recoded], Exchange] = {}
-        self.is_wanted = False  # some topic here has asked for it, once
+        self.is_wanted = False  # whether any topic here has ever asked for it
 
     def begin(self, exchange: "Exchange", works: Mapping[Place, Work]) -> "asyncio.Future[Recoded]":
-        """Do this for `exchange`, which has it in `recoded` when the future is done."""
+        """Recompress these batches. When the future is done, `exchange.recoded` holds the results."""
         step = self._loop.run_in_executor(self._executor, _do, works)
         self._under_way[step] = exchange
         step.add_done_callback(self._ended)
@@ -128,7 +128,7 @@ def _do(works: Mapping[Place, Work]) -> Recoded:
 
 
 def work_for(partition: "Partition", records: memoryview, acks: int, zstd_allowed: bool) -> Work | None:
-    """What is to be done with a batch that its partition would take; None if nothing, or if it would not."""
+    """The recompression that a batch needs; None if none, or if its partition would refuse it."""
     target = partition.target
     if target is None:
         return None
@@ -137,5 +137,5 @@ def work_for(partition: "Partition", records: memoryview, acks: int, zstd_allowe
         if header.codec == target.codec or partition.log.producers.check(header) is not None:
             return None
     except ApiError:
-        return None  # the append says so
+        return None  # the append will raise it
     return Work(bytes(records), target)

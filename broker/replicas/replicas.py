@@ -1,8 +1,7 @@
-"""All replicas hosted by this broker: finding them, ending each turn, and work in the background.
+"""All replicas on this broker (Kafka's ReplicaManager): look-up, the end of each loop turn, background work.
 
-`sweep` runs once at the end of each turn of the loop, after all frames that arrived: it raises
-watermarks, answers produce requests and looks again at parked fetches, once for each partition that
-changed.
+`sweep` runs once at the end of each loop turn, after all frames that arrived. For each partition that changed
+it raises the high watermark, completes produce requests and retries parked fetches.
 Left to others: one replica (partition.py), LeaderAndIsr (leader_and_isr.py), following (follower/fetcher.py),
 ISR writes (isr_writer.py), retention and recovery points (storage/directories/log_manager.py, called by
 broker/node.py).
@@ -55,8 +54,8 @@ logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-TICK_SECONDS = 0.1  # how often leaders with an unsettled ISR are looked at
-SILENT_FETCHES = 2  # a follower that has not come back in the time of so many has gone elsewhere
+TICK_SECONDS = 0.1  # how often leaders with an unsettled ISR are checked
+SILENT_FETCHES = 2  # a follower that has not fetched for so many fetch waits may follow another leader
 FULL_PASS_SECONDS_MIN = 0.1
 
 
@@ -79,10 +78,10 @@ class Replicas:
         on_failure: FailureHook | None = None,
         on_disk_failed: Callable[[Partition | None, DiskError], None] = lambda partition, error: None,
     ) -> None:
-        """`is_known`: the cluster has such a partition; `wake` asks for a `sweep` at the end of the turn.
+        """`is_known`: the cluster has such a partition. `wake` asks for a `sweep` at the end of the turn.
 
-        `is_elsewhere`: the controller of this epoch has told about all topics, and has none of this id, or
-        has given this partition of it to others. `vouches`: see mismatched_logs.py.
+        `is_elsewhere`: the controller of this epoch has sent its full metadata, and there the topic id does
+        not exist or this partition is assigned to other brokers. `vouches`: see mismatched_logs.py.
         """
         replication, storage = config.replication, config.storage
         loop = asyncio.get_running_loop()
@@ -120,21 +119,21 @@ class Replicas:
         self._checkpoint_seconds = storage.high_watermark_checkpoint_interval_ms / 1000
         self._fence_on_loss = replication.fence_on_zookeeper_loss
         self._full_pass_seconds = max(replication.lag_time_max_ms / 2000, FULL_PASS_SECONDS_MIN)
-        self._restless: dict[Partition, None] = {}  # leaders whose ISR is not settled or not whole
+        self._restless: dict[Partition, None] = {}  # leaders whose ISR is changing or incomplete
         self._removed = 0
         self._stop_listening = registry.listen(self._on_session)
 
     # Life.
 
     def start(self) -> None:
-        """Begin to look after ISRs and to write down watermarks."""
+        """Start the ISR ticks, the high watermark checkpoints and the flush passes."""
         self._tasks.spawn(self._run_ticks(), "ticks")
-        for directory in self.logs.places.configured:  # each by itself: one may hang
+        for directory in self.logs.places.configured:  # one task each: a disk may hang
             self._tasks.spawn(self._run_checkpoints(directory), "watermarks")
         self.flushing.begin_passes()
 
     async def stop(self) -> None:
-        """Stop following, answer 6 to all who wait, write the watermarks down. The logs stay open."""
+        """Stop fetching, answer 6 to all waiters, checkpoint the high watermarks. The logs stay open."""
         self._stop_listening()
         self.fetchers.stop()
         for partition in self.partitions.values():
@@ -149,7 +148,9 @@ class Replicas:
     # Finding.
 
     def get(self, tp: TopicPartition) -> Partition:
-        """The replica of `tp`; NotLeaderOrFollower if it is elsewhere, UnknownTopicOrPartition if nowhere."""
+        """The replica of `tp`. Raises NotLeaderOrFollower if it is on other brokers only,
+        UnknownTopicOrPartition if it is on none.
+        """
         found = self.partitions.get(tp)
         if found is None:
             raise NotLeaderOrFollower() if self._is_known(tp) else UnknownTopicOrPartition()
@@ -160,7 +161,7 @@ class Replicas:
         return self.partitions.get(tp)
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The topic of a replica here: LeaderAndIsr may speak of it before UpdateMetadata does."""
+        """The topic name, if a replica is here: LeaderAndIsr may come before UpdateMetadata."""
         return self._names.get(topic_id)
 
     def topic_id_of(self, tp: TopicPartition) -> UUID | None:
@@ -169,14 +170,13 @@ class Replicas:
         return None if held is None else held.topic_id
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Of every log here; one that no controller has spoken of yet keeps what was written down. Threads
-        may ask, too."""
+        """Of every log here; the checkpointed one if no controller has named the log yet. Thread-safe."""
         known = dict(self.logs.high_watermarks)
         known.update((tp, partition.high_watermark) for tp, partition in dict(self.partitions).items())
         return known
 
     def counts(self) -> dict[str, int]:
-        """Gauges: replicas of each kind, requests that wait; and how often ISRs have changed."""
+        """Gauges (replicas by state, waiting requests) and counters of ISR changes."""
         leaders = [p.leading for p in self.partitions.values() if p.leading is not None]
         return {
             "partitions": len(self.partitions),
@@ -190,22 +190,23 @@ class Replicas:
             "isr_failed": self._isr.notes.failed,
         }
 
-    # What the controller says.
+    # Requests of the controller.
 
     async def obey_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Lead, follow or wait, as told."""
+        """Become leader or follower, or wait for a leader, as the controller says."""
         return await self.transitions.obey_leader_and_isr(request)
 
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop replicas, and delete those that are to be deleted."""
+        """Stop replicas, and delete those marked for deletion."""
         return await self.transitions.stop_replicas(request)
 
     def brokers_are(
         self, live: Iterable[tuple[int, tuple[str, int] | None]], away: frozenset[int] = frozenset()
     ) -> None:
-        """Who is registered, and where each is reached by other brokers.
+        """Which brokers are registered, and their inter-broker addresses.
 
-        Whoever is shutting down, or may be dead, joins no ISR, so no watermark waits for it (KAFKA-15021).
+        A broker in `away` is shutting down or may be dead: it joins no ISR, so no high watermark waits for it
+        (KAFKA-15021).
         """
         brokers = list(live)
         staying = (broker for broker, _ in brokers if broker not in away)
@@ -215,18 +216,18 @@ class Replicas:
         self.fetchers.know((BrokerId(b), *address) for b, address in brokers if address is not None)
 
     def reborn(self, incarnation: Incarnation) -> None:
-        """This broker has registered anew."""
+        """This broker has registered again, after a lost session or with doubts about its data."""
         self.host.incarnation = incarnation
 
     async def config_changed(self) -> None:
-        """The broker's configuration is another one."""
+        """The broker's configuration has changed."""
         self.host.validate_records = self.logs.config.validate_records
         await self.settings.defaults_changed()
 
     # Used by transitions.
 
     def host_partition(self, tp: TopicPartition, topic_id: UUID) -> Partition:
-        """Take `tp` in, with the log that is here. Raises DiskError if it has failed since it was made."""
+        """Add a replica of `tp` with its log. Raises DiskError if its directory has failed meanwhile."""
         held = self.logs.get(tp)
         if held is None:
             raise DiskFailed(str(tp), OSError("its directory has failed"))
@@ -240,13 +241,13 @@ class Replicas:
         return partition
 
     def unhost(self, tp: TopicPartition) -> None:
-        """Let go of `tp`, have its log deleted; `logs.settle_removals` makes that last. Raises DiskError."""
+        """Remove the replica and its log. Durable after `logs.settle_removals`. Raises DiskError."""
         self._let_go(tp, "deleted")
         if self.logs.holds(tp):
             self.logs.remove(tp, self._removal_name(), sync=False)
 
     def in_directory(self, directory: str) -> list[Partition]:
-        """The replicas whose logs are there and open."""
+        """The replicas whose logs are open in this log directory."""
         held = self.logs.logs
         return [
             partition
@@ -255,7 +256,7 @@ class Replicas:
         ]
 
     def lose(self, gone: Iterable[TopicPartition], reason: str) -> None:
-        """The logs of these have been given up: their replicas go offline."""
+        """The logs of these partitions are lost: their replicas go offline."""
         for partition in filter(None, map(self.partitions.get, gone)):
             self.fetchers.drop(partition)
             if partition.offline is None:
@@ -263,7 +264,7 @@ class Replicas:
             self.look_after(partition)
 
     def strays(self, named: Mapping[UUID, Collection[int]], controller_epoch: int) -> list[TopicPartition]:
-        """Logs of partitions that are not `named`, and that are not here as far as the controller knows."""
+        """Logs of partitions that are not in `named` and not assigned to this broker by the controller."""
         return [
             tp
             for tp, held in sorted(self.logs.logs.items())
@@ -273,7 +274,9 @@ class Replicas:
         ]
 
     def set_aside(self, tp: TopicPartition) -> None:
-        """The log here is of a topic that is no more, or of others: never served. Raises DiskError."""
+        """Rename a log whose topic is deleted or whose partition has moved away, so that it is never served.
+        Raises DiskError.
+        """
         self._let_go(tp, "of a topic that is no more, or of other brokers")
         target = self.logs.remove(tp, self._removal_name(), STRAY, sync=False)
         self.estranged.add(tp, target)
@@ -295,13 +298,13 @@ class Replicas:
     def append_local(
         self, tp: TopicPartition, batch: bytearray, on_committed: Committed, deadline: float
     ) -> None:
-        """Produce with acks=all from inside the broker; `on_committed` hears how it went, perhaps at once."""
+        """Produce with acks=all from inside the broker. `on_committed` gets the result, perhaps at once."""
         LocalAppend(on_committed).begin(self.get, tp, batch, deadline)
 
     # The end of a turn.
 
     def sweep(self) -> None:
-        """Settle every partition that changed in this turn, then look again at the fetches that have news."""
+        """Settle every partition that changed in this turn, then retry the parked fetches that have news."""
         host = self.host
         now = host.loop.time()
         while host.dirty or host.woken:
@@ -328,7 +331,7 @@ class Replicas:
     # In the background.
 
     def look_after(self, partition: Partition) -> None:
-        """Its role has changed, or its ISR."""
+        """Its role or its ISR has changed: decide whether frequent ticks check it."""
         leader = partition.leading
         if leader is None or (
             isinstance(leader.isr, Settled)
@@ -351,7 +354,7 @@ class Replicas:
                 self.tick(list(self._restless), now)
 
     def tick(self, partitions: Sequence[Partition], now: float) -> None:
-        """Let leaders notice that time has passed."""
+        """Let leaders react to the time: a lagging follower, say, is proposed out of the ISR."""
         for partition in partitions:
             leader = partition.leading
             if leader is not None:
@@ -361,7 +364,7 @@ class Replicas:
                     partition.mark()
 
     def _on_session(self, event: SessionEvent) -> None:
-        """After an interruption every leader reads its state again: what it believes may be old."""
+        """After a disconnection, every leader reads its state znode again: its ISR may be outdated."""
         gone = event.state in (SessionState.ASSUME_EXPIRED, SessionState.EXPIRED)
         self.host.recorder.note(BROKER, "session", state=event.state.name.lower())
         connected = event.state is SessionState.CONNECTED
@@ -379,7 +382,9 @@ class Replicas:
             await self.checkpoint_watermarks(directory)
 
     async def checkpoint_watermarks(self, only: str | None = None) -> None:
-        """Write the watermarks down, in all directories or one. Nothing is cut to them: they save a round."""
+        """Checkpoint high watermarks, in all directories or one. Logs are never truncated to them; they
+        only save a round of fetches after a restart.
+        """
         write = self.logs.checkpoint_high_watermarks
         try:
             await self.host.loop.run_in_executor(None, write, self.high_watermarks, only)

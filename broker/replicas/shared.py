@@ -1,6 +1,6 @@
-"""What all partitions of a broker share, and what they need of those who wait: the seams round a replica.
+"""What all partitions of a broker share, and the interfaces of fetches that wait at a partition.
 
-Left to others: the replica itself (partition.py), who fills this in (replicas.py).
+Left to others: the replica itself (partition.py), building this (replicas.py).
 """
 
 import asyncio
@@ -35,17 +35,17 @@ class Role(Enum):
     LEADING = "leading"
     FOLLOWING = "following"
     IDLE = "idle"  # no leader is known, or a transition is under way
-    OFFLINE = "offline"  # its disk has failed, or it has seen what cannot be
+    OFFLINE = "offline"  # its disk has failed, or it has met an impossible state
 
 
 class Woken(Protocol):
-    """A fetch that found nothing; it is looked at again when one of its partitions has news."""
+    """A fetch that found too little. It retries when one of its partitions has news."""
 
     def look_again(self) -> None: ...
 
 
 class Parked(Protocol):
-    """What stands at a partition for such a fetch: the log has grown, or the watermark has risen."""
+    """The entry of such a fetch at a partition, told when the log grows or the high watermark rises."""
 
     def news(self, grown: bool, risen: bool) -> None: ...
 
@@ -67,35 +67,35 @@ class ReplicaShared:
     options: LeaderOptions
     flush_before_ack: bool
     validate_records: bool
-    perform: PerformForLeader  # effects of a leadership that reach beyond the partition
-    flush: Callable[[Log], None]  # more of this log must soon be on the medium
-    on_disk_failed: Callable[["Partition | None", DiskError], None]  # None: beside any replica
+    perform: PerformForLeader  # the leader's effects beyond the partition
+    flush: Callable[[Log], None]  # this log must be flushed soon
+    on_disk_failed: Callable[["Partition | None", DiskError], None]  # None: not of a replica
     on_leading: Callable[["Partition"], None]
     on_resigned: Callable[[TopicPartition], None]
-    on_start_reported: Callable[["Partition"], None]  # a follower's log begins elsewhere now
+    on_start_reported: Callable[["Partition"], None]  # a follower has a new log start
     cold_reads: ColdReads
     recoding: Recoding
     recorder: Recorder
-    keeps_aside: bool = True  # what a cut takes away
+    keeps_aside: bool = True  # a copy of what a truncation removes
     truncated_below_watermark: int = 0
     lower: Callable[[Mapping[TopicPartition, Bounds]], Lowered] = lambda cuts: Lowered([], {})  # Logs.lower
     lift: Callable[[Lowered], None] = lambda lowered: None  # Logs.lift
-    on_order_failed: Callable[[DiskError], None] = lambda error: None  # on_disk_failed has been told
-    told: Callable[[TopicPartition, int], None] = lambda tp, epoch: None  # the controller knows this epoch
-    untold: Callable[[], None] = lambda: None  # something holds by now that no controller has said
-    lost: Callable[[BrokerId], None] = lambda leader: None  # we are not connected to it; told again and again
+    on_order_failed: Callable[[DiskError], None] = lambda error: None  # called after on_disk_failed
+    told: Callable[[TopicPartition, int], None] = lambda tp, epoch: None  # the controller has told this epoch
+    untold: Callable[[], None] = lambda: None  # we may have missed a request of the controller
+    lost: Callable[[BrokerId], None] = lambda leader: None  # we are not connected to it; called repeatedly
     back: Callable[[BrokerId], None] = lambda leader: None
-    left: Callable[[BrokerId], None] = lambda leader: None  # we do not want to be connected to it any more
+    left: Callable[[BrokerId], None] = lambda leader: None  # we need no connection to it any more
     cutting_in: Turns = field(default_factory=Turns)
-    cuts: list["PendingTruncation"] = field(default_factory=list)  # of the answer that is being taken
-    sessionless: bool = False  # the session must be taken as ended: others may have been elected
-    fenced: bool = False  # leader.fence.on.zk.loss, and the session must be taken as ended
-    change: "RoleChange | None" = None  # of roles, that goes on at the moment
+    cuts: list["PendingTruncation"] = field(default_factory=list)  # of the response being processed
+    sessionless: bool = False  # our session may have ended: others may have been elected
+    fenced: bool = False  # sessionless, and leader.fence.on.zk.loss is set
+    change: "RoleChange | None" = None  # the change of roles under way
     dirty: list["Partition"] = field(default_factory=list)
     woken: dict[Woken, None] = field(default_factory=dict)
 
     def epoch_error(self, asked: int, known: Epoch) -> ErrorCode:
-        """What somebody who speaks to the leader of another epoch is answered; he may know a later one."""
+        """The error for a request with another leader epoch. A later one means that we have missed news."""
         wrong = self.options.semantics.epoch_error(asked, known)
         if wrong == ErrorCode.UNKNOWN_LEADER_EPOCH:
             self.untold()

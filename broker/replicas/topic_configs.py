@@ -1,8 +1,8 @@
-"""TopicSettings: what each topic overrides, and what follows for the replicas here.
+"""TopicSettings: each topic's config overrides, applied to the replicas here.
 
-Readings of a topic's znode come on two ways, pushed by the controller together with roles and read by this
-broker after a notification; the newer one holds, whichever comes last. When the broker's own defaults change,
-all that topics inherit is worked out anew.
+The contents of a topic's znode arrive in two ways: the controller sends them together with roles, and this
+broker reads them after a change notification. The newer version counts, in whatever order they arrive. When
+the broker's own defaults change, what topics inherit is computed again.
 Left to others: reading ZooKeeper (broker/config_watch.py), what a replica does with its settings
 (partition.py).
 Why: docs/decisions/0011-controller-pushes-topic-configs.md
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger(__name__)
 
-Resolved = tuple[TopicConfig, Mapping[str, str]]  # and the overrides that it is made of
+Resolved = tuple[TopicConfig, Mapping[str, str]]  # and the overrides it was made from
 
-BREATH = 50  # so many replicas are told of new defaults before others get a turn
+BREATH = 50  # replicas reconfigured between two yields to the event loop
 
 
 class TopicSettings:
-    """The one holder of topics' overrides; `hosted` are the replicas that they are for."""
+    """The only holder of topics' overrides. `hosted` are the replicas to configure."""
 
     def __init__(self, logs: Logs, hosted: Mapping[TopicPartition, "Partition"]) -> None:
         self._logs = logs
@@ -40,16 +40,16 @@ class TopicSettings:
         self._resolved: dict[str, Resolved] = {}
 
     def of(self, topic: str) -> Overrides:
-        """What the topic overrides."""
+        """The topic's overrides."""
         return self._told.get(topic, NOTHING)
 
     def told(self, state: LeaderAndIsrTopicState | UpdateMetadataTopicState) -> None:
-        """What the controller says."""
+        """Learn the overrides that the controller has sent."""
         names = {config.name: config.value for config in state.configs}
         self.learn(state.topic_name, Overrides(names, state.configs_born, state.configs_version))
 
     def learn(self, topic: str, told: Overrides) -> None:
-        """A reading of the topic's znode. One that is older than what is known already changes nothing."""
+        """Take the contents of the topic's znode, unless they are older than what is known."""
         known = self._told.get(topic)
         if known is not None and told.edition < known.edition:
             return
@@ -60,25 +60,25 @@ class TopicSettings:
                 self._configure(partition)
 
     def forget_others(self, topics: Collection[str]) -> None:
-        """These are all topics there are. One that is only on its way may have replicas here already."""
+        """Forget all topics but these, and those with replicas here, which metadata may not name yet."""
         if len(self._told) > len(topics):
             for topic in self._told.keys() - set(topics) - {tp.topic for tp in self._hosted}:
                 del self._told[topic]
                 self._resolved.pop(topic, None)
 
     def config_of(self, topic: str) -> TopicConfig:
-        """The topic's settings; what cannot be understood is left out, so that the replica runs."""
+        """The topic's settings. Invalid overrides are left out, so that the replica runs."""
         return self._resolve(topic)[0]
 
     def understood(self, topic: str) -> Mapping[str, str]:
-        """What the topic overrides, without what cannot be understood."""
+        """The topic's overrides without the invalid ones."""
         return self._resolve(topic)[1]
 
     async def defaults_changed(self) -> None:
-        """The broker's configuration is another one: every replica takes over what it inherits of it."""
+        """The broker's configuration has changed: every replica takes the defaults it inherits."""
         self._resolved.clear()
         for place, partition in enumerate(list(self._hosted.values()), 1):
-            if self._hosted.get(partition.tp) is partition:  # else it was let go in an earlier breath
+            if self._hosted.get(partition.tp) is partition:  # else it was removed meanwhile
                 self._configure(partition)
             if place % BREATH == 0:
                 await asyncio.sleep(0)

@@ -1,14 +1,16 @@
-"""How a follower's log is cut: what goes is kept aside, on the medium before the first byte leaves the log.
+"""Truncates followers' logs, and keeps a synced copy of the removed records before the log loses a byte.
 
-A fetcher collects the cuts of one answer. For each log directory a thread copies what they will take away
-and lowers what checkpoints promise, all in one hop; then each is made, if its replica is still as it was when
-the leader spoke: the loop waits for no medium. To keep a copy takes several syncs; many copies share one. A
-copy that was not needed is deleted again. A log that begins anew, for its leader has nothing so old, goes the
-same way, with nothing kept: a broker that was away for long does that with all of its logs.
-If nothing can be kept for now (no room) nothing is cut: the follower waits and asks again. Where there is no
-place at all (no right to write), waiting would be for ever: the cut is made and told as an error. Whoever
-would rather lose it in any case sets strandline.log.aside.bytes.max=0.
-Left to others: what to cut (replication/follower.py), where it is kept and for how long
+Without the copy, a truncation after an unclean election would destroy acknowledged records for good.
+A fetcher collects the truncations that one response asks for. Per log directory, one hop to a thread copies
+what will go and lowers the checkpoints; the event loop never waits for a disk. Then each cut is made, if its
+replica is still as it was when the leader answered. A copy costs several syncs, so many copies share one; a
+copy that turns out unneeded is deleted. A log that restarts at its leader's log start, because the leader has
+nothing so old, goes the same way, but nothing is kept: a broker that was away for long does that with all of
+its logs.
+If the copy fails for now (disk full), nothing is cut: the follower waits and asks again. If there can be no
+copy at all (no right to write), waiting would never end: the cut is made and logged as an error. To truncate
+without copies, set strandline.log.aside.bytes.max=0.
+Left to others: what to cut (replication/follower.py), where copies are kept and for how long
 (storage/quarantine.py).
 Why: docs/decisions/0039-nothing-is-cut-that-was-not-kept.md
 """
@@ -40,22 +42,22 @@ if TYPE_CHECKING:
 
 Uncut: TypeAlias = "tuple[Partition, Follower, Effects]"
 
-BREATH = 20  # after so many cuts, others get a turn
-AGAIN_SECONDS = 0.5  # after an unasked cut could not be made
-NO_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT})  # it will not pass by itself
+BREATH = 20  # cuts between two yields to the event loop
+AGAIN_SECONDS = 0.5  # until a cut by `cut_unasked` that failed is tried again
+NO_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT})  # they do not pass by themselves
 
 logger = structlog.get_logger(__name__)
 
 
 class PendingTruncation(ABC):
-    """What is to be taken from the end of one follower's log, and how that was when its leader spoke."""
+    """A truncation or restart of one follower's log, and the log's state when the leader asked for it."""
 
     begins_anew = False
 
     def __init__(self, partition: "Partition") -> None:
         self.partition = partition
         self.error: OSError | None = None
-        self.has_no_place = False  # for what goes: there is no use in waiting for one
+        self.has_no_place = False  # for the copy, and waiting will not help
         self._segments = list(partition.log.segments)
         self._follower = partition.following
         self._log = partition.log
@@ -65,14 +67,13 @@ class PendingTruncation(ABC):
     @property
     @abstractmethod
     def bounds(self) -> Bounds:
-        """What may be promised of the log once it is cut."""
+        """What checkpoints may say of the log once it is cut."""
 
     def keep(self, sync: bool = True) -> None:  # noqa: B027
-        """Copy what will go, and with `sync` see it on the medium. Blocking, for any thread; `error` says how
-        it went."""
+        """Copy what will go, synced if `sync`. Blocking, for any thread. A failure is in `error`."""
 
     def lose(self, error: OSError) -> None:  # noqa: B027
-        """What was kept is not on the medium. Blocking."""
+        """The copy failed or is not durable: discard it. Blocking."""
 
     @property
     def is_kept(self) -> bool:
@@ -80,7 +81,7 @@ class PendingTruncation(ABC):
         return False
 
     def discard(self) -> None:  # noqa: B027
-        """Delete what was kept: it stays in the log after all. Blocking."""
+        """Delete the copy, because the records stay in the log. Blocking."""
 
     @abstractmethod
     def make(self) -> None:
@@ -93,11 +94,11 @@ class PendingTruncation(ABC):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the leader that has spoken is still the one that is followed."""
+        """Whether the replica still follows the leader that asked for it, in the same epoch."""
         return self.partition.following is self._follower
 
     def holds(self) -> bool:
-        """Whether the replica is as it was when its leader spoke, and what was copied is what goes."""
+        """Whether the log is as it was when its leader asked: what was copied is then what will go."""
         partition, held = self.partition, self._log
         return (
             self.is_wanted
@@ -109,14 +110,14 @@ class PendingTruncation(ABC):
         )
 
     def tell_not_kept(self) -> None:
-        """What goes is not kept aside: it waits for a place, or goes all the same."""
+        """Log that there is no copy: the cut waits, or is made all the same."""
         name, why = str(self.partition.tp), str(self.error)
         logger.error("removal_not_kept", partition=name, cut=self.has_no_place, reason=why)
         self.partition.host.recorder.note(name, "cut_unkept" if self.has_no_place else "cut_waits", why=why)
 
 
 class Restart(PendingTruncation):
-    """A log that begins anew where its leader's does."""
+    """A log that is emptied and restarts where its leader's log starts."""
 
     begins_anew = True
 
@@ -139,14 +140,14 @@ class Restart(PendingTruncation):
 
 
 class Cut(PendingTruncation):
-    """One cut of one follower's log, from the leader's word to the log's new end."""
+    """One truncation of one follower's log, from the leader's answer to the log's new end."""
 
     def __init__(self, partition: "Partition", effect: Truncate) -> None:
         super().__init__(partition)
         self.effect = effect
         self._leaving = partition.log.leaving(effect.to)
         self._shelf: Shelf | None = None
-        self._producers: AsOf | None = None  # once it is cut; a segment may have to be read for that
+        self._producers: AsOf | None = None  # as of the cut; it may take reading a segment
         self._removal = self._described(self._leaving) if self._leaving is not None else None
 
     def _described(self, leaving: Leaving) -> Removal:
@@ -172,14 +173,14 @@ class Cut(PendingTruncation):
 
     @property
     def takes_away(self) -> bool:
-        """Whether any record goes."""
+        """Whether it removes any record."""
         return self._leaving is not None
 
     @property
     def bounds(self) -> Bounds:
         end = self._end if self._leaving is None else self._leaving.from_offset
         start = self._log.start_offset
-        return Bounds(end if end >= start else 0, start)  # a log that begins within what goes is empty
+        return Bounds(end if end >= start else 0, start)  # if the log starts within what goes, it is empty
 
     @property
     def is_kept(self) -> bool:
@@ -188,7 +189,7 @@ class Cut(PendingTruncation):
     def keep(self, sync: bool = True) -> None:
         self._keep_aside(sync)
         if self.error is None and self._leaving is not None:
-            with suppress(OSError, CorruptBatch):  # it is tried once more, and told, when the log is cut
+            with suppress(OSError, CorruptBatch):  # tried again, and reported, when the log is cut
                 self._producers = self._log.producers_as_of(self._leaving.from_offset)
 
     def _keep_aside(self, sync: bool) -> None:
@@ -207,7 +208,7 @@ class Cut(PendingTruncation):
         self.error = error
         self.discard()
         disk: Disk = self._log.disk
-        there = all(disk.exists(path) for path, _ in self._leaving.files)  # else it is they that are missing
+        there = all(disk.exists(path) for path, _ in self._leaving.files)  # else the sources are missing
         self.has_no_place = error.errno in NO_PLACE and there
 
     def discard(self) -> None:
@@ -243,7 +244,7 @@ class Cut(PendingTruncation):
 
 
 async def carry_out(cuts: list[PendingTruncation]) -> dict["Partition", str]:
-    """Keep aside what all of them take away, then cut; names the partitions to be asked for again later."""
+    """Copy what the cuts will remove, then cut. Returns the partitions to ask for again, with the reasons."""
     failed: dict[Partition, str] = {}
     if cuts:
         host, there = cuts[0].partition.host, by_directory({cut: cut.directory for cut in cuts})
@@ -254,7 +255,7 @@ async def carry_out(cuts: list[PendingTruncation]) -> dict["Partition", str]:
 async def _carry_out_in(
     host: "ReplicaShared", directory: str, cuts: Sequence[PendingTruncation], failed: dict["Partition", str]
 ) -> None:
-    """Those in one log directory."""
+    """The cuts in one log directory."""
     loop = asyncio.get_running_loop()
     async with host.cutting_in[directory]:
         lowered = await loop.run_in_executor(None, _prepare, cuts)
@@ -278,9 +279,9 @@ async def _carry_out_in(
 async def cut_unasked(
     host: "ReplicaShared", uncut: Sequence[Uncut], done: Callable[["Partition"], None]
 ) -> None:
-    """What an old profile cuts before its leader has said a word; `done` is told of each that has been cut.
+    """Truncations that an old semantics profile makes without asking the leader. Calls `done` for each.
 
-    Tried until it is made, or its followership has ended: nothing may be fetched behind what should go.
+    Tried until it is made or the replica follows no more: nothing may be fetched behind records that must go.
     """
     while uncut := [each for each in uncut if each[0].following is each[1]]:
         for partition, _, effects in uncut:
@@ -299,7 +300,7 @@ async def cut_unasked(
 
 
 def _may_be_made(cut: PendingTruncation, lowered: Lowered, failed: dict["Partition", str]) -> bool:
-    """Whether all has been prepared, and the replica is still as it was."""
+    """Whether the copy and the checkpoints are ready, and the replica is still as it was."""
     partition = cut.partition
     if cut.error is not None:
         cut.tell_not_kept()
@@ -328,19 +329,19 @@ def _is_made(cut: PendingTruncation, failed: dict["Partition", str]) -> bool:
 
 
 async def _settle(begun: Sequence["Partition"], failed: dict["Partition", str]) -> None:
-    """That logs have begun anew is on the medium before a fetch says "I hold everything before"."""
+    """Sync restarted logs before a fetch from their new start says "I hold everything before it"."""
     logs = [partition.log for partition in begun]
     loop = asyncio.get_running_loop()
     for held, error in await loop.run_in_executor(None, settle_restarted, logs[0].disk, logs):
         for partition in begun:
             if partition.log is held and partition.offline is None:
                 whole = error if isinstance(error, DiskFailed) else LogDamaged(error.path, error.error)
-                partition.disk_failed(whole)  # nobody would sync it again, and a fetch would vouch for it
+                partition.disk_failed(whole)  # nobody would sync it again, but a fetch would claim it
                 failed[partition] = str(error)
 
 
 def _prepare(cuts: Sequence[PendingTruncation]) -> Lowered:
-    """Those in one log directory. Blocking."""
+    """Copy, and lower the checkpoints, for the cuts in one log directory. Blocking."""
     one_by_one = len(cuts) < MANY
     for cut in cuts:
         cut.keep(sync=one_by_one)
@@ -351,7 +352,7 @@ def _prepare(cuts: Sequence[PendingTruncation]) -> Lowered:
 
 
 def _sync_copies(kept: Sequence[PendingTruncation]) -> None:
-    """All at once: of thousands each would wait for several syncs of its own."""
+    """One sync for all copies: thousands would each wait for several syncs of their own."""
     if not kept:
         return
     first = kept[0]

@@ -1,8 +1,8 @@
-"""Looks inside a produced batch, where that is asked for: keys on compacted topics, all of it if configured.
+"""Validates the records of a produced batch: keys on compacted topics, every record if configured.
 
-Elsewhere a batch is judged by its header and its checksum alone (protocol/batches.py), which costs nothing
-per record; here a large batch is decoded as columns, with no loop over its records. What cannot be
-decoded, or would grow past the cap, is the producer's fault and is answered with 87.
+Other batches are checked by header and checksum alone (protocol/batches.py), at no cost per record. Here a
+large batch is decoded as columns, without a loop over its records. A batch that cannot be decoded, or would
+grow past the cap, is answered with 87 (INVALID_RECORD).
 """
 
 from ...protocol.batches import BatchHeader, ProduceLimits, check_produced, read_header
@@ -12,7 +12,7 @@ from ...protocol.primitives import Malformed
 from ...protocol.records import iterate
 from ...storage.config import TopicConfig
 
-FEW = 32  # records: with so many or more, columns are quicker
+FEW = 32  # records; from here on, columns are faster
 
 
 def checked(
@@ -23,7 +23,7 @@ def checked(
     zstd_allowed: bool,
     validate: bool,
 ) -> BatchHeader:
-    """The header of a batch that a topic would take; `timeless` as of `timeless_limits`. Raises ApiError."""
+    """The header of a batch that the topic accepts. `timeless` is from `timeless_limits`. Raises ApiError."""
     header = read_header(records)
     limits = timeless if zstd_allowed else None
     check_produced(records, header, limits or limits_at(now_ms, config, zstd_allowed))
@@ -35,7 +35,7 @@ def checked(
 
 
 def look_inside(records: memoryview, header: BatchHeader, needs_keys: bool) -> None:
-    """Refuse a batch whose records are not what its header says, or have no key where one is needed."""
+    """Refuse a batch whose records contradict its header, or lack a key where one is needed."""
     try:
         keyless = _keyless_of_few(records) if header.record_count < FEW else _keyless_of_many(records)
     except Malformed as error:
@@ -60,7 +60,7 @@ def _keyless_of_many(records: memoryview) -> list[int]:
 
 
 def limits_at(now_ms: int, config: TopicConfig, zstd_allowed: bool) -> ProduceLimits:
-    """What a batch may be that arrives now."""
+    """The limits for a batch that arrives now."""
     return ProduceLimits(
         config.max_message_bytes,
         zstd_allowed,
@@ -71,7 +71,7 @@ def limits_at(now_ms: int, config: TopicConfig, zstd_allowed: bool) -> ProduceLi
 
 
 def timeless_limits(config: TopicConfig) -> ProduceLimits | None:
-    """What a batch may be at any time; None if the topic looks at timestamps."""
+    """The limits for a batch at any time; None if the topic limits timestamps."""
     if min(config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) < 1 << 62:
         return None
     return ProduceLimits(config.max_message_bytes, segment_bytes_max=config.segment_bytes)

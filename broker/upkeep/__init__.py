@@ -1,1 +1,1 @@
-"""What happens without a request: retention, checkpoints, compaction, full and failed disks."""
+"""Background work: retention, checkpoints, compaction, full and failed disks."""

@@ -1,9 +1,9 @@
-"""Who does the work of a cleaning: helper processes, or a thread where there can be none.
+"""Runs cleanings in helper processes, or in a thread where there can be none.
 
-A helper is started when there is something to do, does one job after the other, and ends when it has been
-idle for a while, when its job is given up, or with the broker: at the end of its pipe it stops, whatever
-ended the broker. What a helper says is a report for each new segment; its death is a failure like others.
-Left to others: what to clean and what to make of the reports (compaction.py), the work (storage/cleaning/).
+A helper is started when there is work and does one job after the other. It ends after some idle time, when
+its job is given up, or with the broker: it stops at the end of its pipe, however the broker ended. It sends a
+report for each new segment; its death counts as a failed cleaning.
+Left to others: what to clean and what to do with the reports (compaction.py), the work (storage/cleaning/).
 Why: docs/decisions/0020-cleaners-are-processes.md
 """
 
@@ -24,22 +24,22 @@ logger = structlog.get_logger(__name__)
 
 MODULE = "strandline.storage.cleaning.process"
 IDLE_S = 60.0
-REPORT_BYTES_MAX = 1 << 26  # one names all segments that have become one: millions
-END_S = 5.0  # a helper that does not end by itself within this is killed
+REPORT_BYTES_MAX = 1 << 26  # a report names all segments merged into one: maybe millions
+END_S = 5.0  # then a helper that has not ended is killed
 
 
 class Cleaners(Protocol):
-    """Does jobs; may be asked for several at once."""
+    """Runs jobs, also several at once."""
 
     def clean(self, job: Job) -> AsyncGenerator[Report, None]:
-        """The reports of a job; whoever closes the iterator early gives the job up, and it has ended then."""
+        """The reports of a job. Closing the iterator early gives the job up and waits for its end."""
         ...
 
     async def stop(self) -> None: ...
 
 
 class ThreadCleaners:
-    """Cleans in the loop's executor. For worlds without processes: it holds the interpreter."""
+    """Cleans in the loop's executor, where there are no processes (the simulator). It holds the GIL."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -63,13 +63,13 @@ class ThreadCleaners:
             yield report
 
     async def stop(self) -> None:
-        """Nothing goes on behind an iterator that was closed."""
+        """Nothing to do: a closed iterator leaves nothing running."""
 
 
 async def ended(step: asyncio.Future[Any]) -> None:
-    """Wait for a thread, which cannot be stopped, however often the waiting is cancelled meanwhile.
+    """Wait for a thread, which cannot be stopped, however often this is cancelled meanwhile.
 
-    Raises CancelledError afterwards if it was. How the step went is not asked.
+    Then raises CancelledError, if it was cancelled. Does not look at the result of `step`.
     """
     cancelled: asyncio.CancelledError | None = None
     while not step.done():
@@ -82,7 +82,7 @@ async def ended(step: asyncio.Future[Any]) -> None:
 
 
 class closing(aclosing[AsyncGenerator[Report, None]]):
-    """Closes the reports of a job behind its block, unless no loop goes on with that: then it is torn off."""
+    """Closes the reports of a job after its block, but not on GeneratorExit: then no loop could run that."""
 
     async def __aexit__(self, *exc_info: object) -> None:
         if exc_info[0] is not GeneratorExit:
@@ -90,11 +90,11 @@ class closing(aclosing[AsyncGenerator[Report, None]]):
 
 
 def _unthrottled(_nbytes: int) -> None:
-    """The world has no disk to spare."""
+    """No limit on the cleaner's disk throughput."""
 
 
 class HelperProcesses:
-    """Cleans in processes of their own."""
+    """Cleans in separate processes."""
 
     def __init__(self, on_failure: FailureHook) -> None:
         self._tasks = Tasks("cleaners", on_failure)
@@ -103,7 +103,7 @@ class HelperProcesses:
     async def clean(self, job: Job) -> AsyncGenerator[Report, None]:
         try:
             helper = self.idle.pop() if self.idle else await self._start()
-        except OSError as error:  # no room for another process, or no descriptor for its pipe
+        except OSError as error:  # no process, or no descriptor for its pipe
             yield Failed(f"no helper process could be started: {error}", damaged=False)
             return
         done = False
@@ -129,13 +129,13 @@ class HelperProcesses:
         try:
             helper.stdin.write(dump_job(job))
             await helper.stdin.drain()
-            while (line := await helper.stdout.readline()).endswith(b"\n"):  # else it has ended within one
+            while (line := await helper.stdout.readline()).endswith(b"\n"):  # else it ended within one
                 report = load_report(line)
                 yield report
                 if is_last(report):
                     return
         except (BrokenPipeError, ConnectionResetError):
-            pass  # told below, as the end of its output is
+            pass  # reported below, like the end of its output
         yield Failed(f"the helper process {helper.pid} has ended", damaged=False)
 
     def _rest(self, helper: Process) -> None:
@@ -149,7 +149,7 @@ class HelperProcesses:
             await _end(helper)
 
     async def stop(self) -> None:
-        """End all helpers. Jobs must have been given up before."""
+        """End all helpers. All jobs must have been given up before."""
         await self._tasks.stop()
         idle, self.idle = self.idle, []
         for helper in idle:

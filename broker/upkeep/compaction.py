@@ -1,11 +1,10 @@
-"""Compaction in a running broker: one log at a time for each cleaner, the filthiest first.
+"""Log compaction (Kafka's LogCleaner): each cleaner takes one log at a time, the dirtiest first.
 
-The work is done elsewhere (cleaner_processes.py) on files that nobody changes; here its results are swapped
-in, one new segment in each breath. A log that is cut or deleted meanwhile is left alone: its cleaning is
-given up, what it had written is removed, and it is looked at again later. So it goes with a cleaning that
-failed; a log whose records cannot be read is not tried again before the next start, or before it is cut. A
-transaction without an end, as a log taken over from Kafka may have, holds the cleaning back at its first
-record.
+The cleaners (cleaner_processes.py) read segments that nobody changes and write new ones, which are swapped in
+here, one per loop turn. If the log is truncated or deleted meanwhile, the cleaning is given up, its files are
+removed, and the log is considered again later. The same after a cleaning that failed. But a log with
+unreadable records is not tried again before the next start or its next truncation. A transaction without an
+end marker, as a log taken over from Kafka may have, holds compaction back at its first record.
 Left to others: what is due (storage/cleaning/plan.py), how files are swapped
 (storage/segment/segment_swap.py).
 """
@@ -33,9 +32,9 @@ from .cleaner_processes import Cleaners, closing, ended
 logger = structlog.get_logger(__name__)
 
 REST_S_MIN = 0.05
-RETRY_S = 60.0  # after a cleaning that failed
+RETRY_S = 60.0  # after a failed cleaning
 SECRET_BYTES = 16
-HELD_S = 900.0  # until a log is looked at again in which a transaction had no end
+HELD_S = 900.0  # until a log that an unfinished transaction held back is read again
 
 
 @dataclass(slots=True)
@@ -50,14 +49,14 @@ class Counts:
 
 
 class _Held(NamedTuple):
-    """Where a transaction without an end begins, and until when that is believed, in the loop's time."""
+    """The offset where an unfinished transaction begins, and until when to assume so (the loop's time)."""
 
     at: int
     until: float
 
 
 class Compactor:
-    """The compaction of a broker's logs. `uncleanable` tells of which it is given up, and why."""
+    """The compaction of a broker's logs. `uncleanable` holds the logs it gave up, and why."""
 
     def __init__(
         self,
@@ -84,21 +83,21 @@ class Compactor:
         logs.cleaned.on_cut = self._on_cut
 
     def start(self) -> None:
-        """Begin, if compaction is wanted; called again when there may be more cleaners than before."""
+        """Start the cleaners, if compaction is enabled. Called again after a config change."""
         if self._logs.config.cleaner_enable:
             for number in range(self._logs.config.cleaner_threads):
                 if number not in self._lanes or self._lanes[number].done():
                     self._lanes[number] = self._tasks.spawn(self._work(number), f"cleaner-{number}")
 
     async def stop(self) -> None:
-        """Give up what goes on and end the helpers."""
+        """Give up running cleanings and end the helper processes."""
         try:
             await self._tasks.stop()
         finally:
             await self._cleaners.stop()
 
     def counts(self) -> Counts:
-        """How it goes."""
+        """The gauges and counters."""
         self._counts.uncleanable = len(self.uncleanable)
         return self._counts
 
@@ -108,7 +107,7 @@ class Compactor:
                 await asyncio.sleep(max(self._logs.config.cleaner_backoff_ms / 1000, REST_S_MIN))
 
     async def clean_filthiest(self) -> bool:
-        """Clean the log that needs it most; False if none does."""
+        """Clean the dirtiest log. False if none is due."""
         found = self._filthiest()
         if found is None:
             return False
@@ -123,7 +122,7 @@ class Compactor:
         return True
 
     def _on_cut(self, partition: TopicPartition) -> None:
-        """A log is about to lose records, or is gone."""
+        """A log is about to be truncated, or is gone: give up its cleaning."""
         task = self._running.get(partition)
         if task is not None and not task.cancelling():
             task.cancel()
@@ -149,7 +148,7 @@ class Compactor:
             ):
                 try:
                     found = dirt(self._facts(each), now_ms)
-                except OSError as error:  # of one log: the others are cleaned all the same
+                except OSError as error:  # of one log: still clean the others
                     troubled.append((each, disk_error(each.directory, error)))
                     continue
                 if is_due(found, each.config):
@@ -179,7 +178,7 @@ class Compactor:
     # -- how
 
     async def _clean(self, each: Log, found: Dirt, start_offset: int) -> None:
-        """`start_offset` is where the log began when this was planned."""
+        """Clean one log. `start_offset` is its log start when this was planned."""
         cuts, began = self._logs.cleaned.cuts(each.partition), self._loop.time()
         size, is_torn_off = each.size, False
         try:
@@ -200,7 +199,7 @@ class Compactor:
         except DiskError as error:
             self._disk_failed(each, error)
         except GeneratorExit:
-            is_torn_off = True  # no loop goes on with this: nothing can be waited for any more
+            is_torn_off = True  # no loop runs any more: nothing can be awaited
             raise
         finally:
             if not is_torn_off:
@@ -208,21 +207,21 @@ class Compactor:
 
     async def _discard(self, each: Log) -> None:
         step = self._loop.run_in_executor(None, discard, self._logs.disk, each.directory)
-        await ended(step)  # else the thread might find, and remove, what the next cleaning writes
-        with suppress(OSError):  # what cannot be removed now goes at the next start
+        await ended(step)  # else the thread might remove what the next cleaning writes
+        with suppress(OSError):  # the next start removes what is left
             step.result()
 
     async def _settle(self, each: Log, upper: int) -> bool:
-        """Bring to the medium what will be read, and write down that it is there: a gap that a power loss
-        has left is told from the cleaner's by that. False if the log was cut meanwhile.
+        """Flush what will be read, and checkpoint that: so recovery can tell a gap left by a power loss from
+        the cleaner's. False if the log was truncated meanwhile.
         """
         if each.flushed_offset < upper:
             await self._flush(each)
         return await self._loop.run_in_executor(None, self._logs.promise_flushed, each, upper)
 
     async def _flush(self, each: Log) -> None:
-        """Of a sync that has failed the log must know, also if nobody waits for it any more: the next one
-        would go well, although the pages are lost.
+        """Flush, and report the result to the log even if this task is cancelled: after a failed sync the
+        next one would succeed although the pages are lost.
         """
         flush = each.begin_flush(sealed_only=True)
         step = self._loop.run_in_executor(None, flush.run)
@@ -241,7 +240,7 @@ class Compactor:
             sources=[
                 (segment.base_offset, segment.size)
                 for segment, after in segments
-                if segment.base_offset < found.upper and after > each.start_offset  # else retention has it
+                if segment.base_offset < found.upper and after > each.start_offset  # else retention takes it
             ],
             later=[(s.base_offset, s.size) for s, _ in segments if s.base_offset >= found.upper],
             first_dirty=found.first_dirty,
@@ -263,7 +262,7 @@ class Compactor:
         return await self._loop.run_in_executor(None, self._logs.cleaned.note, each.partition, offset, cuts)
 
     async def _swap(self, each: Log, report: Cleaned, start_offset: int) -> None:
-        """Put a new segment in place, unless somebody was quicker."""
+        """Swap in a new segment, unless the log has changed meanwhile."""
         run, disk = self._loop.run_in_executor, self._logs.disk
         try:
             await run(None, make_room, disk, each.directory, report.bases)
@@ -294,7 +293,7 @@ class Compactor:
         )
 
     def _hold(self, each: Log, report: Done) -> None:
-        """Do not read a log again and again whose next transaction has no end."""
+        """Remember an unfinished transaction, so that the log is not read again and again."""
         known = self._held.pop(each.partition, None)
         if report.undecided_from < 0:
             return
@@ -326,5 +325,5 @@ class Compactor:
 
 
 def _has_changed(each: Log, start_offset: int) -> bool:
-    """Whether retention was here, or the log is gone; the next look plans anew."""
+    """Whether retention has moved the log start, or the log is gone; then it is planned again."""
     return each.start_offset != start_offset or each.failed or each.closed

@@ -1,10 +1,12 @@
-"""What follows from failed file calls: a directory goes offline, or is full for a while; others are told.
+"""Handles failed file calls (Kafka's log dir failure): a directory goes offline or full, and others are told.
 
-Offline: every replica there answers 56; the next start must not claim to hold what was there, so it is
-remembered on the disks that still work and in ZooKeeper; the controller asks what else is offline and elects
-others. Without any working directory the broker stops. A full disk is not a failed one: nothing is lost by
-it, so nothing is noted (full_disks.py). What is damaged in one log is that replica's matter alone. An order
-of the controller that failed for what passes is asked for again: the controller does not repeat it by itself.
+- A failed directory goes offline: its replicas answer 56 (KAFKA_STORAGE_ERROR). The next start must not claim
+  to hold their data, so the failure is noted on the disks that still work and in ZooKeeper. The controller is
+  notified, asks what is offline and elects others. Without any working directory the broker stops.
+- A full disk loses nothing, so nothing is noted (full_disks.py).
+- Damage in one log concerns that replica only.
+- A request of the controller that failed for a passing reason is asked for again, because the controller does
+  not repeat it by itself.
 Left to others: who is elected (controller/), what one replica does (replicas/partition.py).
 Why: docs/decisions/0025-a-failed-directory-stays-failed.md
 """
@@ -30,13 +32,13 @@ from .full_disks import FullDisks
 logger = structlog.get_logger(__name__)
 
 RETRY_S = 1.0
-ASK_AGAIN_S = (1.0, 30.0)  # until the controller is asked for an order that failed, at first and at most
-CHECKPOINT = "-checkpoint"  # how the names of all checkpoint files end
-LAST_WORDS_S = 3.0  # what a broker without any directory may take to say so
+ASK_AGAIN_S = (1.0, 30.0)  # before asking the controller to repeat a request: first pause, longest
+CHECKPOINT = "-checkpoint"  # suffix of all checkpoint files
+LAST_WORDS_S = 3.0  # how long a broker without any directory may take to report it
 
 
 class DiskFailures:
-    """Takes note of each failed log directory once, and looks after full ones."""
+    """Handles each failed log directory once, and watches over full ones."""
 
     replicas: Replicas  # set before any replica is hosted
 
@@ -52,26 +54,26 @@ class DiskFailures:
         self._untold = False
         self._telling = False
         self._asking_again = False
-        self._asked_again = (0.0, ASK_AGAIN_S[0])  # when last, and after which pause
+        self._asked_again = (0.0, ASK_AGAIN_S[0])  # when it last asked, and after which pause
         self._missed: set[TopicPartition] = set()
-        self._doubted: set[TopicPartition] = set()  # noted, and not registered yet
+        self._doubted: set[TopicPartition] = set()  # noted on disk, not registered yet
         self._registering = False
         self.register: Callable[[Collection[TopicPartition]], Awaitable[None]] = _not_registered
         self.room = FullDisks(logs, lambda: self.replicas, self._tasks, self.tell_controller, self.failed)
 
     async def stop(self) -> None:
-        """End what is not told yet."""
+        """Stop, with whatever is not reported yet."""
         await self._tasks.stop()
 
     # What has happened.
 
     def happened(self, partition: Partition | None, error: DiskError) -> None:
-        """Hook of `replicas`: a file call has failed, of this replica or of none that is hosted."""
+        """Hook of `replicas`: a file call has failed, of this replica or (None) outside of any."""
         if isinstance(error, ReplicaMissing):
             self._miss(error)
         elif partition is None:
             self.failed(error)
-        elif isinstance(error, LogDamaged):  # one replica is in doubt, not all that the directory holds
+        elif isinstance(error, LogDamaged):  # only this replica is in doubt, not the directory
             logger.error("log_damaged", partition=str(partition.tp), reason=str(error))
             self._incarnations.mark_doubt(partition.tp)
             self._tasks.spawn(self._doubt(partition.tp), "note")
@@ -84,7 +86,7 @@ class DiskFailures:
             logger.warning("file_call_failed", partition=str(partition.tp), reason=str(error))
 
     def failed(self, error: DiskError) -> None:
-        """A file call has failed that belongs to no replica here; the path says where."""
+        """A file call outside of any replica has failed; the path says in which directory."""
         directory = self._logs.places.holding(error.path)
         logger.error("file_call_failed", path=error.path, reason=str(error))
         if directory is None:
@@ -92,12 +94,12 @@ class DiskFailures:
         if isinstance(error, DiskFailed):
             self._lose(directory, error)
         elif isinstance(error, DiskFull) and not error.path.endswith(CHECKPOINT):
-            self.room.ran_out(directory, error)  # a checkpoint can wait: the old one costs time at most
+            self.room.ran_out(directory, error)  # a checkpoint can wait: an old one costs only time
 
     def order_failed(self, error: DiskError) -> None:
-        """Hook of `replicas`: a replica could not be made or deleted as the controller told, for this error.
+        """Hook of `replicas`: a replica could not be created or deleted as the controller asked.
 
-        If the error passes, the controller is asked to tell it again; a full directory asks when it has room.
+        If the error may pass, ask the controller to repeat it. A full directory asks when it has room.
         """
         places = self._logs.places
         is_short = isinstance(error, DiskFull) and places.holding(error.path) not in places.full
@@ -106,7 +108,7 @@ class DiskFailures:
             self._tasks.spawn(self._ask_again(), "ask-again")
 
     async def _ask_again(self) -> None:
-        """The controller then tells all that it has told: the pauses grow as long as that is of no use."""
+        """Make the controller resend everything. The pauses grow as long as that does not help."""
         loop, (first_s, most_s) = asyncio.get_running_loop(), ASK_AGAIN_S
         last, pause = self._asked_again
         pause = min(2 * pause, most_s) if loop.time() - last < 2 * pause else first_s
@@ -116,7 +118,7 @@ class DiskFailures:
         self.tell_controller()
 
     def _miss(self, error: ReplicaMissing) -> None:
-        """Said once: the controller may ask again and again while nobody else can lead."""
+        """Log it once: the controller may ask repeatedly while nobody else can lead."""
         if error.partition not in self._missed:
             self._missed.add(error.partition)
             logger.error("replica_missing", partition=str(error.partition), reason=str(error))
@@ -124,9 +126,9 @@ class DiskFailures:
             self._tasks.spawn(self._doubt(error.partition), "note")
 
     async def _doubt(self, partition: TopicPartition) -> None:
-        """Written down first, then told: the next start must know it whatever becomes of this one.
+        """Note the doubt on disk, then notify the controller: the next start must know it in any case.
 
-        Registered as well: a controller that is elected later reads there what this replica is worth.
+        Also registers again, so that a controller elected later learns of the doubt.
         """
         await self._note(partition)
         self.tell_controller()
@@ -159,7 +161,7 @@ class DiskFailures:
             self._tasks.spawn(self._end(directory_id), "end")
 
     async def _note(self, partition: TopicPartition | None, directory: str | None = None) -> None:
-        """Write down what is in doubt wherever that can be written, the failing directory included."""
+        """Note what is in doubt in every directory that can be written, the failing one included."""
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(None, self._incarnations.note_doubt, partition)
@@ -185,7 +187,7 @@ class DiskFailures:
     # The controller.
 
     def tell_controller(self) -> None:
-        """Something has changed in what replicas here can do: the controller shall ask."""
+        """Notify the controller that the state of replicas here has changed, so that it asks."""
         self._untold = True
         if not self._telling:
             self._telling = True
@@ -209,4 +211,4 @@ class DiskFailures:
 
 
 async def _not_registered(_doubts: Collection[TopicPartition]) -> None:
-    """There is no broker around these directories."""
+    """The default: there is no broker to register."""

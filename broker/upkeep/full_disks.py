@@ -1,12 +1,12 @@
-"""Full log directories: nothing is appended there, reads go on, and it passes by itself.
+"""Full log directories: appends there are refused, reads go on, and the state clears when there is room.
 
-An append that found no room was cut back, so nothing is wrong with the log. All replicas of the directory
-take no more records; leaders answer 56, and the controller is told, for a member with room should lead. A
-follower that found no room stops asking for more; by time it leaves its ISR. Once a second the directory
-is looked at: it has room again when the reserve is free and a file of some size can be written, for a quota
-or a lack of inodes does not show in the free bytes. The reserve is why it does not flap. Logs that could not
-be opened for want of room are tried until they are open, for the reserve may be less than they need, and
-where they want it, beside the directory, there may be none: all others go on without them.
+An append that found no room was cut back, so the log is intact. All replicas of the directory refuse records:
+leaders answer 56 (KAFKA_STORAGE_ERROR), and the controller is notified, because a member with room should
+lead. A follower without room stops fetching and in time leaves its ISR. Once a second the directory is
+probed: it has room again when the reserve (strandline.log.dir.room.reserve.bytes) is free, so that it does
+not flap, and a test file can be written, because a quota or a lack of inodes does not show in the free bytes.
+Logs that could not be opened for lack of room are retried until they open: they may need more than the
+reserve, or room beside the directory for what recovery sets aside. All others go on without them.
 Left to others: directories that fail (disk_failures.py), who is elected (controller/).
 Why: docs/decisions/0024-a-full-disk-keeps-its-rights.md
 """
@@ -28,13 +28,13 @@ from ..replicas.shared import Role
 logger = structlog.get_logger(__name__)
 
 LOOK_S = 1.0
-OPEN_AGAIN_S = (1.0, 30.0)  # between two tries to open logs that found too little room, at first and at most
+OPEN_AGAIN_S = (1.0, 30.0)  # between tries to open logs that lacked room: the first pause, the longest
 PROBE = ".strandline-room"
 PROBE_BYTES_MAX = 1 << 20
 
 
 class FullDisks:
-    """The directories without any."""
+    """The full log directories of one broker."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class FullDisks:
         changed: Callable[[], None],
         failed: Callable[[DiskError], None],
     ) -> None:
-        """`changed`: leadership should perhaps move; `failed`: the probe has met a failed disk."""
+        """`changed`: leadership may have to move. `failed`: the probe has met a failed disk."""
         self._logs = logs
         self._replicas = replicas
         self._tasks = tasks
         self._changed = changed
         self._failed = failed
         self._looking: set[str] = set()
-        self._tries: dict[str, tuple[float, float]] = {}  # directory -> when next, and the pause after that
+        self._tries: dict[str, tuple[float, float]] = {}  # directory: next try, pause after it
 
     def ran_out(self, directory: str, error: DiskFull) -> None:
-        """Something could not be written for lack of room."""
+        """A write in this directory failed for lack of room."""
         places = self._logs.places
         if directory in places.full or directory in places.offline:
             return
@@ -68,12 +68,12 @@ class FullDisks:
             self._tasks.spawn(self._look(directory), "room")
 
     def pause(self, partition: Partition) -> None:
-        """A follower that cannot write what it fetches need not fetch."""
+        """Stop a follower from fetching: it could not write the records."""
         if partition.following is not None:
             self._replicas().fetchers.drop(partition)
 
     async def _look(self, directory: str) -> None:
-        """Each directory by itself: one may hang."""
+        """One task per directory: a disk may hang."""
         loop = asyncio.get_running_loop()
         try:
             while self._is_waiting(directory):
@@ -88,18 +88,18 @@ class FullDisks:
             self._looking.discard(directory)
 
     def _is_waiting(self, directory: str) -> bool:
-        """Whether it is full, or has logs that are not open yet."""
+        """Whether it is full or has unopened logs, and is not offline."""
         places = self._logs.places
         has_closed = any(self._logs.directory_of(tp) == directory for tp in self._logs.closed)
         return (directory in places.full or has_closed) and directory not in places.offline
 
     def begin(self) -> None:
-        """Logs that could not be opened for want of room wait for it."""
+        """Start waiting for logs that could not be opened for lack of room."""
         for directory in sorted({self._logs.directory_of(tp) for tp in self._logs.closed}):
             self.ran_out(directory, DiskFull(directory, OSError("logs there wait for room to be mended")))
 
     async def _open_again(self, directory: str) -> bool:
-        """Whether logs were opened that had waited. It may take long, so the pauses between tries grow."""
+        """Try to open waiting logs; whether any opened. It may take long, so the pauses grow."""
         logs, loop = self._logs, asyncio.get_running_loop()
         waiting = sum(logs.directory_of(tp) == directory for tp in logs.closed)
         due, pause = self._tries.get(directory, (0.0, OPEN_AGAIN_S[0]))
@@ -121,7 +121,7 @@ class FullDisks:
         return left < waiting
 
     async def _has_room_beside(self, directory: str) -> bool:
-        """Whether what is taken off a log when it is mended finds a place."""
+        """Whether there is room beside the directory for what recovery takes off a log."""
         loop, beside = asyncio.get_running_loop(), f"{directory}{ASIDE}"
         if not await loop.run_in_executor(None, self._logs.disk.exists, beside):
             return True
@@ -147,7 +147,7 @@ class FullDisks:
         return None
 
     def _room_again(self, directory: str, opened: bool) -> None:
-        """First what had to wait is written, for appends rest upon it; then they begin again."""
+        """There is room: write files that had to wait, because appends rely on them, then allow appends."""
         hosted = self._replicas().in_directory(directory)
         try:
             for partition in hosted:
@@ -159,7 +159,7 @@ class FullDisks:
             return
         had_none = self._logs.places.full.pop(directory, None) is not None
         if not had_none and not opened:
-            return  # it has failed meanwhile, or logs wait on
+            return  # it has failed meanwhile, or logs are still waiting
         logger.info("log_dir_has_room", directory=directory)
         for partition in hosted:
             partition.full = None

@@ -1,8 +1,7 @@
-"""What a broker does to its logs from time to time: recovery points, log starts, retention, deletion of what
-has been removed, bounds for what was put aside.
+"""Periodic work on all logs: recovery points, log start checkpoints, retention, file deletion, aside bounds.
 
-Each pass decides on the loop and does what blocks in a thread, over copies. A pass over ten thousand logs
-is made of small slices, between which all others get their turn; so is one over ten thousand segments.
+Each pass decides on the event loop and does what blocks in a thread, on copies. A pass over ten thousand logs
+or segments runs in small slices, and yields to the event loop between them.
 Left to others: high watermarks (replicas/replicas.py), which segments are old (storage/log/retention.py),
 what a failed disk means (disk_failures.py).
 """
@@ -27,10 +26,10 @@ logger = structlog.get_logger(__name__)
 
 CLOCK_JUMP_MS_MAX = 3_600_000
 LOGS_PER_SLICE = 50
-SEGMENTS_PER_SLICE = 8  # each is renamed with its three companions
-START_OFFSETS_INTERVAL_MS = 1_000  # between looks whether log starts have moved
+SEGMENTS_PER_SLICE = 8  # each is renamed with its three companion files
+START_OFFSETS_INTERVAL_MS = 1_000  # between checks whether log starts have moved
 PURGE_INTERVAL_S = 1.0
-REST_S_MIN = 0.005  # between two steps of deletion, which otherwise rests as long as it works
+REST_S_MIN = 0.005  # between deletion steps; the pause is otherwise as long as the step
 
 Work = Callable[[], Awaitable[None]]
 
@@ -46,7 +45,7 @@ class Upkeep:
         on_failure: FailureHook,
         picture: Callable[[], Picture],
     ) -> None:
-        """`picture`: what the controller has told of who is in sync."""
+        """`picture`: the cluster metadata, which says who is in sync."""
         self._picture = picture
         self._logs = logs
         self._replicas = replicas
@@ -56,9 +55,9 @@ class Upkeep:
         self._last_pass = (self._loop.time(), clock.wall_ms())
 
     def start(self) -> None:
-        """Begin."""
+        """Start the periodic tasks."""
         config = self._logs.config
-        for directory in self._logs.places.configured:  # each by itself: one may hang
+        for directory in self._logs.places.configured:  # one task each: a disk may hang
             points, starts = partial(self.checkpoint, directory), partial(self.checkpoint_starts, directory)
             self._tasks.spawn(self._every(config.flush_checkpoint_interval_ms, points), "recovery-points")
             self._tasks.spawn(self._every(START_OFFSETS_INTERVAL_MS, starts), "log-starts")
@@ -66,7 +65,7 @@ class Upkeep:
         self._tasks.spawn(self._purge(), "purge")
 
     async def stop(self) -> None:
-        """End what is going on."""
+        """Stop the periodic tasks."""
         await self._tasks.stop()
 
     async def _every(self, interval_ms: int, work: Work) -> None:
@@ -80,7 +79,7 @@ class Upkeep:
                 logger.error("upkeep_failed", reason=str(error))
 
     async def checkpoint(self, directory: str) -> None:
-        """Bring all logs of a directory to the medium and write down up to where they are there."""
+        """Flush all logs of a directory and checkpoint their recovery points."""
         logs = self._logs
         held = [each for partition, each in logs.logs.items() if logs.directory_of(partition) == directory]
         await self._replicas.flushing.until_flushed(held)
@@ -88,12 +87,12 @@ class Upkeep:
             await self._loop.run_in_executor(None, logs.checkpoint_recovery_points, directory)
 
     async def checkpoint_starts(self, directory: str) -> None:
-        """Write down where logs begin, soon after one has moved: what a client had deleted stays deleted."""
+        """Checkpoint log starts soon after one has moved, so that deleted records stay deleted."""
         if directory in self._logs.starts_moved and directory not in self._logs.places.offline:
             await self._loop.run_in_executor(None, self._logs.checkpoint_start_offsets, directory)
 
     async def retain(self) -> None:
-        """Take old segments out of their logs, and forget producers that are gone."""
+        """Retire expired segments and expire idle producers' state."""
         if self._clock_has_jumped():
             return
         for place, (partition, each) in enumerate(list(self._logs.logs.items()), 1):
@@ -105,7 +104,7 @@ class Upkeep:
         await self._tidy_aside()
 
     async def _tidy_aside(self) -> None:
-        """Keep what had to leave the logs within its own bounds."""
+        """Delete the oldest of what was set aside from logs, by its own bounds of age and size."""
         config, logs = self._logs.config, self._logs
         bounds = (self._clock.wall_ms(), config.aside_retention_ms, config.aside_bytes_max)
         dirs = list(logs.places.usable)
@@ -117,7 +116,7 @@ class Upkeep:
         return partition is not None and self._picture().is_in_sync_elsewhere(me, partition)
 
     async def _retire(self, each: Log) -> None:
-        """Take a log's old segments out, a few at a time; in between, all may change."""
+        """Retire a log's expired segments, a few at a time. In between, anything may change."""
         total = 0
         try:
             while not (each.failed or each.closed):
@@ -128,7 +127,7 @@ class Upkeep:
                 await asyncio.sleep(0)
         except DiskError as error:
             self._disk_failed(each, error)
-        except OSError as error:  # the age of a segment may have to be read from a file
+        except OSError as error:  # a segment's age may have to be read from its file
             self._disk_failed(each, disk_error(each.directory, error))
         if total:
             logger.info(
@@ -143,14 +142,16 @@ class Upkeep:
             self._replicas.host.on_disk_failed(None, error)
 
     def _watermark_of(self, each: Log) -> int:
-        """A log that no controller has spoken of yet has the watermark that was written down."""
+        """The high watermark; the checkpointed one if no controller has named the log yet."""
         hosted = self._replicas.find(each.partition)
         if hosted is None:
             return self._logs.high_watermarks.get(each.partition, 0)
         return hosted.high_watermark
 
     def _clock_has_jumped(self) -> bool:
-        """A clock that was set must not make a week of records old at once: such a pass is left out."""
+        """Whether the wall clock was set since the last pass. This pass is then skipped: the jump could make
+        a week of records expire at once.
+        """
         (then_s, then_ms), now_s, now_ms = self._last_pass, self._loop.time(), self._clock.wall_ms()
         self._last_pass = (now_s, now_ms)
         jump_ms = (now_ms - then_ms) - (now_s - then_s) * 1000
@@ -160,7 +161,7 @@ class Upkeep:
         return True
 
     async def _purge(self) -> None:
-        """Delete what has been out of use for long enough, with rests, so that the disk serves others too."""
+        """Delete files whose delay is over, with pauses, so that the disk can serve others too."""
         while True:
             await asyncio.sleep(PURGE_INTERVAL_S)
             deletion = Deletion(self._logs.disk, self._logs.condemned.due(self._loop.time()))

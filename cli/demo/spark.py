@@ -1,6 +1,6 @@
 """The demo's Spark job: flights as a DataFrame, mean delays by carrier.
 
-Spark runs in a process of its own: what it says of itself goes to a file, and its JVM ends with it.
+Spark runs in its own process: its log output goes to a file, and its JVM ends with the process.
 """
 
 import json
@@ -15,7 +15,7 @@ Delays = list[tuple[str, int, float]]
 
 
 def in_a_process(bootstrap: str, topic: str, log: Path) -> tuple[int, Delays]:
-    """`delays_by_carrier`, run by another interpreter. Raises EnvironmentProblem when that fails."""
+    """`delays_by_carrier` in another interpreter. Raises EnvironmentProblem if that fails."""
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **os.environ}
     with log.open("wb") as noise:
         done = subprocess.run(

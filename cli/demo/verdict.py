@@ -1,7 +1,7 @@
-"""The demo's verdict: what every partition holds, against the acknowledgements as they were logged to disk.
+"""The demo's verdict: compares every partition with the acknowledgements that were logged to disk.
 
-It shares nothing with the producer: it reads the file of acknowledgements, and every partition from its
-first offset, and judges record by record. Duplicates are flights that stand at two offsets.
+It shares nothing with the producer: it reads the file of acknowledgements and every partition from its first
+offset, and compares record by record. A duplicate is a flight at two offsets.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ FLIGHT_NUMBER = slice(len(b'{"n":'), None)
 
 
 class AckLog:
-    """Acknowledgements, a line each as they come: number, partition, offset, milliseconds since the start."""
+    """A file of acknowledgements, one per line: number, partition, offset, milliseconds since the start."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class AckLog:
 
 @dataclass
 class DemoVerdict:
-    """What was promised and what was found."""
+    """What was acknowledged, what was found, and the differences."""
 
     acknowledged: int = 0
     read: int = 0
@@ -47,7 +47,7 @@ class DemoVerdict:
 
 
 def judge(bootstrap: str, topic: str, partitions: int, acks: Path) -> DemoVerdict:
-    """Read everything and compare."""
+    """Read everything, and compare."""
     verdict, found, seen = DemoVerdict(), dict[tuple[int, int], int](), dict[int, int]()
     with Consumer(bootstrap) as consumer:
         for partition in range(partitions):
@@ -66,12 +66,12 @@ def judge(bootstrap: str, topic: str, partitions: int, acks: Path) -> DemoVerdic
 
 
 def flight_number(value: bytes) -> int:
-    """The number `n` that stands first in a flight's JSON."""
+    """The number `n`, which comes first in a flight's JSON."""
     return int(value[FLIGHT_NUMBER].split(b",", 1)[0])
 
 
 def compare_replicas(data: list[Path], topic: str, partitions: int) -> list[str]:
-    """Partitions whose segment files are not byte for byte alike in all the brokers' directories."""
+    """Partitions whose segment files are not byte for byte the same on all brokers."""
     different = []
     for partition in range(partitions):
         copies = {_bytes_of(folder / f"{topic}-{partition}") for folder in data}

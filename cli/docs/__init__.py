@@ -1,1 +1,1 @@
-"""`strandline docs`: the pages that are generated from code."""
+"""`strandline docs`: pages of the documentation that are generated from code."""

@@ -1,7 +1,7 @@
-"""`strandline docs`: the pages of the documentation that are made from the program itself.
+"""`strandline docs`: generates pages of the documentation from code.
 
-Tests hold the pages in `docs/` to what this writes, so that they cannot fall behind. Left to others: the
-page on configuration (`broker/config/document.py`) and the table of requests (`protocol/apis.py`).
+Tests compare the pages in `docs/` with what this writes, so that they are never out of date. Left to others:
+the page on configuration (`broker/config/document.py`) and the table of requests (`protocol/apis.py`).
 """
 
 from collections.abc import Callable

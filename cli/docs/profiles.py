@@ -1,4 +1,4 @@
-"""docs/profiles.md, rendered from the profiles and from the points of disagreement that they settle.
+"""Renders docs/profiles.md from the profiles, and from the points on which descriptions of Kafka disagree.
 
 Left to others: the profiles (replication/profiles.py), the points (replication/disagreements.py).
 """
@@ -95,7 +95,7 @@ def profiles() -> str:
 
 
 def rule(point: Point) -> str:
-    """What each profile does about a point."""
+    """What each profile does at one point of disagreement."""
     return f"| {point.number} `{point.varies}` | {' | '.join(answers(point.varies))} |"
 
 
@@ -110,7 +110,7 @@ def answers(name: str) -> Iterator[str]:
 
 
 def row(point: Point) -> str:
-    """One disagreement, and how it is settled."""
+    """One point of disagreement, and what we do."""
     shown = (
         f"[{point.shown.rpartition('/')[2]}](../{point.shown.removeprefix('docs/../')})"
         if point.shown

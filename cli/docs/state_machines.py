@@ -1,4 +1,4 @@
-"""docs/state-machines.md, drawn from the tables against which every change is checked.
+"""Renders docs/state-machines.md from the tables that every state change is checked against.
 
 Left to others: the tables (replication/machines.py, controller/planning/state_machines.py), and the checks.
 """
@@ -24,7 +24,7 @@ def machines() -> str:
 
 
 def drawn(machine: Machine) -> Iterator[str]:
-    """One machine: its picture, its states, its moves."""
+    """One state machine: its diagram, its states, its transitions."""
     yield from (f"## {machine.name}", "", machine.about, "", "```mermaid", "stateDiagram-v2")
     yield f"    [*] --> {machine.first}"
     for before, after in dict.fromkeys((move.before, move.after) for move in machine.moves):

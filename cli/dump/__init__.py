@@ -1,1 +1,1 @@
-"""`strandline dump`: the bytes of log directories, explained."""
+"""`strandline dump`: prints the files of log directories in readable form."""

@@ -1,8 +1,8 @@
-"""`strandline dump`: what stands in segments, indexes, snapshots and checkpoints, as Kafka's tool prints it.
+"""`strandline dump`: prints segments, indexes, snapshots and checkpoints, as Kafka's DumpLogSegments does.
 
 It reads the files of a stopped or a running broker, Strandline's or Kafka's; it changes none and takes no
-lock. The flags are those of Kafka's DumpLogSegments, one dash or two. Here is the order of things: the files
-(files.py), the rows (segment.py, index.py, small_files.py), the words (text.py).
+lock. The flags are those of DumpLogSegments, with one dash or two. It finds files (files.py), turns them into
+rows (segment.py, index.py, small_files.py), and prints the rows (text.py).
 Left to others: how a lookup goes (explain.py), records for programs (storage/reader.py).
 """
 
@@ -46,7 +46,7 @@ OF_A_SEGMENT: dict[str, Rows] = {".log": segment_rows, ".index": index_rows, ".t
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Dump what was named; 0, or 1 when something could not be read or is damaged."""
+    """Dump the named files. Returns 0, or 1 if something is damaged or cannot be read."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # records may hold what the terminal cannot show
@@ -125,7 +125,7 @@ def _wanted(options: argparse.Namespace) -> Wanted:
 
 
 def _file(found: Expanded, wanted: Wanted, findings: Findings) -> Iterator[Row]:
-    """The rows of one file. Of a directory's files some may be unknown to us, or gone by now."""
+    """The rows of one file. Files found in a directory may be of an unknown kind, or gone by now."""
     path, kind = found.path, kind_of(found.path)
     rows = OF_A_SEGMENT.get(kind) or SMALL.get(kind)
     if not found.listed and not path.is_file():

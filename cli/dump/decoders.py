@@ -1,6 +1,6 @@
-"""Keys and values as text: by a named decoder, or as the records of `__consumer_offsets`.
+"""Decodes keys and values to text, by a named decoder or as records of `__consumer_offsets`.
 
-Kafka's tool takes Java classes; those of its own distribution have a name here, any other is refused.
+Kafka's tool takes Java classes. Those of Kafka's own distribution have a name here; any other is refused.
 """
 
 import json
@@ -54,7 +54,7 @@ PACKAGES = ("org.apache.kafka.tools.api.", "kafka.serializer.")
 
 
 def decoder(key_class: str, value_class: str) -> Decode:
-    """Keys and values through the decoders of those names."""
+    """A decoder for keys and values, from the names of two."""
     key_text, value_text = _named(key_class), _named(value_class)
 
     def text(record: Record) -> tuple[str | None, str | None]:
@@ -100,7 +100,7 @@ def _version(stored: bytes) -> int:
 
 
 def as_document(found: Any, version: int) -> dict[str, Any]:
-    """A message's fields in the names of Kafka's JSON; only those that its version has."""
+    """A message's fields with Kafka's JSON names; only those that its version has."""
     assert is_dataclass(found)
     present = {field.name for field in fields_of(type(found)) if field.present(version)}
     return {
@@ -137,7 +137,7 @@ class OwnedPartitions:
 
 @message(key=NOT_SENT, versions=(0, 3), flexible=NEVER)
 class MemberSubscription:
-    """What a member of a `consumer` group said when it joined."""
+    """The subscription that a member of a `consumer` group sent when it joined."""
 
     topics: list[PlainString]
     user_data: Bytes | None = None
@@ -148,14 +148,14 @@ class MemberSubscription:
 
 @message(key=NOT_SENT, versions=(0, 3), flexible=NEVER)
 class MemberAssignment:
-    """What a member of a `consumer` group was given."""
+    """The assignment of a member of a `consumer` group."""
 
     assigned_partitions: list[OwnedPartitions]
     user_data: Bytes | None = None
 
 
 def _open_members(document: dict[str, Any]) -> None:
-    """Put what members said and got in place of its bytes, where it can be read."""
+    """Replace the bytes of subscriptions and assignments by their decoded form, where possible."""
     for member in document["members"]:
         for name, cls in (("subscription", MemberSubscription), ("assignment", MemberAssignment)):
             data = b64decode(member[name])
@@ -164,4 +164,4 @@ def _open_members(document: dict[str, Any]) -> None:
                 try:
                     member[name] = as_document(decode(cls, version, data, 2)[0], version)
                 except Malformed:
-                    continue  # the bytes stay
+                    continue  # keep the bytes

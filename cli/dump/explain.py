@@ -1,8 +1,8 @@
-"""How an offset or a time is found in a partition's directory: segment, index entry, scan, batch, record.
+"""Explains how an offset or a time is found: segment, index entry, scan, batch, record.
 
-The steps are those of a broker's lookup: a binary search over the segments' names, the floor in the sparse
-index, and a walk over batch headers from there. It works on what stands on the disk. A running broker
-may have more in memory: its active segment's indexes are often younger than the files.
+The steps are those of a broker's lookup: a binary search over the segments' names, the floor entry in the
+sparse index, and a scan of batch headers from there. It reads only files. A running broker may have more in
+memory: the indexes of its active segment are often newer than their files.
 """
 
 from bisect import bisect_left
@@ -34,7 +34,7 @@ METADATA_ONLY = Wanted(False, True, True, False, False, 0, False, 0, lambda reco
 
 
 def explain(names: Sequence[str], offset: int | None, time: str | None) -> Iterator[Row]:
-    """An explanation for each directory named; a file stands for the directory it lies in."""
+    """An explanation for each directory named; a file stands for its directory."""
     ms = None if time is None else _milliseconds(time)
     if offset is not None and ms is not None:
         raise WrongUsage("one of --explain and --explain-time at a time")
@@ -59,7 +59,7 @@ def _milliseconds(text: str) -> int:
 
 @dataclass(slots=True)
 class Hit:
-    """Where a lookup has ended: the batch, and the record that is answered; neither at the log's end."""
+    """The result of a lookup: the batch and the record; neither if the log end was reached."""
 
     batch: BatchInFile | None = None
     record: Record | None = None
@@ -68,7 +68,7 @@ class Hit:
 
 @dataclass(slots=True)
 class ExplainedLookup:
-    """A lookup in one directory that notes its steps."""
+    """A lookup in one directory that records its steps."""
 
     directory: Path
     paths: dict[int, Path] = field(init=False)
@@ -119,7 +119,7 @@ class ExplainedLookup:
         return self._row(f"time {ms}", {"compared": [], "skipped": skipped}, hit, answer)
 
     def _scan_for(self, offset: int, place: int) -> Hit:
-        """The first batch that reaches `offset`, and the first record from it on that is still there."""
+        """The first batch that reaches `offset`, and the first record at or after it that still exists."""
         hit = Hit()
         for base in self.bases[place:]:
             hit.log_end = max(hit.log_end, base)
@@ -137,7 +137,7 @@ class ExplainedLookup:
         return hit
 
     def _first_at(self, segment: SegmentFile, base: int, times: list[tuple[int, int]], ms: int) -> Hit:
-        """The first record of a segment that is as late as `ms`."""
+        """The first record of a segment with a timestamp of at least `ms`."""
         place = bisect_left(times, (ms, 0)) - 1
         entry = times[place] if place >= 0 else None
         floor = floor_of(segment, base, base + entry[1] if entry else base)
@@ -206,12 +206,12 @@ class ExplainedLookup:
 
 
 def _inner(row: Row) -> Row:
-    """A row within another one."""
+    """A row nested in another one."""
     return {name: value for name, value in row.items() if name != "kind"}
 
 
 def searched(bases: Sequence[int], offset: int) -> tuple[int, list[int]]:
-    """The last segment that begins at or before `offset`, and the first offsets it was compared with."""
+    """The last segment that starts at or before `offset`, and the base offsets it was compared with."""
     low, high, compared = 0, len(bases), list[int]()
     while low < high:
         middle = (low + high) // 2

@@ -6,7 +6,7 @@ from .rows import Row
 
 
 def explanation(row: Row) -> str:
-    """A headline, and a line for each thing that was looked at."""
+    """A headline, and a line for each step of the lookup."""
     return "\n".join(
         [f"{row['asked']} in {row['directory']}", *(f"  {n:10}{text}" for n, text in _lines(row))]
     )

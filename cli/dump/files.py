@@ -8,18 +8,18 @@ from ...storage.segment_files import is_number
 from .small_files import SMALL
 
 IN_SEGMENT_ORDER = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-PARKED = (".deleted", ".cleaned", ".swap")  # what becomes of a segment's file before it goes or comes
+PARKED = (".deleted", ".cleaned", ".swap")  # a segment file's suffixes before deletion or after cleaning
 
 
 class Expanded(NamedTuple):
-    """A file to read; `listed` if nobody named it, but its directory was named."""
+    """A file to read; `listed` if only its directory was named."""
 
     path: Path
     listed: bool
 
 
 def expand(names: Sequence[str]) -> Iterator[Expanded]:
-    """The files behind the names: a directory's own, then those of the directories in it."""
+    """The named files; for a directory its own files, then those of the directories in it."""
     for name in names:
         path = Path(name)
         if path.is_dir():
@@ -45,7 +45,7 @@ def _order(path: Path) -> tuple[str, int, str]:
 
 
 def kind_of(path: Path) -> str:
-    """A segment file's suffix, or the whole name of a file that has a name of its own."""
+    """A segment file's suffix, or the full name of a file such as a checkpoint."""
     if path.name in SMALL:
         return path.name
     for parked in PARKED:

@@ -1,6 +1,6 @@
-"""Entries of offset and time indexes, held against their segment, as rows.
+"""Entries of offset and time indexes, compared with their segment, as rows.
 
-The questions are those of Kafka's tool, and so are the sentences of the sanity check.
+The checks are those of Kafka's tool, and so are the sentences of the sanity check.
 """
 
 from bisect import bisect_right
@@ -32,7 +32,7 @@ def index_rows(path: Path, wanted: Wanted, findings: Findings) -> Iterator[Row]:
     if wanted.sanity_only and len(data) >= OFFSET_ENTRY.size:
         yield _judged(path, _offset_sanity(path, data, base))
         return
-    entries = offset_entries(data)  # where Kafka has only allocated space, its own tool breaks down
+    entries = offset_entries(data)  # Kafka's own tool fails on space that is only preallocated
     if not entries:
         yield {"kind": "empty", "file": str(path)}
         return
@@ -77,7 +77,7 @@ def time_index_rows(path: Path, wanted: Wanted, findings: Findings) -> Iterator[
 
 
 def _positions(path: Path) -> list[tuple[int, int]]:
-    """The entries of the offset index beside a time index."""
+    """The entries of the offset index that belongs to a time index."""
     try:
         return offset_entries(path.with_suffix(INDEX).read_bytes())
     except FileNotFoundError:
@@ -117,7 +117,7 @@ def _judged(path: Path, problem: str) -> Row:
 
 
 def _offset_sanity(path: Path, data: bytes, base: int) -> str:
-    """Kafka's sentence about an index that it would rebuild."""
+    """Kafka's message for an index that it would rebuild."""
     count = len(data) // OFFSET_ENTRY.size
     relative, _ = OFFSET_ENTRY.unpack_from(data, (count - 1) * OFFSET_ENTRY.size)
     if relative < 0:

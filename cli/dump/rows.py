@@ -1,6 +1,6 @@
-"""What `strandline dump` passes from whoever reads files to whoever prints: rows, wishes, findings.
+"""What `strandline dump` passes from its readers to its printer: rows, options, findings.
 
-A row is a dict with a `kind`; the rest of it is for programs (`--json`) as much as for the printed lines.
+A row is a dict with a `kind`; its other fields serve programs (`--json`) as well as the printed lines.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ BAD = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for."""
+    """The options of the command."""
 
     contents: bool  # keys and values
     records: bool  # a row for each record
@@ -37,7 +37,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Findings:
-    """What does not fit together, by file; told when all files are done, as Kafka's tool does."""
+    """Inconsistencies by file; printed after all files, as Kafka's tool does."""
 
     pairs: dict[str, dict[str, list[tuple[int, int]]]] = field(default_factory=dict)
 

@@ -45,7 +45,7 @@ def segment_rows(path: Path, wanted: Wanted, findings: Findings) -> Iterator[Row
 
 
 def _records(path: Path, batch: BatchInFile) -> Iterator[Record]:
-    """Whatever can be read, even of a batch whose checksum is wrong: its row has said so."""
+    """All records that can be read, even in a batch with a wrong checksum, which its row reports."""
     try:
         yield from iterate(batch.data, verify=False)
     except Malformed as error:
@@ -82,7 +82,7 @@ def batch_row(batch: BatchInFile) -> Row:
 
 
 def record_row(record: Record, batch: BatchInFile, wanted: Wanted) -> Row:
-    """A record, with what the older form of the line tells of its batch."""
+    """A record, with the fields of its batch that the older line format shows."""
     header = batch.header
     row: Row = {"kind": "record"}
     if wanted.metadata:
@@ -110,7 +110,7 @@ def record_row(record: Record, batch: BatchInFile, wanted: Wanted) -> Row:
 
 
 def _marker(record: Record) -> Row:
-    """What a control record says."""
+    """The content of a control record."""
     key, value = record.key or b"", record.value or b""
     kind = CONTROL_KEY.unpack_from(key)[1] if len(key) >= CONTROL_KEY.size else -1
     if kind in (0, 1) and len(value) >= END_MARKER.size:

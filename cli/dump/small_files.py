@@ -1,4 +1,4 @@
-"""The small files, as rows: producer snapshots, aborted transactions, checkpoints, identities."""
+"""The small files as rows: producer snapshots, aborted transactions, checkpoints, metadata files."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ ABORTED = Struct(">hqqqq")  # version, producer id, first and last offset, last 
 
 
 def snapshot_rows(path: Path, _wanted: Wanted, _findings: Findings) -> Iterator[Row]:
-    """What was known of idempotent producers at an offset."""
+    """The state of idempotent producers at an offset."""
     data = path.read_bytes()
     if len(data) < SNAPSHOT_HEAD.size:
         raise Damaged(path, 0, f"expected {SNAPSHOT_HEAD.size} bytes of a snapshot's head, found {len(data)}")
@@ -82,7 +82,7 @@ def aborted_rows(path: Path, _wanted: Wanted, _findings: Findings) -> Iterator[R
 
 
 def _checkpoint(*columns: str) -> "Rows":
-    """A version, a count, and so many lines of words."""
+    """A reader of checkpoints: a version, a count, and that many lines of words."""
 
     def rows(path: Path, _wanted: Wanted, _findings: Findings) -> Iterator[Row]:
         try:

@@ -1,6 +1,7 @@
-"""Rows as lines: Kafka 3.9's, the older form of 0.11 with a record a line, or JSON.
+"""Rows as lines: in the format of Kafka 3.9, the older one of 0.11 with a record per line, or JSON.
 
-Trouble goes to stderr, where Kafka's tool has it too. Left to others: what stands in a row (dump_*.py).
+Errors go to stderr, as in Kafka's tool. Left to others: what is in a row (segment.py, index.py,
+small_files.py, explain.py).
 """
 
 import json
@@ -42,7 +43,7 @@ ABORTED = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffs
 
 
 def printer(form: str, as_json: bool, records: bool) -> Printer:
-    """What turns a row into its text (None: not in this form) and the name of its stream."""
+    """A function from a row to its text (None: not in this format) and the name of its stream."""
     if as_json:
         return lambda row: (json.dumps(row, ensure_ascii=False), "stdout")
     lines = {**LINES, **(LINES_011 if form == "0.11" else {})}
@@ -56,7 +57,7 @@ def printer(form: str, as_json: bool, records: bool) -> Printer:
 
 
 def words(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """`name: value` of those names that the row has; two of them, in capitals, stand for something else."""
+    """`name: value` for each of the names that the row has; two names in capitals are special (`_pair`)."""
     pairs = (_pair(row, name) for name in names)
     return " ".join(f"{name}: {said(value)}" for name, value in pairs if name in row or value is not None)
 
@@ -112,7 +113,7 @@ def _old_producer(row: Row) -> str:
 
 
 def _pairs(head: str, line: str, *, newest_first: bool = False) -> Line:
-    """What does not fit together in one file; Kafka's tool tells some of it backwards."""
+    """The inconsistencies in one file; Kafka's tool prints some of them in reverse order."""
 
     def text(row: Row) -> str:
         pairs = row["pairs"][::-1] if newest_first else row["pairs"]

@@ -1,1 +1,1 @@
-"""`strandline why`: what a partition waits for, and what was decided before."""
+"""`strandline why`: explains the state of a partition by what brokers decided."""

@@ -1,7 +1,7 @@
-"""Answers of `strandline why`: what several brokers said about one partition, put together. Pure.
+"""Answers of `strandline why`: combines what several brokers said about one partition. Pure.
 
-Each document is what one broker told of itself (broker/inspection.py), or what was found in its files. The
-newest leadership is the leader; decisions of all brokers are laid side by side by their wall time.
+Each document is what one broker reported (broker/inspection.py), or what was found in its files. The leader
+is the broker that leads in the newest epoch. Decisions of all brokers are merged by wall time.
 Left to others: asking (command.py), how a replica left the ISR (answers_isr.py).
 """
 
@@ -15,14 +15,14 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One sentence that answers, sentences that say from what, and the values for programs."""
+    """The answer in one sentence, the sentences it follows from, and the values for programs."""
 
     sentence: str
     because: tuple[str, ...] = ()
     values: Values = field(default_factory=dict)
 
     def as_dict(self, question: str, partition: str) -> dict[str, Any]:
-        """For --json."""
+        """The answer for --json."""
         return {
             "question": question,
             "partition": partition,
@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was said about a partition, by whom; and who said nothing."""
+    """What each broker said about a partition, and which brokers did not answer."""
 
     partition: str
     documents: Mapping[int, Values]
@@ -55,19 +55,19 @@ class Evidence:
         best = max(found, key=lambda each: int(each[1]["epoch"]), default=None)
         view = self.view
         if best is not None and view is not None and view["leader_epoch"] > best[1]["epoch"]:
-            return None  # it has not heard yet that it leads no longer
+            return None  # it does not know yet that it no longer leads
         return best
 
     @property
     def view(self) -> Values | None:
-        """How the newest controller sees the partition now."""
+        """The partition as the newest controller sees it."""
         views: list[Values] = [
             d["controllers_view"] for d in self.documents.values() if d["controllers_view"]
         ]
         return max(views, key=lambda view: int(view["controller_epoch"]), default=None)
 
     def decisions(self, ring: str = "decisions", what: Iterable[str] = ()) -> list[Values]:
-        """What was decided, by all brokers, the oldest first; `what` leaves the rest out."""
+        """The decisions of all brokers, oldest first; only those of the kinds in `what`, if given."""
         wanted = frozenset(what)
         found = [
             {**decision, "by": broker}
@@ -83,7 +83,7 @@ class Evidence:
 
 
 def seconds(value: float | None) -> str:
-    """A time for people."""
+    """A duration as text for people."""
     if value is None:
         return "never"
     if value < 120:
@@ -93,7 +93,7 @@ def seconds(value: float | None) -> str:
 
 
 def numbers(brokers: Iterable[int]) -> str:
-    """Brokers, as a list."""
+    """Broker ids as text."""
     return ",".join(map(str, brokers)) or "none"
 
 
@@ -136,7 +136,7 @@ def not_visible(evidence: Evidence, offset: int) -> Answer:
 
 
 def _holders(evidence: Evidence, replica: Values, offset: int) -> tuple[list[str], list[Values]]:
-    """What keeps the watermark at or before `offset`: sentences, and the followers with their values."""
+    """What keeps the high watermark at or below `offset`: sentences, and the followers with their values."""
     leading = replica["leading"]
     causes = []
     if leading["strict_min_isr"] and leading["under_min_isr"]:
@@ -264,7 +264,7 @@ def _candidates(standings: Mapping[int, str]) -> Iterator[str]:
 
 
 def offline(evidence: Evidence) -> Answer:
-    """Why nobody leads."""
+    """Why the partition has no leader."""
     found = evidence.leader
     if found is not None:
         return Answer(

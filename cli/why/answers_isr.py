@@ -1,8 +1,8 @@
-"""Why a replica is not in sync: when it left, by whose word, by which numbers; what it waits for now. Pure.
+"""Why a replica is not in the ISR: when it left, who decided that and why, what it waits for now. Pure.
 
-A replica leaves because its leader saw it late (a proposal with the ends of both logs, then the change that
-landed), or because the controller saw it gone.
-Left to others: everything else that one may ask (answers.py).
+A replica leaves because its leader saw it lag (a proposal with both log end offsets, then the change in
+ZooKeeper), or because the controller saw its broker gone.
+Left to others: all other questions (answers.py).
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .answers import Answer, Evidence, Values, follower_told, numbers, offline, 
 
 
 def left_isr(evidence: Evidence, broker: int | None) -> Answer:
-    """Why a replica, or whichever is missing, is not in the ISR."""
+    """Why a replica is not in the ISR; without `broker`, every one that is missing."""
     found = evidence.leader
     view = evidence.view
     leading: Values | None = None if found is None else found[1]["leading"]
@@ -93,7 +93,7 @@ def _told(evidence: Evidence, broker: int, is_member: bool, left: Values | None)
 
 
 def _now(evidence: Evidence, leading: Values | None, broker: int) -> Iterator[str]:
-    """What stands between a replica and the ISR at this moment."""
+    """What keeps a replica out of the ISR now."""
     if leading is None:
         view = evidence.view
         if view is not None and broker in view["candidates"]:

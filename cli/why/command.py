@@ -1,6 +1,6 @@
-"""`strandline why`: why a record is not visible, a replica not in sync, this broker the leader, or nobody.
+"""`strandline why`: why a record is not visible, a replica left the ISR, this broker leads, or none does.
 
-All brokers that answer are asked what they know and remember; with --dir, the files of dead ones are read.
+Asks all brokers for their state and recent decisions; with --dir, reads the files of dead brokers.
 Left to others: what follows from it (answers.py, answers_isr.py).
 """
 
@@ -37,7 +37,7 @@ app = typer.Typer(
 )
 
 PATIENCE: dict[str, Any] = {"default_api_timeout_ms": 10_000, "request_timeout_ms": 3_000}
-"""A broker that has stopped is silent, and others wait to be heard."""
+"""Short timeouts: a broker that has stopped must not hold up the answers of others."""
 
 Partition = Annotated[str, typer.Argument(metavar="T-P", help="topic, dash, partition: orders-0")]
 Dirs = Annotated[
@@ -104,7 +104,7 @@ def offline_(
 
 
 def parse_partition(text: str) -> TopicPartition:
-    """`orders-0`."""
+    """Parse a partition such as `orders-0`. Raises WrongUsage."""
     partition = parse_directory(text)
     if partition is None:
         raise WrongUsage(f"{text}: expected topic-partition, as in orders-0")
@@ -145,7 +145,7 @@ def asked_of(bootstrap: str, partition: TopicPartition) -> Evidence:
 def ask_all(
     admin: Admin, brokers: list[int], about: str, **of: Any
 ) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
-    """The documents of those that answer, and why others do not."""
+    """The documents of brokers that answer, and why the others do not."""
 
     def ask(broker: int) -> dict[str, Any] | str:
         try:
@@ -160,7 +160,7 @@ def ask_all(
 
 
 def found_in(dirs: list[Path], partition: TopicPartition) -> Evidence:
-    """What dead brokers have left in their log directories."""
+    """What dead brokers left in their log directories."""
     documents = dict(_left_behind(dirs, partition))
     if not documents:
         raise Failure(f"no flight recorder in {', '.join(map(str, dirs))}")
@@ -195,7 +195,7 @@ def _told(rings: DecisionLog, ring: str) -> list[dict[str, Any]]:
 
 
 def by_checkpoint(evidence: Evidence, offset: int) -> Answer:
-    """Of dead brokers only the watermarks that they wrote down are known."""
+    """The answer for dead brokers: only their checkpointed high watermarks are known."""
     marks = {b: d["watermark"] for b, d in evidence.documents.items() if d["watermark"] is not None}
     if not marks:
         return Answer(f"nothing is known about {evidence.partition} in these directories")

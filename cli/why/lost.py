@@ -1,7 +1,8 @@
-"""`strandline lost`: what replicas had to give up of a partition, and where it is kept.
+"""`strandline lost`: records that replicas had to remove from a log, and where they are kept.
 
-A replica that cuts its log, because its leader has other records or because recovery found a bad one, keeps
-what goes beside its log directory. Asked of all brokers that answer, or read from directories with --dir.
+A replica that truncates its log, because its leader has other records or because recovery found a bad one,
+keeps the removed records beside its log directory. This asks all brokers that answer, or reads the
+directories given by --dir.
 Left to others: keeping it (storage/quarantine.py, broker/replicas/truncation.py), reading batches
 (protocol/records.py).
 """
@@ -109,7 +110,7 @@ def _tell(rows: list[Row], read: ReadAt, with_records: bool, as_json: bool) -> N
 
 
 def _described(row: Row) -> Row:
-    """A removal for programs: what it says, and what follows from it."""
+    """A removal as values for programs, with those that follow from it."""
     removal = row["removal"] or {}
     first, end, mark = (removal.get(name) for name in ("from_offset", "end_offset", "high_watermark"))
     return {
@@ -125,7 +126,7 @@ def _described(row: Row) -> Row:
 
 
 def _below(first: int, end: int | None, mark: int) -> int:
-    """How many of these offsets this replica knew to be committed."""
+    """How many of these offsets were below this replica's high watermark, so certainly committed."""
     return max(min(mark, mark if end is None else end) - first, 0)
 
 
@@ -147,7 +148,7 @@ def _sentences(told: Row) -> Iterator[str]:
 
 
 def acknowledged(told: Row) -> str:
-    """What producers may have been told of these records."""
+    """Whether producers may have got acknowledgements for these records."""
     below, mark = told["below_watermark"], told["high_watermark"]
     if below is None:
         return "whether they were acknowledged is not known"
@@ -164,7 +165,7 @@ def acknowledged(told: Row) -> str:
 
 
 def _records(row: Row, read: ReadAt) -> Iterator[Record]:
-    """The records of all files of a removal, as far as they can be decoded."""
+    """The records in all files of a removal, as far as they can be decoded."""
     first = 0 if row["removal"] is None else row["removal"]["from_offset"]
     for name in sorted(row["files"], key=lambda name: name.partition(".")[0]):
         if ".log" not in name:

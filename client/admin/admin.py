@@ -1,7 +1,7 @@
 """Admin: topics, partitions, the cluster, offsets, records to be deleted, groups.
 
-Each call is tried again until its deadline where that can help.
-Left to others: the shapes that come and go (descriptions.py), what is asked of the controller (topics.py,
+Each call is retried until its deadline if that can help.
+Left to others: arguments and results (descriptions.py), what is asked of the controller (topics.py,
 configs.py, elections.py, reassignments.py), of leaders (consumer/offsets.py, record_deletion.py), of
 coordinators (consumer/commits.py).
 """
@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 class Admin:
-    """The administrator's work. Use as `async with Admin("host:9092") as admin`."""
+    """The admin client. Use as `async with Admin("host:9092") as admin`."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Admin:
     async def create_topics(
         self, topics: Iterable[NewTopic | str], *, timeout_ms: int | None = None, validate_only: bool = False
     ) -> None:
-        """Create all of them; raises the first refusal after every one was tried."""
+        """Create these topics. Tries all, then raises the first refusal."""
         wanted = [_creatable(NewTopic(one) if isinstance(one, str) else one) for one in topics]
 
         def request(patience_ms: int) -> CreateTopicsRequest:
@@ -130,7 +130,7 @@ class Admin:
         await self.create_topics([topic], timeout_ms=timeout_ms)
 
     async def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> None:
-        """Delete all of them; raises the first refusal after every one was tried."""
+        """Delete these topics. Tries all, then raises the first refusal."""
         doomed = list(names)
 
         def request(patience_ms: int) -> DeleteTopicsRequest:
@@ -141,7 +141,7 @@ class Admin:
         await change(self._cluster, request, lambda answer: answer.responses, deadline, done_already)
 
     async def create_partitions(self, counts: Mapping[str, int], *, timeout_ms: int | None = None) -> None:
-        """Let each topic have so many partitions in all."""
+        """Grow each topic to this number of partitions in all."""
         wanted = [CreatePartitionsTopic(name=name, count=count) for name, count in counts.items()]
 
         def request(patience_ms: int) -> CreatePartitionsRequest:
@@ -190,7 +190,7 @@ class Admin:
         all_brokers: bool = False,
         validate_only: bool = False,
     ) -> None:
-        """Let a resource have exactly these settings; those that are not named go."""
+        """Give a resource exactly these settings; others are removed."""
         resource = ConfigResource.of(topic, broker, all_brokers)
         await alter_configs(self._cluster, resource, settings, validate_only, self._cluster.deadline())
 
@@ -210,7 +210,7 @@ class Admin:
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int | None = None
     ) -> None:
-        """Let partitions move to these brokers, or come back (None); raises the first refusal, after all."""
+        """Move partitions to these brokers, or back (None). Tries all, then raises the first refusal."""
         deadline = self._cluster.deadline(timeout_ms)
         refused = first_refusal(await alter_partition_reassignments(self._cluster, targets, deadline))
         if refused is not None:
@@ -219,7 +219,7 @@ class Admin:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """What is moving, of these partitions or of all."""
+        """The reassignments under way, of these partitions or of all."""
         deadline = self._cluster.deadline(timeout_ms)
         return await list_partition_reassignments(self._cluster, partitions, deadline)
 
@@ -234,7 +234,7 @@ class Admin:
     async def describe_known_log_dirs(
         self, brokers: Iterable[int], *, timeout_ms: int | None = None
     ) -> dict[int, list[LogDirDescription]]:
-        """As `describe_log_dirs`, without those brokers that do not answer now: for what is shown."""
+        """As `describe_log_dirs`, but leaves out brokers that do not answer now: for displays."""
         return await describe_known_log_dirs(self._cluster, brokers, self._cluster.deadline(timeout_ms))
 
     async def inspect(
@@ -254,7 +254,7 @@ class Admin:
     async def list_known_offsets(
         self, times: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """As `list_offsets`, without those partitions whose leaders cannot say it now: for what is shown."""
+        """As `list_offsets`, but leaves out partitions whose leaders cannot answer now: for displays."""
         return await list_known_offsets(self._cluster, times, 0, self._cluster.deadline(timeout_ms))
 
     async def elect_leaders(
@@ -264,9 +264,10 @@ class Admin:
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, ApiError | None]:
-        """Give these partitions, or all, their "preferred" leaders, or where nobody leads any ("unclean").
+        """Elect "preferred" leaders for these partitions or all, or any where there is none ("unclean").
 
-        The answer says for each what stood against it, or None. An unclean election may lose records.
+        The answer has for each partition None, or why it was not elected. An unclean election may lose
+        records.
         """
         kind = Election[election.upper()] if isinstance(election, str) else election
         return await elect_leaders(self._cluster, kind, partitions, self._cluster.deadline(timeout_ms))
@@ -274,7 +275,7 @@ class Admin:
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete all records before an offset, for good; -1 stands for all that is committed.
+        """Delete all records before an offset, for good; -1 means all committed records.
 
         The answer is the offset at which each partition begins now, on every live replica.
         """

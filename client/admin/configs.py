@@ -1,7 +1,7 @@
 """Settings of topics and brokers: described, set, deleted; for `Admin`.
 
-A change may be asked for twice without harm: it says how things shall be. Each broker tells its own settings;
-changes go to the broker that they concern if it is alive, as Apache Kafka wants it, else to any.
+A change can be repeated without harm: it gives the result, not a step. Each broker is asked for its own
+settings. Changes go to the broker that they concern if it is alive, as Apache Kafka wants it, else to any.
 Left to others: which values are good (the brokers), how often to try (network/cluster.py).
 """
 
@@ -28,7 +28,7 @@ from ..network.cluster import Cluster
 
 
 class ResourceType(IntEnum):
-    """What has settings."""
+    """The kind of a resource that has settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -51,7 +51,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """What a setting is."""
+    """The type of a setting's value."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -79,7 +79,7 @@ class AlterConfigOp(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """A place that a setting may come from."""
+    """One source that a setting's value may come from."""
 
     name: str
     value: str | None
@@ -100,7 +100,7 @@ class ConfigEntry(NamedTuple):
 
 
 class ConfigChange(NamedTuple):
-    """What shall happen to one setting."""
+    """A change of one setting."""
 
     name: str
     value: str | None = None
@@ -115,7 +115,7 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def of(cls, topic: str | None, broker: int | None, all_brokers: bool) -> "ConfigResource":
-        """The one that is given."""
+        """The resource that the arguments name."""
         if (topic is not None) + (broker is not None) + all_brokers != 1:
             raise ValueError("either a topic, a broker or all brokers have settings")
         if topic is not None:
@@ -124,7 +124,7 @@ class ConfigResource(NamedTuple):
 
     @property
     def broker(self) -> int | None:
-        """The one broker that can tell about it."""
+        """The one broker that can describe it."""
         return int(self.name) if self.type is ResourceType.BROKER and self.name else None
 
 
@@ -171,7 +171,7 @@ async def alter_configs(
     validate_only: bool,
     deadline: float,
 ) -> None:
-    """The resource gets exactly these settings."""
+    """Give the resource exactly these settings."""
     configs = [AlterableConfig(name=name, value=value) for name, value in settings.items()]
     asked = AlterConfigsResource(resource_type=resource.type, resource_name=resource.name, configs=configs)
     request = AlterConfigsRequest(resources=[asked], validate_only=validate_only)
@@ -185,7 +185,7 @@ async def incremental_alter_configs(
     validate_only: bool,
     deadline: float,
 ) -> None:
-    """The resource gets these changes; what is not named stays."""
+    """Change these settings of the resource; others stay."""
     configs = [
         IncrementalConfig(name=one.name, config_operation=one.operation, value=one.value) for one in changes
     ]
@@ -204,7 +204,7 @@ async def _change(cluster: Cluster, resource: ConfigResource, request: Any, dead
             if one.error_code:
                 refusal = error_for(one.error_code, one.error_message or one.resource_name)
                 if isinstance(refusal, UnknownTopicOrPartition):
-                    return refusal  # the controller knows every topic: to ask again would change nothing
+                    return refusal  # the controller knows every topic: asking again would not help
                 raise refusal
         return None
 

@@ -1,4 +1,4 @@
-"""What Admin takes and gives: topics to create, and what topics, brokers and groups look like. Pure."""
+"""Arguments and results of Admin: new topics, and descriptions of topics, brokers and groups. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from ..consumer.group_protocol import decode_assignment
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be created; -1 leaves a number to the brokers. `assignments` names the replicas itself."""
+    """A topic to be created; -1 leaves a number to the brokers. `assignments` names the replicas instead."""
 
     name: str
     partitions: int = -1
@@ -24,7 +24,7 @@ class NewTopic:
 
 
 class PartitionDescription(NamedTuple):
-    """Who leads a partition (-1 nobody) and who holds it."""
+    """A partition's leader (-1: none) and replicas."""
 
     partition: int
     leader: int
@@ -36,7 +36,7 @@ class PartitionDescription(NamedTuple):
 
     @property
     def osr(self) -> tuple[int, ...]:
-        """The replicas that are not in sync: all (AR) without the ISR."""
+        """The replicas that are out of sync: all (AR) without the ISR."""
         return tuple(replica for replica in self.replicas if replica not in self.isr)
 
 
@@ -67,7 +67,7 @@ class ClusterDescription(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """A group and its state, as far as the brokers tell."""
+    """A group and its state, if the brokers tell it."""
 
     group: str
     protocol_type: str
@@ -95,7 +95,7 @@ class GroupDescription(NamedTuple):
 
 
 def describe_topic(told: MetadataResponseTopic) -> TopicDescription:
-    """A topic out of a metadata answer."""
+    """A topic from a metadata answer."""
     partitions = tuple(
         PartitionDescription(
             one.partition_index,
@@ -112,7 +112,7 @@ def describe_topic(told: MetadataResponseTopic) -> TopicDescription:
 
 
 def describe_group(told: DescribedGroup) -> GroupDescription:
-    """A group out of its coordinator's answer; an assignment in a foreign format is left out."""
+    """A group from its coordinator's answer; an assignment in an unknown format is left out."""
     members = []
     for one in told.members:
         try:

@@ -1,6 +1,6 @@
-"""Leaders of an operator's choice: preferred ones, or any at all; for `Admin`.
+"""Elections that an operator asks for: of preferred leaders, or of any at all; for `Admin`.
 
-An election may be asked for twice without harm: the second finds that none is needed.
+A request can be repeated without harm: the second finds that no election is needed.
 Left to others: who may lead (the controller), how often to try (network/cluster.py).
 """
 
@@ -16,18 +16,18 @@ Outcomes = dict[TopicPartition, ApiError | None]
 
 
 class Election(IntEnum):
-    """Which leaders are wanted, by Kafka's numbers."""
+    """Which leaders are wanted, with Kafka's numbers."""
 
     PREFERRED = 0  # the first replica of the assignment, if it may lead
-    UNCLEAN = 1  # any replica that is there, where nobody leads: records may be lost
+    UNCLEAN = 1  # any live replica, where there is no leader: records may be lost
 
 
 async def elect_leaders(
     cluster: Cluster, kind: Election, partitions: Iterable[TopicPartition] | None, deadline: float
 ) -> Outcomes:
-    """What came of each partition: None, or why it has not the leader that was asked for.
+    """The outcome for each partition: None, or why it does not have the leader that was asked for.
 
-    Of a request for all partitions (None) only those are told that were not well led before.
+    A request for all partitions (None) returns only those that did not have such a leader before.
     """
     wanted: list[ElectedPartitions] | None = None
     if partitions is not None:

@@ -1,7 +1,7 @@
-"""What Admin asks brokers about themselves by our own request, which only Strandline brokers know.
+"""Asks brokers about themselves, for `Admin`, by a request that only Strandline brokers know.
 
-It is not in ApiVersions, so its version is not negotiated: a broker that does not know it closes the
-connection, which is why it has one of its own.
+The request is not in ApiVersions, so its version is not negotiated. A broker that does not know it closes the
+connection, so it uses one of its own.
 Left to others: what the documents mean (docs/formats/inspection.md, cli/).
 """
 

@@ -1,6 +1,6 @@
-"""What Admin tells of the brokers' log directories: sizes, and which are offline or full.
+"""The brokers' log directories, for `Admin`: sizes, and which are offline or full.
 
-Left to others: who is asked what else (admin.py).
+Left to others: all other requests (admin.py).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Partitions moved to other brokers, for `Admin`: asked of the controller, by way of any broker.
 
-To ask again does no harm: a request says who shall hold a partition, not what shall change.
+A request can be repeated without harm: it gives the replicas that a partition should have, not a step.
 Left to others: how often to try (network/cluster.py), who moves them (the controller).
 """
 
@@ -22,7 +22,7 @@ from ..network.cluster import Cluster
 
 
 class PartitionReassignment(NamedTuple):
-    """A partition on its way: who holds it now, whom it gains, whom it will lose."""
+    """A moving partition: its replicas now, those being added, those being removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -30,14 +30,14 @@ class PartitionReassignment(NamedTuple):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Who shall hold it in the end, the preferred leader first."""
+        """The replicas when the move is done, the preferred leader first."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 
 async def alter_partition_reassignments(
     cluster: Cluster, targets: Mapping[TopicPartition, Sequence[int] | None], deadline: float
 ) -> dict[TopicPartition, ApiError]:
-    """Let partitions move, or come back (None); those that were refused, with the reason."""
+    """Move partitions, or move them back (None). Returns those that were refused, with the reason."""
     topics: dict[str, list[ReassignablePartition]] = {}
     for partition, target in targets.items():
         replicas = None if target is None else list(target)
@@ -59,7 +59,7 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     cluster: Cluster, partitions: Iterable[TopicPartition] | None, deadline: float
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """What is moving, of these partitions or of all."""
+    """The reassignments under way, of these partitions or of all."""
     topics: dict[str, list[int]] | None = None
     if partitions is not None:
         topics = {}

@@ -1,6 +1,6 @@
-"""Records deleted up to an offset, asked of partition leaders.
+"""Asks partition leaders to delete records up to an offset.
 
-To ask again does no harm: what has gone stays gone.
+A request can be repeated without harm: deleted records stay deleted.
 Left to others: whom to ask, and how often (network/per_leader.py).
 """
 
@@ -22,7 +22,7 @@ ALL_COMMITTED = -1  # as an offset
 async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int], deadline: float
 ) -> dict[TopicPartition, int]:
-    """Delete what lies before an offset (-1: all that is committed); where each partition begins now."""
+    """Delete records before an offset (-1: all committed ones). Returns where each partition begins now."""
 
     def request(wanted: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
         topics: dict[str, list[DeleteRecordsPartition]] = {}

@@ -1,8 +1,8 @@
-"""Topics created, grown and deleted, for `Admin`: asked of the controller until done, or the time is over.
+"""Creates, grows and deletes topics, for `Admin`: asks the controller until it is done or the time is over.
 
-A creation whose first answer was lost and that then finds its topic there counts as done; so does a deletion
-that finds nothing. A controller that does not get it done in time says so, which is REQUEST_TIMED_OUT and
-not a broken network: it goes on with it.
+If the first answer was lost, a creation that then finds its topic counts as done; so does a deletion that
+finds none. A controller that does not finish in time answers REQUEST_TIMED_OUT, which is no network error: it
+goes on with the work.
 Left to others: the requests (admin.py), how often to try (network/cluster.py).
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from ...protocol.errors import ApiError, ErrorCode, NetworkException, error_for
 from ..network.cluster import Cluster
 
-Request = Callable[[int], Any]  # made anew for each attempt, from the milliseconds that the controller has
+Request = Callable[[int], Any]  # made for each attempt, from the milliseconds that the controller has
 Results = Callable[[Any], Iterable[Any]]
 
 
@@ -23,9 +23,9 @@ async def change(
     deadline: float,
     done_already: ErrorCode | None = None,
 ) -> None:
-    """Ask until nothing is refused; `done_already` is the refusal that a lost first answer explains."""
+    """Ask until nothing is refused. `done_already` counts as done if an earlier answer was lost."""
     is_uncertain = False
-    late: ApiError | None = None  # what a broker has said tells more than a last attempt that was cut short
+    late: ApiError | None = None  # a broker's own answer tells more than a last attempt that was cut short
 
     async def attempt() -> ApiError | None:
         nonlocal is_uncertain, late
@@ -47,7 +47,7 @@ async def change(
         if any(one.error_code == ErrorCode.REQUEST_TIMED_OUT for one in refusals):
             is_uncertain, late = True, refusal
         if refusal.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return refusal  # the controller knows every topic: to ask again would change nothing
+            return refusal  # the controller knows every topic: asking again would not help
         raise refusal
 
     try:

@@ -1,8 +1,8 @@
-"""Who reads what in a group: range, round robin, cooperative sticky. Pure; run by the group's leader.
+"""Assignors, by which a group's leader assigns partitions: range, round robin, cooperative sticky. Pure.
 
-All take the members and the number of partitions per topic, and give every partition to exactly one of
-the members that subscribe its topic. The cooperative one leaves partitions where they are as far as
-balance allows, and withholds a partition that has to move until its present owner has let go of it.
+All take the members and the number of partitions per topic, and give every partition to exactly one of the
+members that subscribe to its topic. The cooperative one leaves partitions where they are as far as balance
+allows, and assigns a partition that has to move to nobody until its owner has revoked it.
 Left to others: how members and assignments travel (group_protocol.py).
 """
 
@@ -16,7 +16,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class SubscribedMember:
-    """What a member told the group's leader about itself."""
+    """A member's subscription, as the group's leader knows it."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -34,7 +34,7 @@ Assignor = Callable[[Iterable[SubscribedMember], Mapping[str, int]], Assignment]
 
 
 def assign_range(members: Iterable[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """Topic by topic: neighbouring partitions together, the first members get the remainder."""
+    """Topic by topic: each member gets consecutive partitions; the first members get the remainder."""
     ordered = sorted(members, key=lambda member: member.order)
     given: Assignment = {member.member_id: [] for member in ordered}
     for topic in sorted(partitions):
@@ -51,7 +51,7 @@ def assign_range(members: Iterable[SubscribedMember], partitions: Mapping[str, i
 
 
 def assign_round_robin(members: Iterable[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """All partitions of all topics dealt out like cards, passing over who does not subscribe."""
+    """Deal all partitions of all topics to the members in turn, skipping those that do not subscribe."""
     ordered = sorted(members, key=lambda member: member.order)
     given: Assignment = {member.member_id: [] for member in ordered}
     turn = 0
@@ -69,7 +69,7 @@ def assign_round_robin(members: Iterable[SubscribedMember], partitions: Mapping[
 def assign_cooperative_sticky(
     members: Iterable[SubscribedMember], partitions: Mapping[str, int]
 ) -> Assignment:
-    """As little movement as balance allows; what has to move is given to nobody for one generation."""
+    """Move as little as balance allows. What has to move is assigned to nobody for one generation."""
     ordered = sorted(members, key=lambda member: member.order)
     owners = _owners(ordered, partitions)
     given = _balance(ordered, partitions, owners)
@@ -80,7 +80,7 @@ def assign_cooperative_sticky(
 
 
 def _owners(members: list[SubscribedMember], partitions: Mapping[str, int]) -> dict[TopicPartition, str]:
-    """Who holds what now: of two that claim the same, the one of the later generation, of equals neither."""
+    """Who owns what now. If two members claim the same, the later generation wins; if equal, neither."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in members:
         for one in member.owned:

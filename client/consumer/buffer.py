@@ -1,4 +1,4 @@
-"""Records between the fetcher's places and the caller: decoded ahead, handed out one by one. Pure.
+"""Records between the fetcher and the caller: decoded ahead, handed out one by one. Pure.
 
 A position moves when a record is handed out, not when it is decoded; a record counts as processed when the
 caller comes back for more. Left to others: where the bytes come from (fetcher.py), waiting (consumer.py).
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
 
 
 class Handout:
-    """What is decoded and waits for the caller: `ready`."""
+    """The decoded records that wait for the caller: `ready`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Handout:
         self._turn = 0
 
     def fill(self, most: int) -> None:
-        """Decode until `most` records are ready, every partition in turn getting its chance to be first."""
+        """Decode until `most` records are ready. The partitions take turns in being first."""
         if not self.ready:
             self._catch_up()
         for place in self._in_turn():
@@ -55,7 +55,7 @@ class Handout:
                     if record is None:
                         break
                     self.ready.append(self._decoded(place, record))
-                except BaseException:  # it comes again when these are handed out
+                except BaseException:  # raised again once these are handed out
                     if self.ready:
                         return
                     raise
@@ -64,11 +64,11 @@ class Handout:
 
     @property
     def in_hand(self) -> Mapping[TopicPartition, PartitionPosition]:
-        """Where the records came from that the caller may still be working on."""
+        """The positions whose records the caller may still be working on."""
         return self._handed
 
     def next(self) -> ConsumerRecord:
-        """The next ready record; the position is behind it now."""
+        """The next ready record; the position moves past it."""
         record = self.ready.popleft()
         partition = TopicPartition(record.topic, record.partition)
         place = self._places().get(partition)
@@ -78,13 +78,13 @@ class Handout:
         return record
 
     def columns(self) -> list[Batch]:
-        """One fetch of each partition that has one, as a whole."""
+        """One complete fetch of each partition that has one."""
         self.send_back(set(self._places()))
         batches: list[Batch] = []
         for place in self._in_turn():
             try:
                 columns = self._columns(place)
-            except BaseException:  # it comes again when these are handed out
+            except BaseException:  # raised again once these are handed out
                 if batches:
                     return batches
                 raise
@@ -95,19 +95,19 @@ class Handout:
         return batches
 
     def came_back(self) -> None:
-        """The caller wants more, so it is done with what it had."""
+        """The caller wants more, so it is done with the records it had."""
         for place in self._handed.values():
             place.came_back()
         self._handed.clear()
 
     def drop(self, partitions: set[TopicPartition]) -> None:
-        """These are no longer read, or are read from elsewhere. What was handed out of them is still with the
-        caller: when it comes back it is done with that, also if they were taken and given meanwhile."""
+        """These are no longer read, or are read from another offset. The caller still has the records already
+        handed out: they count as done when it comes back, even if a partition was revoked and given again."""
         if self.ready:
             self.ready = deque(one for one in self.ready if (one.topic, one.partition) not in partitions)
 
     def send_back(self, partitions: set[TopicPartition]) -> None:
-        """What was decoded and not handed out is to be fetched again, from the position."""
+        """Drop records that were decoded but not handed out; they are fetched again, from the position."""
         back = {TopicPartition(one.topic, one.partition) for one in self.ready} & partitions
         self.ready = deque(one for one in self.ready if (one.topic, one.partition) not in back)
         for partition in back:
@@ -115,7 +115,7 @@ class Handout:
             place.go_on()
 
     def _catch_up(self) -> None:
-        """All that was decoded is handed out: positions move over what nobody is to see."""
+        """Everything decoded is handed out: move positions past what callers do not see."""
         for place in self._places().values():
             if place.position is not None and place.position < place.cursor:
                 place.position = place.cursor
@@ -148,7 +148,7 @@ class Handout:
             raise
 
     def _in_turn(self) -> list[PartitionPosition]:
-        """What can be read, another first each time: behind one that fails, others come next time."""
+        """The readable positions, another one first each time: one that fails does not block the others."""
         places = self._readable()
         self._turn = (self._turn + 1) % max(len(places), 1)
         return places[self._turn :] + places[: self._turn]
@@ -158,8 +158,8 @@ class Handout:
 
 
 def _columns_before_damage(place: PartitionPosition, verify: bool) -> "Columns | None":
-    """Of what could not be decoded as a whole, the records in the batches before the first that is to blame,
-    or as many of them as are decoded at once. None if there are none: the place stands at the damage."""
+    """After decoding failed: the records of the batches before the first damaged one, or as many of them as
+    are decoded at once. None if there are none: then the position is at the damage."""
     from ...protocol.columns import decode, runs
 
     records = memoryview(place.chunks[0].records)
@@ -169,7 +169,7 @@ def _columns_before_damage(place: PartitionPosition, verify: bool) -> "Columns |
             decode(records[at : at + header.size], lo=place.cursor, verify=verify)
             end = at + header.size
     except (ApiError, ValueError, ArithmeticError, LookupError):
-        pass  # it is raised when the place stands there
+        pass  # it is raised when the position gets there
     columns = next(runs(records[:end], lo=place.cursor, verify=verify), None)
     if columns is None or not len(columns):
         return None

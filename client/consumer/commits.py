@@ -1,6 +1,6 @@
-"""What a group has read: offsets committed to its coordinator, and fetched from there.
+"""Committed offsets of a group: written to its coordinator, and fetched from there.
 
-An offset that is written late takes a group back. So who commits more than once does it in turn (`Commits`),
+An offset that is written late moves the group back. So commits of one consumer go one at a time (`Commits`),
 and only what was refused is sent again.
 Left to others: membership (group.py), when to commit (consumer.py).
 """
@@ -28,8 +28,8 @@ COORDINATOR_ERRORS = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR
 
 
 class CommitFailed(IllegalGeneration):
-    """The consumer has subscribed and is no member of its group now: others may have its partitions, and a
-    commit could take the group back behind theirs. It is a member again after it has polled and joined."""
+    """The consumer has subscribed but is not a member of its group now. Others may have its partitions, and
+    its commit could move the group back. It is a member again after it has polled and joined."""
 
 
 class Seat(NamedTuple):
@@ -40,7 +40,7 @@ class Seat(NamedTuple):
     instance_id: str | None = None
 
     def may_commit(self, group: str) -> Self:
-        """Itself, if it is a seat in a generation; raises CommitFailed."""
+        """Itself, if it belongs to a generation; else raises CommitFailed."""
         if self.generation < 0:
             raise CommitFailed(
                 f"this consumer is no member of {group} now, so its offsets are not committed; "
@@ -50,10 +50,10 @@ class Seat(NamedTuple):
 
 
 class Commit:
-    """Offsets on their way to the coordinator: `accepted`, `missing`, and `unknown`: of what is gone.
+    """Offsets on their way to the coordinator: `accepted`, `missing`, or `unknown` if the partition is gone.
 
-    A coordinator may not have heard of a new topic yet; but when metadata does not know it any more either,
-    its offsets are refused at once, as Kafka's clients do: they shall hold up no other commit.
+    A coordinator may not know a new topic yet, so that is retried. But if metadata does not know the topic
+    any more either, its offsets are refused at once, as in Kafka's clients, and hold up no other commit.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Commit:
         self.unknown: list[TopicPartition] = []
 
     async def write(self, deadline: float, *, once: bool = False) -> None:
-        """Commit (generation and member only if the seat is valid); raises what stands in the way."""
+        """Commit, with generation and member if there is a seat. Raises what prevents it."""
 
         async def attempt() -> None:
             self._absorb(await ask_coordinator(self._cluster, self._group, self._request(), deadline))
@@ -121,7 +121,7 @@ class Commit:
 
 
 class Commits:
-    """All commits of one consumer, one at a time. `latest` has what the group was told last."""
+    """All commits of one consumer, one at a time. `latest` has the last committed offsets."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -129,7 +129,7 @@ class Commits:
 
     @asynccontextmanager
     async def turn(self, deadline: float) -> AsyncIterator[None]:
-        """Wait until no other commit is under way; only then is what the caller is done with looked up."""
+        """Wait until no other commit is under way. Only then look up what the caller is done with."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self._turn.acquire()
@@ -141,7 +141,7 @@ class Commits:
             self._turn.release()
 
     async def write(self, commit: Commit, deadline: float, *, once: bool = False) -> None:
-        """Commit, in one's turn."""
+        """Commit, inside `turn`."""
         assert self._turn.locked(), "who commits has waited for its turn"
         try:
             await commit.write(deadline, once=once)
@@ -183,7 +183,7 @@ async def fetch_committed(
 async def ask_coordinator(
     cluster: Cluster, group: str, request: object, deadline: float, channel: str = "main"
 ) -> Any:
-    """Ask the group's coordinator once; one that cannot be reached is looked up again next time."""
+    """Ask the group's coordinator once. If it cannot be reached, it is looked up again next time."""
     node = await cluster.coordinator(group, deadline)
     try:
         return await cluster.request(node, request, deadline, channel)
@@ -193,7 +193,7 @@ async def ask_coordinator(
 
 
 def check(cluster: Cluster, group: str, code: int, subject: str) -> None:
-    """Raise what `code` says; a coordinator that is none is forgotten first."""
+    """Raise the error of `code`. If the broker is not the coordinator, forget it first."""
     if code in COORDINATOR_ERRORS:
         cluster.forget_coordinator(group)
     if code:

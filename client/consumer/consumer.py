@@ -1,8 +1,8 @@
 """Consumer: records of partitions, alone or as a member of a group.
 
-`async for record in consumer` goes on for ever; `poll` returns what is there; `poll_batch` hands out whole
-fetches as columns. Auto-commit writes what the caller is done with: a record counts as done when the caller
-comes back for the next, so that a crash repeats records but loses none.
+`async for record in consumer` never ends; `poll` returns what is there; `poll_batch` returns complete fetches
+as columns. Auto-commit commits what the caller is done with: a record counts as done when the caller comes
+back for the next one, so a crash repeats records but loses none.
 Left to others: which partitions (subscription.py), fetching (fetcher.py), decoding (positions.py, protocol/).
 """
 
@@ -122,7 +122,7 @@ class Consumer:
         return set(self._fetcher.places)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these until `resume`; the place in them is kept."""
+        """Hand out nothing of these until `resume`; the position is kept."""
         for partition in partitions:
             place = self._place(partition)
             if not place.is_paused:
@@ -154,7 +154,7 @@ class Consumer:
                 return []
 
     async def poll_batch(self, timeout_ms: float = 1_000) -> list[Batch]:
-        """Whole fetches, as numpy columns: the fast way to read much."""
+        """Complete fetches, as numpy columns: the fast way to read many records."""
         deadline = self._cluster.now() + timeout_ms / 1000
         while True:
             self._came_back()
@@ -165,7 +165,7 @@ class Consumer:
                 return batches
 
     async def records(self) -> AsyncIterator[list[ConsumerRecord]]:
-        """Lists of records, as they come: less work per record than one at a time."""
+        """Lists of records, as they arrive: less work per record than one at a time."""
         while True:
             if handed := await self.poll(FOREVER_MS):
                 yield handed
@@ -193,11 +193,11 @@ class Consumer:
         self._fetcher.wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the first record there is; without arguments in all partitions."""
+        """Go on at the first record; without arguments in all partitions."""
         self._seek_to_time(dict.fromkeys(partitions or self._fetcher.places, EARLIEST))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on with records that are yet to come; without arguments in all partitions."""
+        """Go on at the end, with new records only; without arguments in all partitions."""
         self._seek_to_time(dict.fromkeys(partitions or self._fetcher.places, LATEST))
 
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
@@ -229,7 +229,7 @@ class Consumer:
         return {partition: one.offset for partition, one in found.items()}
 
     async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each partition that may be read."""
+        """The offset after the last record that may be read, for each partition."""
         found = await self._list(dict.fromkeys(partitions, LATEST))
         return {partition: one.offset for partition, one in found.items()}
 
@@ -249,9 +249,9 @@ class Consumer:
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
         """Commit `offsets` (the next ones to read), or the position in every partition.
 
-        Raises CommitFailed when the consumer subscribed and is no member now, or the group gave a partition
-        to another since its records were handed out; IllegalGeneration, UnknownMemberId or
-        RebalanceInProgress when the group says so.
+        Raises CommitFailed if the consumer subscribed and is not a member now, or if the group gave a
+        partition to another member since its records were handed out; IllegalGeneration, UnknownMemberId or
+        RebalanceInProgress if the coordinator answers so.
         """
         group = self._group()
         in_hand = self._handout.in_hand
@@ -280,13 +280,13 @@ class Consumer:
         self._fetcher.wake()
 
     def _came_back(self) -> None:
-        """The caller is alive and done with what it had."""
+        """The caller is alive, and done with the records it had."""
         self._handout.came_back()
         if self._subscription.membership is not None:
             self._subscription.membership.polled()
 
     async def _something(self, deadline: float) -> bool:
-        """Wait for records; False when the time is up. A caller that waits is alive: the group is told so."""
+        """Wait for records; False when the time is up. Returns in time to tell the group we are alive."""
         if self._closed:
             raise RuntimeError("the consumer is closed")
         if self._subscription.is_empty:
@@ -340,7 +340,7 @@ class Consumer:
             failures = 0 if await self._try_commit(once=True) else failures + 1
 
     async def _try_commit(self, *, once: bool = False) -> bool:
-        """False when it failed and another attempt may help; that one begins with what is true by then."""
+        """False when it failed and another attempt may help; that one commits the positions of its time."""
         try:
             await self._subscription.commit_processed(self.config.request_timeout_ms, once=once)
         except ApiError as trouble:

@@ -1,4 +1,4 @@
-"""What a consumer has asked for and holds: one fetch in flight per leader, a bounded store.
+"""Fetches a consumer's records: one fetch in flight per leader, a bounded buffer.
 
 Partitions without a position get one first: from a seek by time, the group's commit, or `auto_offset_reset`.
 Left to others: which partitions (group.py, consumer.py), offsets and their moves (positions.py).
@@ -32,11 +32,11 @@ log = get_logger(__name__)
 
 BLOCKED_SECONDS = 0.05  # until another look at partitions without leader or connection
 IDLE_SECONDS_MAX = 1.0
-HURRIED_WAIT_MS = 50  # a fetch that leaves out full partitions comes back soon, for they may have room again
+HURRIED_WAIT_MS = 50  # a fetch without the full partitions returns soon: they may have room again
 
 RESETS: dict[str, int] = {"latest": LATEST, "earliest": EARLIEST}
 
-# What a fetch may meet when leaders move: look for the leader, then ask again.
+# Errors of a fetch when leaders move: look for the leader, then ask again.
 LEADER_ERRORS = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -52,7 +52,7 @@ LEADER_ERRORS = frozenset(
 
 
 class Asked(NamedTuple):
-    """What a fetch has asked for in one partition."""
+    """What a fetch has asked for of one partition."""
 
     place: PartitionPosition
     age: int
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
     epoch: int
 
     def holds(self) -> bool:
-        """Whether that is still what is wanted; a new leader may have answered for an old one meanwhile."""
+        """Whether this is still wanted: another leader may have answered meanwhile."""
         return self.place.age == self.age and self.place.fetch_at == self.offset
 
 
@@ -89,11 +89,11 @@ class Fetcher:
         await self._tasks.stop()
 
     def wake(self) -> None:
-        """Something changed: a position, a pause, room."""
+        """Look again: a position, a pause or the room has changed."""
         self._wake.set()
 
     def assign(self, places: dict[TopicPartition, PartitionPosition]) -> None:
-        """These and no others."""
+        """Fetch these partitions and no others."""
         self.places = places
         self._cluster.track({partition.topic for partition in places})
         self.wake()
@@ -230,7 +230,7 @@ class Fetcher:
         return None
 
     def _go_back(self, place: PartitionPosition, end: int) -> None:
-        """Records that we have read were taken back (unclean election): others may stand at their offsets."""
+        """Records that we have read were truncated (unclean election): others may have their offsets."""
         assert place.position is not None, "only places with a position are asked for"
         log.warning("log_truncated", partition=str(place.partition), position=place.position, end=end)
         place.go_on(min(place.position, end))
@@ -257,7 +257,7 @@ class Fetcher:
             place.lose(RESETS[policy])
 
     def _raise(self, trouble: ApiError) -> None:
-        """The next poll raises it, or who waits for a position."""
+        """Let the next poll raise it, or a caller that waits for a position."""
         self.trouble = self.trouble or trouble
         self.arrived.set()
         self.on_settled()
@@ -270,8 +270,8 @@ class Fetcher:
     # -- positions
 
     def _settle_positions(self, now: float) -> bool:
-        """Look up each lost position by itself: none waits for a partition that has no leader, or is gone.
-        True when some cannot be looked up yet."""
+        """Look up missing positions, so that none waits for a partition without leader or one that is gone.
+        True if some cannot be looked up yet."""
         unknown: list[PartitionPosition] = []
         by_leader: dict[int, list[PartitionPosition]] = {}
         blocked = False
@@ -351,13 +351,13 @@ class Fetcher:
             if found is not None and found.offset >= 0:
                 place.go_on(found.offset)
             elif found is not None and place.reset_to != LATEST:
-                place.reset_to = LATEST  # nothing is as late as the time that was asked for
+                place.reset_to = LATEST  # no record is as late as the time that was asked for
             else:
                 self._put_off(place)
         return trouble
 
     def _follow_policy(self, place: PartitionPosition) -> None:
-        """There is no committed offset."""
+        """There is no committed offset: apply `auto_offset_reset`."""
         policy = self._config.auto_offset_reset
         if policy == "none":
             self._raise(
@@ -368,7 +368,7 @@ class Fetcher:
             place.reset_to = RESETS[policy]
 
     def _miss_leader(self, place: PartitionPosition) -> None:
-        """Nobody leads the partition; the caller hears of it if that cannot change by itself."""
+        """The partition has no leader. The caller gets the error if that cannot change by itself."""
         topic = self._cluster.view.topics.get(place.partition.topic)
         if topic is not None and topic.error and not topic.partitions:
             trouble = error_for(topic.error, topic.name)
@@ -382,5 +382,5 @@ class Fetcher:
 
 
 def _still_lost(lost: list[PartitionPosition], ages: dict[TopicPartition, int]) -> list[PartitionPosition]:
-    """Those that went nowhere else since they were asked for."""
+    """Those whose position was not set or reset since they were asked for."""
     return [one for one in lost if one.position is None and one.age == ages[one.partition]]

@@ -1,12 +1,12 @@
 """Membership of a consumer group: join, sync, heartbeat, leave; and again whenever the group changes.
 
-One task lives through generations. Between two of them it tells its owner what is taken away (so that
-offsets can be committed while that is still allowed) and what is given. Eager strategies take all away
-before joining; the cooperative one only what really moves, and then joins once more.
+One task lives through all generations. Between two of them it tells its owner which partitions are revoked
+(so that offsets can still be committed) and which are assigned. Eager strategies revoke everything before
+joining; the cooperative one revokes only what really moves, and then joins once more.
 A join or a sync may wait for minutes, until the slowest member has come, and a coordinator whose machine is
-gone looks the same from here. So neither waits longer than `request_timeout_ms` on one connection: then it is
-asked again, of whoever coordinates by then, on a new one. A coordinator takes the same question of the same
-member for the first one: it answers the last place where it was asked, and its rebalance goes on as it was.
+gone looks the same from here. So neither waits longer than `request_timeout_ms` on one connection. Then it is
+sent again on a new connection, to the coordinator of that time. A coordinator treats the repeated request as
+the same one: it answers on the last connection, and its rebalance goes on unchanged.
 Left to others: who gets what (assignors.py), positions and commits (consumer.py).
 """
 
@@ -41,21 +41,21 @@ from .group_protocol import decode_assignment, decode_subscription, encode_assig
 log = get_logger(__name__)
 
 PROTOCOL_TYPE = "consumer"
-JOIN_SLACK_SECONDS = 5.0  # beyond the time that the slowest member has, before the question is a new one
+JOIN_SLACK_SECONDS = 5.0  # beyond the slowest member's time, before a join or sync gives up
 LEAVE_SECONDS_MAX = 2.0
 
 Change = Callable[[set[TopicPartition]], Awaitable[None]]
 
-# A refusal after which the member is unknown to the group and joins under a new id.
+# Errors after which the member has lost its generation and its partitions, and must join again.
 FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 REJOIN = FORGOTTEN | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
 
 
 class Membership:
-    """One member's life. `on_lost` is told when partitions went away without a chance to commit.
+    """One consumer's membership. `on_lost` is called when partitions are gone without a chance to commit.
 
-    A refusal for good, or an exception that nobody expects (a listener's too), ends the membership: its
-    `failure`. Then nothing that the group gave may be read any longer, which `on_failure` is told at once.
+    An error that is not retriable, or an unexpected exception (also of a listener), ends the membership: its
+    `failure`. Then nothing that the group assigned may be read any more, and `on_failure` is called at once.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Membership:
         self._last_poll = 0.0
         self._joined_topics: list[str] = []
         self._watched: list[str] = []
-        self._snapshot: dict[str, int] = {}  # partitions of the watched topics that the assignment goes by
+        self._snapshot: dict[str, int] = {}  # partition counts of the watched topics in this assignment
         self.owned: set[TopicPartition] = set()
         self.seat = Seat(instance_id=config.group_instance_id)
         self.is_settled = asyncio.Event()
@@ -112,7 +112,7 @@ class Membership:
             await self._lose(keep_id=True)
 
     def raise_failure(self) -> None:
-        """Raise what has ended the membership, if something has, as often as this is asked."""
+        """Raise the failure that has ended the membership, if any, at every call."""
         if self.failure is not None:
             raise self.failure.with_traceback(self._failed_at)
 
@@ -135,14 +135,14 @@ class Membership:
         return {name: len(view[name].partitions) for name in there if view[name].partitions}
 
     def _watch(self, topics: list[str]) -> dict[str, int]:
-        """Their partitions as known now; when they become others, that is a reason to join again."""
+        """The partition counts of these topics now. When they change, the member joins again."""
         self._watched, self._snapshot = topics, self._count(topics)
         return self._snapshot
 
     async def _hear_of(self, topics: list[str], *, anew: bool) -> None:
-        """Wait for metadata of these topics: those not known yet, or of all `anew`.
+        """Wait for metadata of the topics that are not known yet, or if `anew` of all of them.
 
-        When there is none, what is known has to do: the group goes on, and what is heard later changes it.
+        If none comes, go on with what is known: later metadata makes the member join again.
         """
         if self._cluster.track(topics) or anew:
             with suppress(NetworkException):
@@ -169,7 +169,7 @@ class Membership:
                     attempt += 1
 
     def _failed(self, failure: BaseException) -> None:
-        if self.failure is not None:  # the departure failed too: the caller knows, or is told, the first
+        if self.failure is not None:  # leaving failed too: the caller gets the first failure
             self._tasks.forgive(failure)
         if self.failure is not None or self._is_stopping:
             return
@@ -180,7 +180,7 @@ class Membership:
         self._tasks.spawn(self._depart(), "departure")
 
     async def _depart(self) -> None:
-        """Leave to others what is owned; nothing can be committed any more."""
+        """Leave the group and drop the owned partitions; nothing can be committed any more."""
         try:
             await self._leave()
         finally:
@@ -249,7 +249,7 @@ class Membership:
         return set(decode_assignment(answer.assignment))
 
     async def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """The leader's part: decide for all members, and from then on watch the topics of all of them."""
+        """The group leader assigns partitions to all members, and watches all their topics from then on."""
         members = [
             decode_subscription(one.member_id, one.group_instance_id, one.metadata) for one in joined.members
         ]
@@ -262,7 +262,7 @@ class Membership:
         ]
 
     async def _heartbeats(self) -> None:
-        """Until the coordinator or this side wants a new generation."""
+        """Send heartbeats until the coordinator or this member wants a new generation."""
         beat = self._config.heartbeat_interval_ms / 1000
         allowed = self._config.max_poll_interval_ms / 1000
         while not self._rejoin.is_set():
@@ -301,24 +301,24 @@ class Membership:
                 attempt += 1
 
     async def _step_aside(self) -> None:
-        """The caller has not polled for too long: let others work, come back when it does."""
+        """The caller has not polled for too long: leave the group, and join again when it polls."""
         log.warning(
             "poll_too_late", group=self._group, max_poll_interval_ms=self._config.max_poll_interval_ms
         )
         self.is_settled.clear()
-        self._polled.clear()  # now: who comes back meanwhile may wait for long and not say so again soon
+        self._polled.clear()  # before leaving: a poll meanwhile counts, the next may be long in coming
         await self._depart()
         await self._polled.wait()
 
     async def _give_up(self, partitions: set[TopicPartition]) -> None:
-        """Tell the owner before they are taken; what is interrupted in this is told again when it stops."""
+        """Tell the owner before partitions are revoked. If this is interrupted, stop() tells it again."""
         if partitions:
             await self._told(self._on_revoked(partitions))
             self.owned = self.owned - partitions
 
     async def _told(self, telling: Awaitable[None]) -> None:
-        """Let the owner know. A file or a service that fails its listener is no trouble of the group's, to be
-        tried again; only what the group itself says to a commit in it is."""
+        """Tell the owner. An error in a listener (of a file, of a service) is the owner's and is not retried;
+        only the group's answers to a commit in the listener are the group's."""
         try:
             await telling
         except (OSError, ApiError) as trouble:
@@ -331,7 +331,7 @@ class Membership:
             owned, self.owned = self.owned, set()
             try:
                 await self._told(self._on_lost(owned))
-            except ApiError as refused:  # a commit in its listener, which by default is that for the revoked
+            except ApiError as refused:  # of a commit in the listener: by default lost is treated as revoked
                 if refused.code not in REJOIN:
                     raise
                 log.info("commit_failed", group=self._group, reason=str(refused))
@@ -348,10 +348,10 @@ class Membership:
             log.info("leave_failed", group=self._group, reason=str(trouble))
 
     async def _ask_until_answered(self, request: JoinGroupRequest | SyncGroupRequest) -> Any:
-        """Ask for what all members must come for, again whenever a connection has been silent too long.
+        """Send a request that waits for all members, again whenever a connection was silent for too long.
 
-        A newcomer without an id is answered at once (JoinGroup 4 and later); before that, each time that it
-        is asked again leaves a member behind, until the session of that one ends.
+        A new member without an id is answered at once (JoinGroup 4 and later). In older versions each
+        repetition leaves a dead member behind, until its session ends.
         """
         until = self._cluster.now() + self._config.max_poll_interval_ms / 1000 + JOIN_SLACK_SECONDS
         while True:
@@ -363,5 +363,5 @@ class Membership:
                 log.info("group_asked_again", group=self._group, reason=str(silence))
 
     async def _ask(self, request: Any, deadline: float) -> Any:
-        """Ask the coordinator once, on a channel of the group: what waits there is in nobody's way."""
+        """Ask the coordinator once, on the group's own channel, where waiting blocks nothing else."""
         return await ask_coordinator(self._cluster, self._group, request, deadline, GROUP)

@@ -1,4 +1,4 @@
-"""What members of a group tell each other through their coordinator: subscriptions and assignments. Pure.
+"""Subscriptions and assignments, as group members exchange them through the coordinator. Pure.
 
 Kafka's ConsumerProtocol. Subscription: v1 owned partitions, v2 generation, v3 rack. Assignment: v0 suffices.
 A later version only adds fields at the end, so that an older reader leaves them unread.
@@ -18,14 +18,14 @@ NO_BYTES = _I32.pack(-1)
 
 
 def encode_subscription(topics: Iterable[str], owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """What a member says when it joins."""
+    """The subscription that a member sends when it joins."""
     names = sorted(topics)
     parts = [_I16.pack(SUBSCRIPTION_VERSION), _I32.pack(len(names)), *map(_string, names), NO_BYTES]
     return b"".join((*parts, _partitions(owned), _I32.pack(generation)))
 
 
 def decode_subscription(member_id: str, instance_id: str | None, data: bytes) -> SubscribedMember:
-    """What a member said, in whatever version."""
+    """A member's subscription, in any version."""
     reader = _Reader(data)
     version = reader.i16()
     topics = tuple(reader.string() for _ in range(reader.count()))
@@ -43,12 +43,12 @@ def topics_of(data: bytes) -> tuple[str, ...]:
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """What the leader gives to a member."""
+    """The assignment that the group leader gives a member."""
     return b"".join((_I16.pack(ASSIGNMENT_VERSION), _partitions(partitions), NO_BYTES))
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """What a member was given; no bytes at all mean nothing."""
+    """The partitions assigned to a member; none if there are no bytes at all."""
     if not data:
         return []
     reader = _Reader(data)
@@ -72,7 +72,7 @@ def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class _Reader:
-    """Reads fields one after the other; damage is Malformed."""
+    """Reads fields one after the other; damage raises Malformed."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

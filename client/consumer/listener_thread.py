@@ -1,7 +1,7 @@
 """A thread for the listeners of a blocking consumer, so that they may call the consumer.
 
-On the client's own loop such a call would wait for itself, and heartbeats with it. One call at a time, in
-the order of events. What a listener returns to be awaited is awaited on the loop.
+On the client's own loop such a call would deadlock, and stop the heartbeats. Listeners are called one at a
+time, in the order of events. If a listener returns an awaitable, it is awaited on the loop.
 Left to others: when a listener is told something (subscription.py).
 """
 
@@ -19,7 +19,7 @@ Callback = Callable[[list[TopicPartition]], Any]
 
 
 class ListenerThread:
-    """Begins with the first call, ends by `close()`."""
+    """The thread. It starts with the first call and ends with `close()`."""
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, name)
@@ -27,11 +27,11 @@ class ListenerThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether it is a listener who asks."""
+        """Whether the caller runs in this thread, so is a listener."""
         return threading.current_thread() is self._thread
 
     async def call(self, callback: Callback, partitions: list[TopicPartition]) -> None:
-        """Call it there, and wait for it here."""
+        """Call it in the thread, and wait here."""
         result = await asyncio.get_running_loop().run_in_executor(
             self._executor, self._call, callback, partitions
         )

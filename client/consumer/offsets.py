@@ -1,4 +1,4 @@
-"""Offsets asked of partition leaders: where a partition begins and ends, where a time lies in it.
+"""Asks partition leaders for offsets: the first, the last, or the first at a time.
 
 Left to others: whom to ask, and how often (network/per_leader.py), what a consumer does with them
 (consumer.py).
@@ -31,7 +31,7 @@ async def list_offsets(
 async def list_known_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, deadline: float
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """The same, of those partitions whose leaders can say it now."""
+    """The same, for the partitions whose leaders can answer now."""
     return await ask_briefly(cluster, wanted, _question(cluster, isolation), deadline)
 
 
@@ -42,7 +42,7 @@ async def find_offsets(
     deadline: float,
     found: dict[TopicPartition, OffsetAndTimestamp],
 ) -> ApiError | None:
-    """Add to `found` what one attempt brings; returns what a leader refused."""
+    """Make one attempt and add its results to `found`. Returns an error that a leader answered."""
     return await ask_once(cluster, wanted, _question(cluster, isolation), deadline, found)
 
 

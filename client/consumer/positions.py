@@ -1,8 +1,8 @@
-"""Where a consumer stands in each partition, and what it holds of it. Pure.
+"""A consumer's position in each partition, and the records it holds of it. Pure.
 
 Three offsets per partition: `fetch_at` is what the next fetch asks for, `cursor` what is decoded next,
-`position` what the caller gets next (and what a commit writes). A seek moves all three and bumps `age`:
-an answer to a question of an earlier age is thrown away.
+`position` what the caller gets next (and what a commit writes). A seek moves all three and increases `age`:
+the answer to a fetch of an earlier age is dropped.
 Left to others: sockets (fetcher.py), groups (group.py), what callers see (consumer.py).
 """
 
@@ -19,13 +19,13 @@ from ...protocol.records import Record, iterate
 if TYPE_CHECKING:
     from ...protocol.columns import Columns
 
-CHUNKS_MAX = 2  # of a partition, held at once: one being read, one behind it
+CHUNKS_MAX = 2  # of a partition, held at once: one being read, one waiting
 ABORT_MARKER = 0  # type of the control record, after its version
 
 
 @dataclass(slots=True, eq=False)
 class FetchedBatches:
-    """What one fetch brought of one partition: whole batches, the first of which may begin before `start`."""
+    """One fetch's batches of one partition: complete ones, the first of which may begin before `start`."""
 
     records: Buffer
     start: int
@@ -40,14 +40,14 @@ class FetchedBatches:
 
 @dataclass(slots=True, eq=False)
 class PartitionPosition:
-    """A consumer's place in one partition."""
+    """A consumer's position in one partition."""
 
     partition: TopicPartition
     position: int | None = None
     cursor: int = 0
     fetch_at: int = 0
-    last_epoch: int = -1  # leader epoch of the last batch fetched: the leader says if its log parts from ours
-    processed: int | None = None  # what the caller had when it came back for more
+    last_epoch: int = -1  # leader epoch of the last batch fetched: by it the leader notices a divergence
+    processed: int | None = None  # how far the caller was when it came back for more
     lost_at: int | None = None  # the position that the log did not have, while another is being looked up
     reset_to: int | None = None  # a time to look up; None: the committed offset, then the policy
     age: int = 0
@@ -65,11 +65,11 @@ class PartitionPosition:
 
     @property
     def is_full(self) -> bool:
-        """Enough is held already."""
+        """Whether enough is held already."""
         return len(self.chunks) >= CHUNKS_MAX
 
     def seek(self, offset: int) -> None:
-        """The caller goes on at `offset`: what is held or on its way is void, what came before is done."""
+        """Go on at `offset`: drop what is held or on its way. Everything before counts as done."""
         self.age += 1
         self.position = self.processed = self.cursor = self.fetch_at = offset
         self.reset_to = self.lost_at = None
@@ -78,8 +78,8 @@ class PartitionPosition:
         self.not_before, self.failures = 0.0, 0
 
     def go_on(self, offset: int | None = None) -> None:
-        """Fetch anew: from the position, or from where the log says that it goes on. The caller may still be
-        working on what it was handed last, which is then no more done than it was."""
+        """Fetch again, from the position or from `offset`. The caller may still be working on what it was
+        handed last, which does not count as done for that."""
         before, processed = self._handed_up_to, self.processed
         self.seek(offset if offset is not None else self.cursor if before is None else before)
         if processed is not None and processed != before:
@@ -94,7 +94,7 @@ class PartitionPosition:
         return self.lost_at if self.position is None else self.position
 
     def look_up(self, time: int | None) -> None:
-        """The caller goes on where `time` is found (None: by commit and policy)."""
+        """Go on at the offset found by `time` (None: by commit and policy)."""
         self.lose(time)
         self.lost_at = self.processed = None
 
@@ -107,7 +107,7 @@ class PartitionPosition:
         self.not_before, self.failures = 0.0, 0
 
     def fetched(self, chunk: FetchedBatches) -> None:
-        """Keep what came; the next fetch goes on behind it."""
+        """Keep what was fetched; the next fetch goes on after it."""
         assert chunk.start == self.fetch_at, "an answer of this age begins where was asked"
         self.fetch_at = max(self.fetch_at, chunk.next_offset)
         self.chunks.append(chunk)
@@ -124,19 +124,19 @@ class PartitionPosition:
                         self.cursor = record.offset + 1
                         return record
             except BaseException:
-                chunk.rows = None  # what raised is at its end, and would pass for read
+                chunk.rows = None  # the iterator that raised is at its end, as if all were read
                 raise
             self._finish()
         return None
 
     def unread(self, record: Record) -> None:
-        """The record could not be handed out: it comes again."""
+        """The record could not be handed out: return it again next time."""
         self.cursor = record.offset
         for chunk in self.chunks:
             chunk.rows = None
 
     def next_columns(self, verify: bool) -> "Columns | None":
-        """All records of what one fetch brought, as columns."""
+        """All records of one fetch, as columns."""
         from ...protocol.columns import decode
 
         while self.chunks:
@@ -160,7 +160,7 @@ def last_epoch(records: Buffer) -> int:
 
 
 def end_of(records: Buffer, start: int) -> int:
-    """The offset behind the last complete batch, `start` if there is none."""
+    """The offset after the last complete batch, `start` if there is none."""
     end = start
     for _, header in headers(records):
         end = header.next_offset
@@ -168,7 +168,7 @@ def end_of(records: Buffer, start: int) -> int:
 
 
 def visible(records: Buffer, aborted: list[tuple[int, int]]) -> Buffer:
-    """What a reader may see: without control batches, and without those of aborted transactions.
+    """The batches that a reader may see: without control batches and those of aborted transactions.
 
     `aborted` has (producer id, first offset) of each; an abort marker ends it.
     """

@@ -1,8 +1,8 @@
-"""What a consumer reads: partitions by name, all of some topics, or what its group gives it.
+"""What a consumer reads: partitions by name, all partitions of topics, or what its group assigns.
 
-Keeps the fetcher's places in step with the group: offsets are committed before partitions are given away,
-and a partition that comes back in the very next generation goes on where it stood.
-Left to others: membership (group.py), fetching (fetcher.py), the face (consumer.py).
+Keeps the fetcher's positions in step with the group: offsets are committed before partitions are revoked, and
+a partition that comes back in the next generation goes on at its position.
+Left to others: membership (group.py), fetching (fetcher.py), the API (consumer.py).
 """
 
 import inspect
@@ -27,16 +27,16 @@ COMMIT_ON_REVOKE_MS = 5_000
 
 
 class RebalanceListener:
-    """Told of partitions that come and go; override what is wanted, plain or async."""
+    """Called when partitions are assigned or revoked. Override what is wanted, plain or async."""
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> Any:
-        """Before these are given to others: the last moment to commit."""
+        """Called before these are given to others: the last moment to commit."""
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> Any:
-        """These are read from now on."""
+        """Called when these are read from now on."""
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> Any:
-        """These were taken away without notice; by default the same as revoked."""
+        """Called when these were taken away without notice. By default calls `on_partitions_revoked`."""
         return self.on_partitions_revoked(partitions)
 
 
@@ -64,7 +64,7 @@ class Subscription:
 
     @property
     def topics(self) -> list[str]:
-        """Topics subscribed to, those of a pattern as far as they are known."""
+        """Topics subscribed to, including known topics that match the pattern."""
         if self._pattern is None:
             return self._topics
         view = self._cluster.view.topics
@@ -72,7 +72,7 @@ class Subscription:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was subscribed or assigned."""
+        """Whether nothing was subscribed or assigned."""
         return not (self._topics or self._pattern or self._is_assigned)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -85,7 +85,7 @@ class Subscription:
     def subscribe(
         self, topics: Iterable[str], pattern: str | None, listener: RebalanceListener | None
     ) -> None:
-        """Read these topics: with a group what it gives, without one all of their partitions."""
+        """Read these topics: the partitions that the group assigns, or all of them without a group."""
         if self._is_assigned:
             raise ValueError("assign() and subscribe() exclude each other")
         if isinstance(topics, str):
@@ -120,8 +120,8 @@ class Subscription:
 
     @property
     def places(self) -> dict[TopicPartition, PartitionPosition]:
-        """Places of which something may be committed: those that are read, and those given up that nobody
-        else can have yet, because the members are still joining."""
+        """Positions that may be committed: those being read, and those given up that no other member can have
+        yet, because the members are still joining."""
         generation = self._generation
         held = {one: place for one, (place, left_at) in self._parked.items() if left_at == generation}
         return {**held, **self._fetcher.places}
@@ -129,7 +129,7 @@ class Subscription:
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], seat: Seat | None
     ) -> None:
-        """Commit what the caller says that it is done with."""
+        """Commit the offsets that the caller gives."""
         deadline = self._cluster.deadline()
         async with self._commits.turn(deadline):
             commit = Commit(self._cluster, group, offsets, seat)
@@ -159,12 +159,12 @@ class Subscription:
         partitions: Iterable[TopicPartition] = (),
         in_hand: Mapping[TopicPartition, PartitionPosition] | None = None,
     ) -> Seat | None:
-        """With which seat to commit `partitions`; None for who assigns partitions itself.
+        """The seat with which to commit `partitions`; None if they were set by assign().
 
-        Raises CommitFailed for a subscriber without a seat, who must not pass for such a one; and for a
-        partition that is not this member's, or was given to it anew since it was handed the records that it
-        has `in_hand`. The coordinator asks only who is a member, so a commit of what was read in an earlier
-        generation would take the group back behind whoever has read on since.
+        Raises CommitFailed if the consumer has subscribed but has no seat; also for a partition that is not
+        this member's, or was assigned to it again since it got the records that it has `in_hand`. The
+        coordinator checks only membership, so committing what was read in an earlier generation would move
+        the group back behind the member that has read on since.
         """
         if self.membership is None:
             return None
@@ -186,7 +186,7 @@ class Subscription:
     # -- partitions come and go
 
     def _read_all(self) -> None:
-        """Without a group: every partition of the topics, also those that are added later."""
+        """Without a group: read every partition of the topics, also those that are added later."""
         view = self._cluster.view.topics
         names = (name for name in self.topics if name in view)
         self._adopt({TopicPartition(name, index) for name in names for index in view[name].partitions})

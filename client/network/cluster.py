@@ -1,10 +1,10 @@
 """The cluster as one client reaches it: metadata kept fresh, requests routed, failures waited out.
 
-A leader's death shall cost the caller nothing but time. So whoever meets a lost connection or a deposed
-leader says so (`doubt`), and metadata is asked for every 50-100 ms, from any broker that answers, until
-the doubted partition has another leader or epoch, or its leader is reachable again. A broker that takes
-connections but says nothing (a stopped process) is noticed by its silence; once the others no longer list
-it, it is cut off.
+A leader's death should cost the caller nothing but time. So code that meets a lost connection or a deposed
+leader reports it (`doubt`). Then metadata is fetched every 50-100 ms, from any broker that answers, until the
+doubted partition has another leader or epoch, or its leader is reachable again. A broker that accepts
+connections but never answers (a stopped process) is noticed by its silence; once the others no longer list
+it, its connections are closed.
 Left to others: what is sent (producer/producer.py, consumer/consumer.py, admin/admin.py), sockets
 (connections.py), bookkeeping (metadata.py).
 """
@@ -34,8 +34,8 @@ T = TypeVar("T")
 FAST_REFRESH_SECONDS = (0.05, 0.1)  # between two looks for a new leader
 FAST_REFRESHES_MAX = 300  # after so many in vain, the usual backoff
 METADATA_PATIENCE_SECONDS = 1.0  # then another broker is asked, the first keeps its connection
-FAILURES_MAX = 3  # of a broker that is dialled before one whose word could not settle a doubt
-PATIENCE_SHARE = 0.8  # of what we wait for an answer: a broker that works on it must answer before
+FAILURES_MAX = 3  # count no more of a broker: it still comes before one whose answer settled no doubt
+PATIENCE_SHARE = 0.8  # of our own wait for the answer: the broker must answer earlier
 SILENCE_SECONDS_MAX = 2.0  # of a connection with requests on it, before metadata is asked for elsewhere
 MAIN, DATA, GROUP = "main", "data", "group"
 
@@ -82,7 +82,7 @@ class Cluster:
             raise
 
     async def stop(self) -> None:
-        """End the background work, then close all connections: a dial that lives on would open another."""
+        """End the background work, then close all connections: a dial still running would open another."""
         self.links.hush()
         try:
             await self.tasks.stop()
@@ -96,7 +96,7 @@ class Cluster:
         return asyncio.get_running_loop().time()
 
     def deadline(self, timeout_ms: float | None = None) -> float:
-        """The time until which an API call may take."""
+        """The loop time at which an API call times out."""
         return self.now() + (self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     def pause(self, attempt: int) -> float:
@@ -106,7 +106,7 @@ class Cluster:
     # -- metadata
 
     def track(self, topics: Iterable[str]) -> bool:
-        """Keep these topics fresh; True when some are not known yet (a refresh is then under way)."""
+        """Keep these topics' metadata fresh; True if some are not known yet (a refresh is then under way)."""
         missing = False
         for topic in topics:
             self._tracked.setdefault(checked_topic(topic))
@@ -116,12 +116,12 @@ class Cluster:
         return missing
 
     def track_everything(self) -> None:
-        """Keep all topics fresh: for subscriptions by pattern."""
+        """Keep metadata of all topics fresh: for subscriptions by pattern."""
         self._everything = True
         self.refresh_soon()
 
     def refresh_soon(self) -> None:
-        """Ask for metadata now (or as soon as the last time is not too near)."""
+        """Ask for metadata now (or as soon as the shortest interval has passed)."""
         self._wake.set()
 
     async def refreshed(self, deadline: float) -> None:
@@ -138,7 +138,7 @@ class Cluster:
             ) from self._trouble
 
     async def partitions(self, topic: str, deadline: float) -> list[int]:
-        """The partitions of `topic`, awaited until it exists; refused at once if it never can."""
+        """The partitions of `topic`. Waits until it exists; raises at once if it never can."""
         self.track([topic])
         attempt = 0
         while True:
@@ -168,7 +168,7 @@ class Cluster:
     def moved(
         self, partition: TopicPartition, leader: int, epoch: int, address: Address | None = None
     ) -> None:
-        """A response said in passing who leads now."""
+        """A response has told, besides its answer, who leads now."""
         if self.view.moved(partition, leader, epoch, address):
             self._changed()
 
@@ -182,7 +182,7 @@ class Cluster:
         return found
 
     def ready(self, broker: int, channel: str = MAIN) -> Connection | None:
-        """The open connection to a broker; otherwise None, and one is dialled unless it just failed."""
+        """The open connection to a broker. If there is none, None; one is dialled unless that just failed."""
         known = self.view.brokers.get(broker)
         if known is None:
             return None
@@ -199,9 +199,9 @@ class Cluster:
     async def request(
         self, broker: int, message: Any, deadline: float, channel: str = MAIN, version: int | None = None
     ) -> Any:
-        """Ask one broker, once. Raises OSError or ApiError; an answer's own errors are the caller's to read.
+        """Ask one broker, once. Raises OSError or ApiError; the caller must check the answer's own errors.
 
-        `version` is given only where none was agreed upon. No request waits longer than `request_timeout_ms`.
+        `version` is given only where none was negotiated. No request waits longer than `request_timeout_ms`.
         """
         known = self.view.brokers.get(broker)
         if known is None:
@@ -234,7 +234,7 @@ class Cluster:
         return int(answer.node_id)
 
     def forget_coordinator(self, group: str) -> None:
-        """It moved, or cannot be reached: find it again."""
+        """The coordinator has moved or cannot be reached: find it again next time."""
         self._coordinators.pop(group, None)
         self.refresh_soon()
 
@@ -254,7 +254,7 @@ class Cluster:
             await asyncio.sleep(pause)
 
     def patience_ms(self, deadline: float) -> int:
-        """How long a broker may work on a request whose answer shall be here before we stop waiting."""
+        """How long a broker may work on a request, so that its answer arrives before we stop waiting."""
         return max(int((self._request_deadline(deadline) - self.now()) * 1000 * PATIENCE_SHARE), 0)
 
     def _request_deadline(self, deadline: float) -> float:
@@ -265,7 +265,7 @@ class Cluster:
     async def _keep_fresh(self) -> None:
         failures = 0
         while True:
-            self._wake.clear()  # before the question: what is wanted from here on, its answer may not have
+            self._wake.clear()  # before asking: the answer may lack what is wanted from here on
             failures = 0 if await self._refresh() else failures + 1
             if failures:
                 await asyncio.sleep(self.pause(failures - 1))
@@ -273,7 +273,7 @@ class Cluster:
                 await self._rest()
 
     async def _rest(self) -> None:
-        """Until metadata is too old, or wanted, or still in doubt; never shorter than the fast interval."""
+        """Wait until metadata is too old, wanted or in doubt; at least the fast interval."""
         least, most = FAST_REFRESH_SECONDS
         if self._doubts and self._fruitless < FAST_REFRESHES_MAX:
             self._fruitless += 1
@@ -322,7 +322,8 @@ class Cluster:
     def _candidates(self) -> list[Address]:
         """Whom to ask, the best first: open and quiet connections, then brokers not known to be down.
 
-        Whoever could not settle a doubt comes behind: it may hear nothing any more, and would say it again.
+        A broker whose answer settled no doubt comes later: it may be cut off, and would answer the same
+        again.
         """
         now = self.now()
         known = [broker.address for broker in self.view.brokers.values()]
@@ -371,7 +372,7 @@ class Cluster:
                 self.refresh_soon()
 
     def _lost(self, address: Address) -> None:
-        """All that this broker leads is in doubt until it has another leader or the broker is back."""
+        """Doubt all partitions that this broker leads, until they have another leader or it is back."""
         for broker in self.view.brokers.values():
             if broker.address == address:
                 self._doubt_broker(broker.node_id)
@@ -394,5 +395,5 @@ class Cluster:
 
 
 def _named(trouble: Exception) -> ApiError:
-    """What a caller sees of a socket's trouble: an error with Kafka's name."""
+    """The error that a caller sees instead of a socket's: one with Kafka's name."""
     return trouble if isinstance(trouble, ApiError) else NetworkException(str(trouble) or repr(trouble))

@@ -1,8 +1,8 @@
 """One socket to one broker: requests go out pipelined, answers come back in the same order.
 
-The shell round `protocol/connection.ClientEnd`. No future is left hanging: each request has a deadline, and a
-broker that misses one is taken for dead, so the whole connection ends and every waiting caller learns it.
-Works on any asyncio loop (uvloop, the simulator): it uses `loop.create_connection` and nothing below.
+The shell round `protocol/connection.ClientEnd`. No future is left hanging: each request has a deadline. A
+broker that misses one is taken for dead, so the connection ends and every waiting request fails. Works on any
+asyncio loop (uvloop, the simulator): it uses `loop.create_connection` and nothing below.
 Left to others: which broker to ask, retries, reconnecting (cluster.py).
 """
 
@@ -29,7 +29,7 @@ REQUESTS_WAITING_MAX = 4096
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # s, s, probes without an answer
 CLOSE_SECONDS_MAX = 0.5
 PORT_MAX = 65_535
-API_VERSIONS_FIRST = 0  # the one version that every broker answers in a shape known beforehand
+API_VERSIONS_FIRST = 0  # the one version that every broker answers in a known format
 
 Versions = Mapping[int, int]
 LostHook = Callable[["Connection"], None]
@@ -76,11 +76,11 @@ class Connection(asyncio.BufferedProtocol):
         frame_bytes_max: int = FRAME_BYTES_MAX,
         on_lost: LostHook | None = None,
     ) -> "Connection":
-        """Connect before `deadline` (loop time); raises OSError (TimeoutError is one), also where `host` or
-        `port` can be none.
+        """Connect before `deadline` (loop time). Raises OSError (TimeoutError is one), also for a `host` or
+        `port` that cannot exist.
 
         `versions` (api key -> version) skips the negotiation: for brokers, which know each other. `highest`
-        holds the negotiation below versions that the caller does not speak.
+        limits the negotiation to versions that the caller speaks.
         """
         loop = asyncio.get_running_loop()
         if not 0 <= port <= PORT_MAX:
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_lost(self) -> bool:
-        """Nothing can be asked any more."""
+        """Whether the connection has ended."""
         return self._lost
 
     @property
@@ -148,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def give_up(self, reason: str) -> None:
-        """End the connection at once, without ceremony: the other end is known to be dead or deposed."""
+        """End the connection at once: the other end is known to be dead or deposed."""
         self._abort(ConnectionLost(f"{self.address}: {reason}"))
 
     async def close(self) -> None:
@@ -260,7 +260,7 @@ def agree(offered: ApiVersionsResponse, highest: Versions) -> dict[int, int]:
 
 
 def _probe_when_idle(sock: socket.socket) -> None:
-    """Notice within half a minute that a host has vanished, also where a request may take longer."""
+    """Notice within half a minute that a host is gone, even if a request may take longer."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:  # not on every system

@@ -1,7 +1,7 @@
 """Connections to brokers: one per broker and channel, dialled when wanted, dropped when lost.
 
-A channel keeps what may wait long (fetches, group joins) out of the way of what may not (metadata, produce).
-A broker that cannot be reached is left in peace for a growing while.
+Channels keep requests that may wait long (fetches, group joins) apart from those that may not (metadata,
+produce). A broker that cannot be reached is dialled again after a growing pause.
 Left to others: who is where (metadata.py), what a loss means (cluster.py).
 """
 
@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 Key = tuple[Address, str]
 
-# Above these the requests change shape (topic ids, several groups at once) without a gain for a client.
+# Above these the requests change format (topic ids, several groups at once) without a gain for a client.
 HIGHEST: dict[int, int] = {Api.FETCH: 12, Api.OFFSET_FETCH: 7, Api.FIND_COORDINATOR: 3, Api.DELETE_TOPICS: 5}
 
 
@@ -52,7 +52,7 @@ class Links:
         self._backoff = (backoff_base, backoff_most)
         self._open: dict[Key, Connection] = {}
         self._dialling: dict[Key, asyncio.Future[Connection]] = {}
-        self._down: dict[Address, tuple[int, float]] = {}  # failed attempts, no other before
+        self._down: dict[Address, tuple[int, float]] = {}  # failed attempts, and when to try again
         self.on_lost: Callable[[Address], None] = lambda address: None
         self.on_open: Callable[[Address], None] = lambda address: None
 
@@ -65,7 +65,7 @@ class Links:
         return [(address, connection) for (address, _), connection in self._open.items()]
 
     def down_until(self, address: Address) -> float:
-        """Loop time before which dialling makes no sense; 0 for a broker that was not refused."""
+        """Loop time before which a broker is not dialled; 0 if the last attempt did not fail."""
         return self._down.get(address, (0, 0.0))[1]
 
     def failures(self, address: Address) -> int:
@@ -73,7 +73,7 @@ class Links:
         return self._down.get(address, (0, 0.0))[0]
 
     def dial(self, address: Address, channel: str) -> asyncio.Future[Connection]:
-        """The connection, opened if need be. All who want the same one share the attempt."""
+        """The connection, opened if need be. Callers that want the same one share the attempt."""
         key = (address, channel)
         if key in self._dialling:
             return self._dialling[key]
@@ -95,7 +95,7 @@ class Links:
             return await asyncio.shield(self.dial(address, channel))
 
     def hush(self) -> None:
-        """Tell nobody any more what opens or is lost: the owner is about to end."""
+        """Stop reporting opened and lost connections: the owner is about to end."""
         self.on_lost = self.on_open = lambda address: None
 
     async def close(self) -> None:

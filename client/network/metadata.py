@@ -1,7 +1,7 @@
 """What a client knows of the cluster: brokers, topics, leaders and their epochs. Pure.
 
-Brokers answer Metadata from their own pictures, and some lag behind: an answer with an older leader epoch
-than the one known here is not believed, unless the topic was made anew.
+Brokers answer Metadata from their own caches, and some lag behind. An answer with an older leader epoch than
+the one known here is ignored, unless the topic was created again.
 Left to others: when to ask, whom to ask (cluster.py).
 """
 
@@ -33,7 +33,7 @@ class BrokerView(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """Who leads a partition and who holds it."""
+    """A partition's leader and replicas."""
 
     leader: int
     leader_epoch: int
@@ -44,7 +44,7 @@ class PartitionView(NamedTuple):
 
 @dataclass(slots=True)
 class TopicView:
-    """A topic, or the error that stands in its place."""
+    """A topic, or the error that brokers return for it."""
 
     name: str
     topic_id: UUID
@@ -54,7 +54,7 @@ class TopicView:
 
     @property
     def is_gone(self) -> bool:
-        """Was deleted, or is not made yet; its partitions are those it had."""
+        """Whether it was deleted, or does not exist yet. Its partitions are those it had."""
         return self.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @property
@@ -85,7 +85,7 @@ class ClusterView:
         return found.leader_epoch if found else -1
 
     def absorb(self, answer: MetadataResponse, *, everything: bool = False) -> bool:
-        """Take over what `answer` says; True when a leader, a topic or a broker changed."""
+        """Adopt what `answer` says; True when a leader, a topic or a broker changed."""
         brokers = {
             one.node_id: BrokerView(one.node_id, one.host, one.port, one.rack) for one in answer.brokers
         }
@@ -108,7 +108,7 @@ class ClusterView:
         return changed
 
     def moved(self, partition: TopicPartition, leader: int, epoch: int, address: Address | None) -> bool:
-        """A broker said in passing who leads now (KIP-951); believed if newer and reachable."""
+        """A broker's answer also tells who leads now (KIP-951). Believed if newer and reachable."""
         topic = self.topics.get(partition.topic)
         known = topic.partitions.get(partition.partition) if topic else None
         if topic is None or known is None or epoch <= known.leader_epoch:

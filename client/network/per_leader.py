@@ -1,7 +1,7 @@
-"""One question about many partitions, each asked of its leader; those whose leader moved are asked again.
+"""One question about many partitions, sent to each leader; those whose leader moved are asked again.
 
-Who needs the answers waits for them all (`ask_leaders`); who shows what is known does not (`ask_briefly`),
-and who goes on with each as it comes does not either (`ask_once`).
+`ask_leaders` waits for all answers. `ask_briefly` returns what is known now, and `ask_once` makes one
+attempt.
 Left to others: what is asked, and what an answer says (consumer/offsets.py, admin/record_deletion.py).
 """
 
@@ -33,7 +33,7 @@ class Question(Generic[T]):
 async def ask_leaders(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], question: Question[T], deadline: float
 ) -> dict[TopicPartition, T]:
-    """A result for each partition; raises the first refusal that no later attempt can mend."""
+    """A result for each partition; raises the first error that is not retriable."""
     for topic in {partition.topic: None for partition in wanted}:
         await cluster.partitions(topic, deadline)
     found: dict[TopicPartition, T] = {}
@@ -55,10 +55,10 @@ async def ask_leaders(
 async def ask_briefly(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], question: Question[T], deadline: float
 ) -> dict[TopicPartition, T]:
-    """A result for each partition whose leader gives one now; those of which none is to be had are left out.
+    """A result for each partition whose leader gives one now; the others are left out.
 
-    A new leader may have to wait for a session to end before it knows its high watermark
-    (decision 6), and a frozen one says nothing: neither hides what all others say.
+    A new leader may have to wait for a session to end before it knows its high watermark (decision 6), and a
+    frozen one does not answer. Neither holds up the answers of the others.
     """
     if cluster.track({partition.topic: None for partition in wanted}):
         with suppress(NetworkException):

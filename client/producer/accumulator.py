@@ -1,4 +1,4 @@
-"""Records gather here: per partition they grow into batches until a batch is full, due, or wanted by a flush.
+"""Gathers records into batches, per partition, until a batch is full, due, or wanted by a flush.
 
 Pure: time is an argument, tokens are opaque. It counts the bytes it holds, so that its owner can push back.
 Left to others: order and numbering on the way to the leader (partition_queues.py), sockets (sender.py).
@@ -17,7 +17,7 @@ RECORD_OVERHEAD_BYTES = 24  # varints of a record, and its share of bookkeeping
 
 
 class Limits(NamedTuple):
-    """How batches grow and how many of a partition are in flight."""
+    """How large batches grow, and how many of a partition are in flight."""
 
     batch_size: int
     linger: float
@@ -46,7 +46,7 @@ class Accumulator(Generic[T]):
         self._busy: dict[TopicPartition, PartitionQueue[T]] = {}
         self._births = 0
         self.used = 0  # bytes held
-        self.rush = False  # a flush: nothing lingers
+        self.rush = False  # a flush: no batch lingers
 
     @property
     def busy(self) -> list[PartitionQueue[T]]:
@@ -55,7 +55,7 @@ class Accumulator(Generic[T]):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits, nothing is in flight."""
+        """Whether nothing waits and nothing is in flight."""
         return not self._busy
 
     def lane(self, partition: TopicPartition) -> PartitionQueue[T]:
@@ -63,7 +63,7 @@ class Accumulator(Generic[T]):
         return self._lanes[partition]
 
     def close_all(self) -> int:
-        """Nothing that is held grows any more; the order of the youngest batch held."""
+        """Close all growing batches. Returns the order of the youngest batch held."""
         for lane in self._busy.values():
             lane.close_growing()
         return self._births
@@ -81,7 +81,7 @@ class Accumulator(Generic[T]):
         now: float,
         size: int,
     ) -> bool:
-        """Add a record; True when that closed a batch, so that the keyless may move to another partition."""
+        """Add a record; True if that closed a batch, so that records without key may change partition."""
         lane = self._busy.get(partition) or self._lane_for(partition)
         batch, closed = lane.growing, False
         if batch is not None and batch.builder.size + size > self._limits.batch_size:
@@ -90,7 +90,7 @@ class Accumulator(Generic[T]):
         if batch is None:
             batch = self._open(partition, now)
         batch.builder.append(*record)
-        if batch is not lane.growing:  # not before: what could not be added opens no batch
+        if batch is not lane.growing:  # not earlier: a record that cannot be added opens no batch
             lane.growing, self._busy[partition] = batch, lane
         batch.tokens.append(token)
         batch.reserved += size
@@ -122,14 +122,14 @@ class Accumulator(Generic[T]):
         return soonest
 
     def expire(self, now: float) -> list[ProducerBatch[T]]:
-        """Batches whose callers must be told that the time is up; their memory is free again."""
+        """Batches that have timed out, so their callers must be told. Their memory is released."""
         late = [batch for lane in self.busy for batch in lane.expire(now)]
         for batch in late:
             self.release(batch)
         return late
 
     def release(self, batch: ProducerBatch[T]) -> None:
-        """The batch's callers know its fate: give back its memory, rest the lane if it holds nothing."""
+        """The batch's callers know the outcome: release its memory, and forget the lane if it is empty."""
         self.used -= batch.reserved
         batch.reserved = 0
         lane = self._lanes[batch.partition]
@@ -137,19 +137,19 @@ class Accumulator(Generic[T]):
             self._busy.pop(batch.partition, None)
 
     def split(self, batch: ProducerBatch[T]) -> bool:
-        """A batch was too large for the broker: send it in halves. False if it cannot be split."""
+        """Split a batch that is too large for the broker into halves. False if it cannot be split."""
         if not self._lanes[batch.partition].split(batch):
             return False
         batch.reserved, batch.tokens = 0, []  # the halves have them now
         return True
 
     def hasten(self) -> None:
-        """Leaders may have changed: what was waiting out a backoff may be tried now."""
+        """Leaders may have changed: end all backoffs."""
         for lane in self._busy.values():
             lane.not_before = 0.0
 
     def abandon(self) -> list[ProducerBatch[T]]:
-        """Everything whose callers still wait, to be told: the producer closes, or can send nothing more."""
+        """Drop all batches whose callers still wait, so that they are told: the producer cannot send them."""
         held = [batch for lane in self.busy for batch in lane.abandon()]
         for batch in held:
             self.release(batch)

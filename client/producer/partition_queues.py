@@ -1,17 +1,18 @@
 """A lane: the batches of one partition on their way to its leader, in order, each appended at most once.
 
-Intuition: batches leave in order, up to `max_in_flight` at a time, numbered by sequence. When one comes
-back with a failure, nothing more leaves until all others in flight are back as well; then they go again,
-oldest first, with their old numbers, so that the broker can tell a duplicate from a gap.
-The problem: a batch that is given up leaves a gap in the numbers, and the broker refuses all that follow.
-The way out: the lane takes a new producer id and numbers anew. Only batches that were certainly not
-appended may be renumbered; one whose fate is unknown keeps its number, for under another it could be
-appended twice.
-A leader that knows no number of a producer's takes any for the first one. Were several on their way to a new
-leader that hears of its role in between, it would refuse the first and take a later one, and the first could
-never follow. So the first batch under an identity travels alone; what is acknowledged, later leaders know.
-Pure: time comes in as an argument. Left to others: sockets, ids, leaders (sender.py), linger
-(accumulator.py).
+Batches leave in order, up to `max_in_flight` at a time, with sequence numbers. When one fails, nothing more
+leaves until all others in flight have been answered. Then they are sent again, oldest first, with their old
+numbers, so that the broker can tell a duplicate from a gap.
+The problem: a batch that is given up leaves a gap in the numbers, and the broker refuses all that follow. So
+the lane takes a new producer id and starts its numbers again. Only batches that were certainly not appended
+may be renumbered. One whose outcome is unknown keeps its number: under another one it could be appended
+twice.
+A leader that does not know a producer accepts any number as its first. If several batches were on their way
+to a new leader that hears of its role in between, it would refuse the first and accept a later one, and the
+first could never be appended. So the first batch under an identity is sent alone; once it is acknowledged,
+later leaders know it.
+Pure: time comes in as an argument.
+Left to others: sockets, ids, leaders (sender.py), linger (accumulator.py).
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ from ...protocol.records import BatchBuilder, iterate
 T = TypeVar("T")
 
 SEQUENCE_LIMIT = 1 << 31
-REMEMBERED_BATCHES = 5  # of one producer, by the broker: a retry behind as many others is no duplicate to it
+REMEMBERED_BATCHES = 5  # of one producer, by the broker: it cannot recognise an older one as a duplicate
 
 SEQUENCE_ERRORS = frozenset(
     {
@@ -34,7 +35,7 @@ SEQUENCE_ERRORS = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-# Errors that leave open whether the batch was appended (docs/replication.md): all others mean it was not.
+# Errors after which the batch may have been appended (docs/replication.md). All others mean it was not.
 UNCERTAIN_ERRORS = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -73,7 +74,7 @@ class ProducerBatch(Generic[T]):
     is_expired: bool = False  # its callers were told of the failure while it was in flight
     last_error: Exception | None = None
     part: int = 0  # of a batch that was split: how many of its records come before
-    place: int = -1  # among the batches numbered under its identity
+    place: int = -1  # its place among the batches numbered under its identity
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -81,7 +82,7 @@ class ProducerBatch(Generic[T]):
         return self.order, self.part
 
     def number(self, identity: Identity, sequence: int) -> None:
-        """Give the batch its place in the order that the broker checks."""
+        """Give the batch its producer id and sequence number, which the broker checks."""
         self.identity, self.sequence = identity, sequence
         self.builder.producer_id, self.builder.producer_epoch = identity
         self.builder.base_sequence = sequence
@@ -107,7 +108,7 @@ class ProducerBatch(Generic[T]):
 
 
 def is_uncertain(error: Exception) -> bool:
-    """Whether a batch refused with `error` may have been appended all the same."""
+    """Whether a batch that failed with `error` may have been appended all the same."""
     return not isinstance(error, ApiError) or error.code in UNCERTAIN_ERRORS
 
 
@@ -127,7 +128,7 @@ class PartitionQueue(Generic[T]):
         self.in_flight: list[ProducerBatch[T]] = []
         self.identity: Identity | None = None
         self.retired: Identity | None = None  # the last one given up; never adopted again
-        self._heard_of: Identity | None = None  # under it a batch was acknowledged
+        self._heard_of: Identity | None = None  # the one under which a batch was acknowledged
         self.not_before = 0.0
         self._next_sequence = 0
         self._next_place = 0
@@ -138,7 +139,7 @@ class PartitionQueue(Generic[T]):
 
     @property
     def is_idle(self) -> bool:
-        """Holds nothing at all."""
+        """Whether it holds nothing at all."""
         return not (self.growing or self.closed or self.again or self.in_flight)
 
     @property
@@ -157,15 +158,15 @@ class PartitionQueue(Generic[T]):
 
     @property
     def _is_known(self) -> bool:
-        """Whether every leader would refuse a batch whose predecessor it has not got."""
+        """Whether every leader would refuse a batch whose predecessor it does not have."""
         return not self._idempotent or (self.identity is not None and self.identity == self._heard_of)
 
     @property
     def _is_remembered(self) -> bool:
-        """Whether the broker would still know the oldest batch that is open if one more came after it.
+        """Whether the broker would still remember the oldest open batch if one more came after it.
 
-        Batches behind a retry may be acknowledged while it fails again; were more let past it than the
-        broker remembers, it would take the retry for a gap though it had appended it long ago.
+        Batches after a retry may be acknowledged while the retry fails again. If more of them passed than the
+        broker remembers, it would see a gap in the retry although it had appended it long ago.
         """
         if not self._idempotent or self.again:
             return True
@@ -181,18 +182,18 @@ class PartitionQueue(Generic[T]):
         return head.identity is None or not head.is_uncertain
 
     def adopt(self, identity: Identity) -> None:
-        """Number batches anew under `identity`."""
+        """Number batches from 0 again, under `identity`."""
         self.identity = identity
         self._next_sequence = self._next_place = 0
 
     def close_growing(self) -> None:
-        """What comes next goes into another batch."""
+        """Close the growing batch: the next record goes into another one."""
         if self.growing is not None:
             self.closed.append(self.growing)
             self.growing = None
 
     def take(self) -> ProducerBatch[T]:
-        """The head leaves: numbered, and counted as in flight."""
+        """Take the head to send it: number it, and count it as in flight."""
         assert self.may_send and not self.needs_identity, "who takes has asked before"
         self._draining = False
         if not self.again and not self.closed:
@@ -210,7 +211,7 @@ class PartitionQueue(Generic[T]):
         return batch
 
     def succeeded(self, batch: ProducerBatch[T]) -> None:
-        """The broker has it."""
+        """The broker has acknowledged the batch."""
         self.in_flight.remove(batch)
         self._heard_of = batch.identity
         self.not_before = 0.0
@@ -229,7 +230,7 @@ class PartitionQueue(Generic[T]):
         return True
 
     def split(self, batch: ProducerBatch[T]) -> bool:
-        """It was refused for its size: its halves go in its place. False if that cannot be."""
+        """The batch was refused for its size: send its halves in its place. False if it cannot be split."""
         if batch.builder.count < 2 or batch.is_uncertain or batch.is_expired:
             return False
         self.in_flight.remove(batch)
@@ -238,13 +239,13 @@ class PartitionQueue(Generic[T]):
         return True
 
     def unsent(self, batch: ProducerBatch[T]) -> None:
-        """The batch was taken but not one byte of it left: it goes first again."""
+        """The batch was taken but nothing of it was sent: it goes first again."""
         self.in_flight.remove(batch)
         batch.attempts -= 1
         self._go_again(batch)
 
     def discard(self, batch: ProducerBatch[T]) -> None:
-        """The batch was taken, but can never leave: its numbers stay a gap."""
+        """The batch was taken but can never be sent: its numbers stay a gap."""
         self.in_flight.remove(batch)
         self._retire(batch)
 
@@ -254,7 +255,7 @@ class PartitionQueue(Generic[T]):
         self.again.sort(key=lambda one: one.rank)
 
     def expire(self, now: float) -> list[ProducerBatch[T]]:
-        """Batches past their deadline. Those in flight are marked, and stay until they are back."""
+        """Batches past their deadline. Those in flight are marked, and stay until they are answered."""
         late = [batch for batch in self.in_flight if batch.deadline <= now and not batch.is_expired]
         for batch in late:
             batch.is_expired = True
@@ -275,7 +276,7 @@ class PartitionQueue(Generic[T]):
         return [one for one in (*self.in_flight, *self.again, *self.closed, *growing) if not one.is_expired]
 
     def abandon(self) -> list[ProducerBatch[T]]:
-        """Everything that the lane holds. What is in flight is marked, and stays until it is back."""
+        """All batches of the lane. Those in flight are marked, and stay until they are answered."""
         held = self.held()
         for batch in self.in_flight:
             batch.is_expired = True
@@ -292,7 +293,9 @@ class PartitionQueue(Generic[T]):
         return is_retriable(error) and batch.attempts <= self._retries
 
     def _resolve_sequence(self, batch: ProducerBatch[T]) -> bool:
-        """A gap is no surprise while an earlier batch is under way; else only a certain batch starts anew."""
+        """Whether to retry after a sequence error: yes while an earlier batch is under way, as the gap is
+        expected; else only a batch that was certainly not appended, under a new identity.
+        """
         earlier = (*self.again, *self.in_flight)
         if any(one.rank < batch.rank and one.identity == batch.identity for one in earlier):
             return True
@@ -302,6 +305,6 @@ class PartitionQueue(Generic[T]):
         return True
 
     def _retire(self, batch: ProducerBatch[T]) -> None:
-        """The numbers after this batch's will not be accepted any more: begin anew with another identity."""
+        """The broker accepts no numbers after this batch's any more: start again with another identity."""
         if batch.identity is not None and batch.identity == self.identity:
             self.retired, self.identity = self.identity, None

@@ -1,7 +1,7 @@
 """Which partition a record goes to: by hash of its key as in Kafka, or sticky when it has none.
 
-The same key goes to the same partition as from a Java client (murmur2, seed 0x9747b28c). Records without
-a key stay with one partition until a batch is full, then move on, so that batches fill.
+A key goes to the same partition as from a Java client (murmur2, seed 0x9747b28c). Records without a key stay
+with one partition until a batch is full, then move on, so that batches fill.
 """
 
 from collections.abc import Sequence

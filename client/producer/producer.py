@@ -1,11 +1,12 @@
 """Producer: records in, receipts out.
 
-`send` is a plain function: the record is queued when it returns, and what it returns can be awaited for
-the receipt, or left. Order per partition is the order of the calls. While `buffer_memory` is full, or the
-topic not yet known, records wait in a line that may hold as much again, for at most `max_block_ms`; past
-that `send` raises BufferExhausted. Who produces without awaiting receipts paces itself by `await
-producer.room()`; `send_many` does so by itself.
-Left to others: batching (accumulator.py), delivery (sender.py), where a key belongs (partitioner.py).
+`send` is a plain function: the record is queued when it returns. Its result can be awaited for the receipt,
+or ignored. Order per partition is the order of the calls.
+While `buffer_memory` is full, or the topic is not known yet, records wait in a line that may hold as much
+again, for at most `max_block_ms`. When the line is full `send` raises BufferExhausted. Code that does not
+await receipts should `await producer.room()`; `send_many` does so by itself.
+Left to others: batching (accumulator.py), delivery (sender.py), which partition a key goes to
+(partitioner.py).
 Why: docs/decisions/0014-send-is-a-plain-function.md
 """
 
@@ -33,7 +34,7 @@ from .partitioner import Sticky, partition_for_key
 from .sender import Sender, Token
 
 RETRIES_MAX = (1 << 31) - 1
-# What a caller's own function may raise for one record; those behind it in line are not to blame.
+# Errors of a caller's partitioner for one record; the records after it in line must not fail with it.
 PARTITIONER_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
@@ -54,7 +55,7 @@ class Pending(NamedTuple):
 
 
 class One:
-    """The sink of a single record: a future."""
+    """Receives the receipt or failure of one record, in a future."""
 
     __slots__ = ("future",)
 
@@ -62,18 +63,18 @@ class One:
         self.future = future
 
     def acknowledged(self, index: int, receipt: Receipt) -> None:
-        """Hand out the receipt."""
+        """Set the receipt."""
         if not self.future.done():
             self.future.set_result(receipt)
 
     def refused(self, index: int, error: Exception) -> None:
-        """Hand out the failure."""
+        """Set the failure."""
         if not self.future.done():
             self.future.set_exception(error)
 
 
 class Many:
-    """The sink of a whole `send_many`: one future for all receipts; the first failure counts."""
+    """Receives all receipts of one `send_many`, in one future; the first failure counts."""
 
     __slots__ = ("_closed", "_error", "_left", "_receipts", "future")
 
@@ -149,7 +150,7 @@ class Producer:
         return self
 
     async def close(self, *, flush: bool = True) -> None:
-        """Send what is queued (unless `flush` is false), then let go of everything. May be called twice."""
+        """Send what is queued (unless `flush` is false), then stop and disconnect. May be called twice."""
         if self._closed:
             return
         if flush and self._sender is not None:
@@ -184,8 +185,8 @@ class Producer:
     ) -> "asyncio.Future[Receipt]":
         """Queue a record; await the result for its receipt.
 
-        Raises at once what can be known at once: a value that cannot be serialized, an argument that cannot
-        be sent (TypeError, ValueError), MessageTooLarge, BufferExhausted.
+        Raises at once if a value cannot be serialized or an argument cannot be sent (TypeError, ValueError);
+        also MessageTooLarge, BufferExhausted.
         """
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._queue(topic, value, key, partition, headers, timestamp_ms, One(future), 0)
@@ -199,7 +200,7 @@ class Producer:
         keys: Iterable[Any] | None = None,
         partition: int | None = None,
     ) -> list[Receipt]:
-        """Send all of `values` (with `keys` beside them), as fast as room allows; receipts in their order."""
+        """Send all `values` (each with its key, if given) as fast as room allows. Receipts in order."""
         future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
         many = Many(future)
         await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
@@ -219,7 +220,7 @@ class Producer:
         await self._room(0, self._cluster.deadline(self.config.max_block_ms), topic)
 
     async def flush(self) -> None:
-        """Wait until every record queued so far is acknowledged or given up; nothing lingers meanwhile."""
+        """Send without lingering, and wait until every record queued so far is acknowledged or given up."""
         while self._lines:
             await self._next_freed()
         youngest = self._accumulator.close_all()
@@ -301,7 +302,7 @@ class Producer:
             self._freed.set()
 
     def _place(self, topic: str, pending: Pending) -> None:
-        """Choose the partition and append, in one breath: the order of calls is the order in the log."""
+        """Choose the partition and append, without an await: the order of calls is the order in the log."""
         known = self._cluster.view.topics[topic]
         key = pending.record[1]
         partition, count = pending.partition, len(known.partitions)

@@ -1,8 +1,9 @@
-"""The shell round the accumulator: takes batches that are due to their leaders and brings the answers back.
+"""The shell round the accumulator: sends batches that are due to their leaders and handles the answers.
 
-One task pumps; answers come in by callback. At most `max_in_flight` requests per broker, each with at
-most one batch per partition. Left to others: order and numbers (partition_queues.py), growth
-(accumulator.py), the face (producer.py).
+One task sends; answers come in by callback. At most `max_in_flight` requests per broker, each with at most
+one batch per partition.
+Left to others: order and sequence numbers (partition_queues.py), growth (accumulator.py), the API
+(producer.py).
 """
 
 import asyncio
@@ -40,7 +41,7 @@ log = get_logger(__name__)
 
 IDLE_SECONDS_MAX = 1.0
 BLOCKED_SECONDS = 0.02  # until another look when something is due but has no leader or connection
-ANSWER_SLACK_SECONDS = 1.0  # the broker keeps the same time limit and shall answer first
+ANSWER_SLACK_SECONDS = 1.0  # the broker has the same time limit, and should answer first
 UNBUILDABLE = (TypeError, ValueError, ArithmeticError, MemoryError, struct.error)
 TRANSACTION_TIMEOUT_MS = 60_000  # required on the wire, without meaning for an idempotent producer
 
@@ -58,20 +59,20 @@ LEADER_ERRORS = frozenset(
 
 
 class Sink(Protocol):
-    """Who waits for the fate of a record."""
+    """Receives the outcome of records."""
 
     def acknowledged(self, index: int, receipt: Receipt) -> None:
-        """It is in the log."""
+        """The record is in the log."""
 
     def refused(self, index: int, error: Exception) -> None:
-        """It was given up."""
+        """The record was given up."""
 
 
 Token = tuple[Sink, int, int]  # the sink, the record's index there, its timestamp
 
 
 class Sender:
-    """Drives one producer's batches. `freed` is called whenever buffer memory was given back."""
+    """Sends one producer's batches. `freed` is called whenever buffer memory was released."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Sender:
         self._tasks.sustain(self._run, "pump", self._broken)
 
     async def stop(self) -> None:
-        """Stop sending; what is still held is refused."""
+        """Stop sending; records still held fail."""
         try:
             await self._tasks.stop()
         finally:
@@ -107,7 +108,7 @@ class Sender:
                 self._refuse(batch, NetworkException(reason))
 
     def wake(self) -> None:
-        """Something may be due."""
+        """Look again: something may be due."""
         self._wake.set()
 
     async def _run(self) -> None:
@@ -141,17 +142,17 @@ class Sender:
                     break
                 try:
                     self._submit(node, connection, batches)
-                except BaseException:  # the pump ends: what it took is held again, for who refuses it
+                except BaseException:  # the pump ends: put the batches back, so that they are refused
                     for batch in batches:
                         self._accumulator.lane(batch.partition).unsent(batch)
                     raise
                 lanes = [lane for lane in lanes if self._accumulator.is_due(lane, now)]
 
     def _keeps_order(self, lane: PartitionQueue[Token], node: int) -> bool:
-        """Whether nothing numbered is under way to another node.
+        """Whether no numbered batch is in flight to another node.
 
-        A new leader that has never heard of this producer takes the number that comes first for the first
-        one; a batch that the old leader then refuses could not follow it any more.
+        A new leader that does not know this producer accepts any sequence number as the first. A batch that
+        the old leader then refuses could not be appended after it any more.
         """
         if not (lane.in_flight and self._config.enable_idempotence):
             return True
@@ -195,7 +196,7 @@ class Sender:
         future.add_done_callback(lambda done: self._answered(node, batches, epochs, done))
 
     def _request(self, batches: list[ProducerBatch[Token]]) -> ProduceRequest:
-        """Those of `batches` that can be built; the others are refused, and left out there as well."""
+        """The request with those of `batches` that can be built. The others fail, and leave `batches`."""
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in list(batches):
             try:
@@ -213,7 +214,7 @@ class Sender:
         )
 
     def _unbuilt(self, batch: ProducerBatch[Token], trouble: Exception) -> None:
-        """Not one byte of it left, and none ever will."""
+        """A batch that cannot be built was never sent, and never will be: refuse it."""
         log.error("batch_not_built", partition=str(batch.partition), exc_info=trouble)
         self._accumulator.lane(batch.partition).discard(batch)
         self._accumulator.release(batch)
@@ -286,7 +287,7 @@ class Sender:
             self._refuse(batch, told)
 
     def _refuse(self, batch: ProducerBatch[Token], error: Exception) -> None:
-        """Tell the callers; `uncertain` on the error says whether they may be in the log all the same."""
+        """Fail the records; `uncertain` on the error says whether they may be in the log all the same."""
         error.uncertain = batch.is_uncertain or bool(batch.attempts and batch.is_expired)  # type: ignore[attr-defined]
         tokens, batch.tokens = batch.tokens, []
         for sink, index, _ in tokens:
@@ -294,7 +295,7 @@ class Sender:
         self._freed()
 
     def _broken(self, failure: BaseException) -> None:
-        """The pump met what it does not know, and would meet it again in what is held: it goes on without."""
+        """The pump failed unexpectedly and would fail again on the batches held: drop them and go on."""
         for batch in self._accumulator.abandon():
             trouble = RuntimeError("the producer could not go on sending what it held")
             trouble.__cause__ = failure
@@ -307,7 +308,7 @@ class Sender:
     # -- producer ids
 
     def _identify(self, lane: PartitionQueue[Token]) -> bool:
-        """Give the lane a producer id that it has not given up; ask for one if there is none."""
+        """Give the lane a producer id that it has not retired; ask for one if there is none."""
         if self._identity is not None and self._identity != lane.retired:
             lane.adopt(self._identity)
             return True

@@ -1,7 +1,8 @@
 """A small blocking client for Spark's Python workers: metadata, offsets by time, connections that are kept.
 
-Workers have no event loop and live longer than their tasks, so connections are cached for the process. A
-connection is lent out to one reader at a time, and only one with no answer outstanding is taken back.
+Workers have no event loop and live longer than their tasks, so connections are cached for the process. Only
+one reader uses a connection at a time. It is kept only if no answer is outstanding when the reader gives it
+back.
 Left to others: the fetch loop (fetch.py), what is asked and why (snapshot.py).
 """
 
@@ -29,7 +30,7 @@ SPOKEN = {
     Api.API_VERSIONS: range(1),
     Api.METADATA: range(4, 13),
     Api.LIST_OFFSETS: range(1, 8),
-    Api.FETCH: range(4, 14),  # from 13 on a topic is named by its id: none that was made again is read for it
+    Api.FETCH: range(4, 14),  # from 13 on a topic is named by its id, so a new one of its name is never read
 }
 FRAME_BYTES_MAX = 256 << 20
 CONNECT_SECONDS_MAX = 3.0
@@ -42,21 +43,21 @@ Address = tuple[str, int]
 
 
 class PartitionLeader(NamedTuple):
-    """Who leads a partition, and in which epoch."""
+    """A partition's leader and leader epoch."""
 
     address: Address
     epoch: int
 
 
 class ListedOffset(NamedTuple):
-    """An answer of ListOffsets; offset -1: no record is as new as was asked."""
+    """An answer of ListOffsets. Offset -1: no record is that new."""
 
     offset: int
     epoch: int
 
 
 class Wire:
-    """One socket to one broker, which speaks the versions both sides know."""
+    """One socket to one broker, using the versions that both sides know."""
 
     def __init__(self, address: Address, options: ClusterOptions) -> None:
         self.address = address
@@ -93,7 +94,7 @@ class Wire:
         self._socket.sendall(b"".join(self._end.send(request, version)))
 
     def receive(self) -> Any:
-        """The next answer; what is no answer ends the connection as a lost one would."""
+        """The next answer. Bytes that are not an answer end the connection, as if it were lost."""
         size = int.from_bytes(self._exactly(4), "big")
         if size > FRAME_BYTES_MAX:
             raise ConnectionError(f"{self.address} sends a frame of {size} bytes")
@@ -122,7 +123,7 @@ class Wire:
 
 @dataclass(slots=True)
 class View:
-    """Brokers, leaders and partitions as last heard."""
+    """Brokers, leaders and partitions as of the last metadata."""
 
     brokers: dict[int, Address] = field(default_factory=dict)
     leaders: dict[TopicPartition, PartitionLeader] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class View:
 
 
 class SparkCluster:
-    """The brokers of one cluster, whichever of them are up."""
+    """The brokers of one cluster, and the connections to them."""
 
     def __init__(
         self,
@@ -146,7 +147,7 @@ class SparkCluster:
         self._refreshes = 0
 
     def take(self, address: Address) -> Wire:
-        """A connection for one borrower, who gives it back or closes it."""
+        """A connection for one reader, which must give it back or close it."""
         idle = self._idle.get(address, [])
         while idle:
             wire = idle.pop()
@@ -156,18 +157,18 @@ class SparkCluster:
         return Wire(address, self.options)
 
     def give(self, wire: Wire) -> None:
-        """Back from a borrower, with no answer outstanding."""
+        """Give a connection back, with no answer outstanding."""
         self._idle.setdefault(wire.address, []).append(wire)
 
     def close(self) -> None:
-        """Close what is not lent out."""
+        """Close the connections that are not in use."""
         for wires in self._idle.values():
             for wire in wires:
                 wire.close()
         self._idle.clear()
 
     def ask(self, address: Address, request: object) -> Any:
-        """One question to one broker."""
+        """Send one request to one broker, and wait for the answer."""
         wire = self.take(address)
         try:
             response = wire.ask(request)
@@ -178,14 +179,14 @@ class SparkCluster:
         return response
 
     def leader(self, partition: TopicPartition) -> PartitionLeader:
-        """As last heard; NotLeaderOrFollower while there is none."""
+        """The leader by the last metadata; raises NotLeaderOrFollower while there is none."""
         leader = self.view.leaders.get(partition)
         if leader is None:
             raise NotLeaderOrFollower(f"{partition} has no leader now")
         return leader
 
     def refresh(self, topics: Iterable[str] | None) -> dict[str, list[int]]:
-        """Ask any broker that answers; the partitions of these topics (None: all), without those unknown."""
+        """Refresh metadata from any broker; the partitions of those topics (None: all) that exist."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         trouble: OSError | None = None
@@ -272,7 +273,7 @@ class SparkCluster:
 
 
 def passing(error: ApiError) -> ApiError:
-    """The error, if it may pass by itself; else it is raised."""
+    """Return the error if it may pass by itself, else raise it."""
     if not error.retriable:
         raise error
     return error
@@ -282,7 +283,7 @@ _CLUSTERS: dict[tuple[int, ClusterOptions], SparkCluster] = {}
 
 
 def cluster_for(options: ClusterOptions) -> SparkCluster:
-    """The cluster of this process: a forked worker inherits no sockets of its parent's."""
+    """This process's cluster: a forked worker does not use its parent's sockets."""
     key = (os.getpid(), options)
     if key not in _CLUSTERS:
         _CLUSTERS[key] = SparkCluster(options)

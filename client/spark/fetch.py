@@ -1,9 +1,10 @@
 """Reads one span of one partition, whatever happens to its leader meanwhile.
 
-The next offset is the only state: it comes from batch headers, so gaps left by compaction and control
-batches move it too, and a repeated request can neither skip nor repeat a record. One request is in flight
-while the previous answer is decoded. Trouble is answered by a new look at the metadata and another try, for
-as long as there was progress within the stall time. Left to others: decoding (protocol/columns.py).
+The next offset is the only state. It comes from batch headers, so gaps left by compaction and control batches
+move it too, and a repeated request can neither skip nor repeat a record. One request is in flight while the
+previous answer is decoded. After an error metadata is refreshed and the request is repeated, as long as there
+was progress within the stall time.
+Left to others: decoding (protocol/columns.py).
 """
 
 from collections.abc import Iterator
@@ -36,18 +37,18 @@ class Stalled(TimeoutError):
 
 
 class NotYet(ConnectionError):
-    """The leader does not have yet what was committed when the read was planned, or leads no more."""
+    """The leader does not have everything yet that was committed at planning, or is not leader any more."""
 
 
 class FetchedRun(NamedTuple):
-    """Whole batches; only records from `start` on were not seen before."""
+    """Complete batches; only records from `start` on are new."""
 
     records: Buffer
     start: int
 
 
 class SpanReader:
-    """The fetch loop over one span. Made for one pass: `for run in reader`, closed or exhausted."""
+    """The fetch loop over one span, for one pass: `for run in reader`."""
 
     def __init__(
         self, cluster: SparkCluster, span: Span, stall_seconds: float, fail_on_data_loss: bool
@@ -59,7 +60,7 @@ class SpanReader:
         self._fail_on_data_loss = fail_on_data_loss
         self._asked: Wire | None = None  # with one answer outstanding
         self._backoff = BACKOFF_FIRST
-        self._doubts = 0  # answers in a row that deny the position
+        self._doubts = 0  # answers in a row that the position is out of range
         self._deadline = cluster.now() + stall_seconds
 
     def __iter__(self) -> Iterator[FetchedRun]:
@@ -97,7 +98,7 @@ class SpanReader:
         return FetchedRun(without_aborted(records, data.aborted_transactions or ()), start)
 
     def _ask_ahead(self, wire: Wire) -> None:
-        """What was just received must not be lost with the connection: trouble waits for the next turn."""
+        """Send the next request early. An error waits for the next turn, so what was received is not lost."""
         if self.position >= self._span.end:
             self._give_back(wire)
             return
@@ -107,7 +108,7 @@ class SpanReader:
             self._drop()
 
     def _ask(self, wire: Wire | None) -> Wire:
-        """Send the request for what follows the position."""
+        """Send the fetch from the position on."""
         partition, options = self._span.partition, self._cluster.options
         self._check_topic()
         leader = self._cluster.leader(partition)
@@ -133,7 +134,7 @@ class SpanReader:
         return wire
 
     def _check_topic(self) -> None:
-        """Brokers refuse a topic id that is gone, metadata tells why: there is another under this name."""
+        """Raise DataLoss if metadata has another topic id under this name: brokers only refuse the old id."""
         partition, planned = self._span.partition, self._span.topic_id
         known = self._cluster.view.topic_ids.get(partition.topic, NO_UUID)
         if NO_UUID not in (planned, known) and known != planned:
@@ -143,7 +144,7 @@ class SpanReader:
             )
 
     def _check_epochs(self, records: Buffer) -> None:
-        """What stood before the end when the read was planned is of no later epoch than its leader was."""
+        """Check that no record before the span's end has a later epoch than the leader had at planning."""
         span = self._span
         for _, header in headers(records):
             if -1 < span.leader_epoch < header.leader_epoch and header.base_offset < span.end:
@@ -164,7 +165,7 @@ class SpanReader:
         raise UnknownTopicOrPartition(f"{self._span.partition} is missing in the answer")
 
     def _recover(self, trouble: OSError | ApiError) -> None:
-        """Forget the connection, wait a little, look for the leader anew; or give up."""
+        """Drop the connection, wait a little, look for the leader again; or give up."""
         self._drop()
         if isinstance(trouble, ApiError):
             passing(trouble)
@@ -176,7 +177,7 @@ class SpanReader:
             self._cluster.refresh([self._span.partition.topic])
 
     def _lost(self, trouble: OffsetOutOfRange) -> FetchedRun | None:
-        """The leader has no record at the position. It may only lag behind; then it is asked again."""
+        """The leader has no record at the position. If it may only lag behind, it is asked again."""
         tp, end = self._span.partition, self._span.end
         earliest = self._cluster.list_offsets({tp: EARLIEST})[tp].offset
         latest = self._cluster.list_offsets({tp: LATEST})[tp].offset
@@ -209,7 +210,7 @@ class SpanReader:
         self._cluster.give(wire)
 
     def _drop(self) -> None:
-        """A connection with an answer outstanding is of no use to others."""
+        """Close the connection: with an answer outstanding no other reader can use it."""
         if self._asked is not None:
             self._asked.close()
             self._asked = None

@@ -1,8 +1,9 @@
-"""What `spark.read.format("strandline")` may be told: Spark's own Kafka options, parsed once and checked.
+"""The options of `spark.read.format("strandline")`: Spark's own Kafka options, parsed once and checked.
 
-A name that is not known is an error that names the nearest known one, and all complaints come in one.
-Options of the JVM source that mean nothing here are refused with the reason. Names are case-insensitive,
-for Spark lower-cases them. Left to others: what bounds mean for real partitions (plan.py).
+An unknown name is an error that gives the nearest known one. All problems are reported in one error. Options
+of the JVM source that mean nothing here are refused with the reason. Names are case-insensitive, because
+Spark lower-cases them.
+Left to others: what bounds mean for real partitions (plan.py).
 """
 
 import json
@@ -22,7 +23,7 @@ SERVERS = "kafka.bootstrap.servers"
 
 
 class OptionError(ValueError):
-    """The options make no sense; the message holds every complaint."""
+    """The options are invalid; the message lists all problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ Bound: TypeAlias = Everywhere | Offsets | Times
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What is read: names, all names that match, or partitions one by one. Exactly one of them is set."""
+    """What is read: topics by name, by pattern, or partitions one by one. Exactly one of them is set."""
 
     names: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -61,7 +62,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """How brokers are reached. Two readers with the same ones share their connections."""
+    """How brokers are reached. Readers with equal options share their connections."""
 
     bootstrap: tuple[tuple[str, int], ...]
     client_id: str
@@ -191,7 +192,7 @@ def _by_partition(least: int) -> Callable[[str], dict[TopicPartition, int]]:
 
 
 def _position(refused: int) -> Callable[[str], Bound]:
-    """A word or offsets by partition; `refused` is the end that a batch cannot start (or end) at."""
+    """Parse "earliest", "latest", or offsets by partition. `refused` is the end not allowed at this side."""
 
     def parse(value: str) -> Bound:
         word = WORDS.get(value.strip().lower())
@@ -292,7 +293,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _bound(found: Mapping[str, Any], side: str, default: Bound) -> Bound:
-    """The most exact one wins, as in Spark."""
+    """The bound of one side: the most specific option wins, as in Spark."""
     for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"):
         if name in found:
             bound: Bound = found[name]

@@ -1,4 +1,4 @@
-"""From options and what brokers say about their logs to the ranges that tasks read. Pure.
+"""Plans the ranges that tasks read, from the options and the brokers' offsets. Pure.
 
 The snapshot is taken once: a range's end is the high watermark at planning, so a task that Spark repeats
 reads the same records. Splitting follows Spark's own Kafka source, record for record.
@@ -15,12 +15,12 @@ from .options import EARLIEST, LATEST, Bound, Everywhere, Offsets, SourceOptions
 
 
 class DataLoss(RuntimeError):
-    """Records that were asked for are gone; `failOnDataLoss=false` reads what is left. Where others stand in
-    their place (the topic was made again, the log was cut and filled anew) it is raised in any case."""
+    """Requested records are gone; `failOnDataLoss=false` reads what is left. If others have taken their place
+    (the topic was created again, the log was truncated and written again) it is raised in any case."""
 
 
 class PlanError(ValueError):
-    """The options do not fit the topics that are there."""
+    """The options do not fit the topics that exist."""
 
 
 class Span(NamedTuple):
@@ -29,17 +29,17 @@ class Span(NamedTuple):
     partition: TopicPartition
     start: int
     end: int
-    leader_epoch: int = -1  # when planned: no record of the span is of a later one; -1: not known
-    topic_id: UUID = NO_UUID  # when planned; a topic that was made again has another one
+    leader_epoch: int = -1  # at planning: no record of the span has a later one; -1: not known
+    topic_id: UUID = NO_UUID  # at planning; a topic that was created again has another one
 
     @property
     def size(self) -> int:
-        """Offsets, which is what can be known without reading; compaction leaves fewer records."""
+        """The number of offsets. After compaction there are fewer records, which only reading would tell."""
         return max(0, self.end - self.start)
 
 
 class PartitionBounds(NamedTuple):
-    """What a leader says of one partition, and where the bounds given as times lie; -1 when nowhere."""
+    """A leader's offsets of one partition, and the offsets of bounds given as times; -1 if there is none."""
 
     earliest: int
     latest: int
@@ -50,7 +50,7 @@ class PartitionBounds(NamedTuple):
 
 
 def select(topics: Topics, there: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-    """The partitions to read, of those that are there; what was named and is missing is an error."""
+    """The partitions to read, of those that exist. A named one that is missing is an error."""
     if topics.pattern is not None:
         names: Iterable[str] = (name for name in there if topics.pattern.fullmatch(name))
     else:
@@ -65,7 +65,7 @@ def select(topics: Topics, there: Mapping[str, Sequence[int]]) -> list[TopicPart
 
 
 def times(bound: Bound, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The times in ms to look up, where the bound is given by time."""
+    """The times in ms to look up, if the bound is given by time."""
     if not isinstance(bound, Times):
         return {}
     if bound.everywhere is not None:
@@ -74,7 +74,7 @@ def times(bound: Bound, partitions: Iterable[TopicPartition]) -> dict[TopicParti
 
 
 def resolve(options: SourceOptions, logs: Mapping[TopicPartition, PartitionBounds]) -> list[Span]:
-    """One span for each partition that has something to read, its bounds fixed."""
+    """One span with fixed bounds for each partition that has something to read."""
     _check_named("start", options.start, logs)
     _check_named("end", options.end, logs)
     spans: list[Span] = []
@@ -88,7 +88,7 @@ def resolve(options: SourceOptions, logs: Mapping[TopicPartition, PartitionBound
 
 
 def split(spans: Sequence[Span], partitions_min: int | None, records_max: int | None = None) -> list[Span]:
-    """Cut large spans so that there are about `partitions_min` of them and none has over `records_max`."""
+    """Split large spans, so that there are about `partitions_min` and none has over `records_max` records."""
     parts = [span for span in spans if span.size]
     if records_max is not None:
         parts = [part for span in parts for part in _divide(span, -(-span.size // records_max))]
@@ -106,7 +106,7 @@ def split(spans: Sequence[Span], partitions_min: int | None, records_max: int | 
 
 
 def _share(size: int, total: int, parts: int) -> int:
-    """Rounded half up, as Java does."""
+    """A span's share of the parts, rounded half up as in Java."""
     return max(int(size / total * parts + 0.5), 1)
 
 
@@ -164,7 +164,7 @@ def _explicit(bound: Bound, partition: TopicPartition) -> bool:
 
 
 def _check_named(side: str, bound: Bound, logs: Iterable[TopicPartition]) -> None:
-    """Bounds by partition name all partitions and no others."""
+    """Check that bounds by partition name all partitions and no others."""
     if isinstance(bound, Everywhere) or (isinstance(bound, Times) and bound.everywhere is not None):
         return
     odd = set(bound.by_partition).symmetric_difference(logs)

@@ -1,6 +1,6 @@
-"""The batch reader: spans planned on the driver, Arrow record batches made in the tasks.
+"""The batch reader: spans are planned on the driver, Arrow record batches made in the tasks.
 
-`partitions` fixes the snapshot; Spark keeps it with the DataFrame, so an action repeated reads the same.
+`partitions` fixes the snapshot. Spark keeps it with the DataFrame, so a repeated action reads the same.
 Left to others: the snapshot (snapshot.py), the fetch loop (fetch.py), decoding (protocol/columns.py).
 """
 
@@ -31,12 +31,12 @@ class StrandlineReader(DataSourceReader):
         self.columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """One for each span; asked on the driver, once for a DataFrame. Spark takes nothing but a list."""
+        """One partition for each span. Called on the driver, once for a DataFrame. Spark wants a list."""
         spans = snapshot.take(cluster_for(self.options.cluster), self.options)
         return [InputPartition(span) for span in spans]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of one span. Spark makes up one partition without a span when there are none."""
+        """The rows of one span. If there are no spans, Spark passes one partition without a span."""
         if partition.value is not None:
             yield from self._rows(partition.value)
 

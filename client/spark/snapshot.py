@@ -11,7 +11,7 @@ from .options import EARLIEST, LATEST, SourceOptions, Topics
 
 
 def take(cluster: SparkCluster, options: SourceOptions) -> list[plan.Span]:
-    """The spans to read, fixed: later records are not in them."""
+    """The spans to read, with fixed ends: later records are not in them."""
     partitions = plan.select(options.topics, _topics(cluster, options.topics))
     ids = {tp: cluster.view.topic_ids[tp.topic] for tp in partitions}  # from before anything else is asked
     earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
@@ -33,7 +33,7 @@ def take(cluster: SparkCluster, options: SourceOptions) -> list[plan.Span]:
 
 
 def _topics(cluster: SparkCluster, topics: Topics) -> dict[str, list[int]]:
-    """A topic just made may not be known to every broker yet: missing ones are asked for again."""
+    """The topics' partitions. Missing topics are asked for again: not every broker may know a new one yet."""
     named = set(topics.names) | {tp.topic for tp in topics.partitions}
     for attempt in range(cluster.options.retries + 1):
         if attempt:

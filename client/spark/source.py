@@ -1,7 +1,7 @@
 """`spark.read.format("strandline")`: name, schema, and the reader that Spark asks for.
 
-The schema is that of Spark's own `kafka` source. A schema given by the user may leave columns out, which
-is the only way to read less: Spark prunes no columns of a Python source.
+The schema is that of Spark's own `kafka` source. A user's schema may leave out columns, which is the only way
+to read fewer: Spark prunes no columns of a Python source.
 Left to others: options (options.py), reading (reader.py).
 """
 
@@ -58,15 +58,15 @@ class StrandlineDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name for `format`."""
         return "strandline"
 
     def schema(self) -> StructType:
-        """Called first, so bad options are told at `load()`."""
+        """Called first, so bad options raise at `load()`."""
         return schema_of(parse(self.options))
 
     def reader(self, schema: StructType) -> StrandlineReader:
-        """For a batch read of the columns in `schema`."""
+        """The reader for a batch read of the columns in `schema`."""
         options = parse(self.options)
         offered = {field.name: field.dataType for field in schema_of(options)}
         for field in schema:
@@ -79,5 +79,5 @@ class StrandlineDataSource(DataSource):
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the format known to a session."""
+    """Register the format with a session."""
     spark.dataSource.register(StrandlineDataSource)

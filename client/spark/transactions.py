@@ -1,7 +1,7 @@
-"""Takes the batches of aborted transactions out of fetched records, without opening a batch.
+"""Removes the batches of aborted transactions from fetched records, without decoding a batch.
 
-Which batches are transactional, whose, and what is a marker stands in their headers, so the vectorised
-decoder needs to know nothing of it. Only readers with `isolation.level=read_committed` are told of aborts.
+Batch headers tell which batches are transactional, of which producer, and which are markers, so the
+vectorised decoder needs not know. Only readers with `isolation.level=read_committed` are told of aborts.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ...protocol.primitives import Buffer
 
 
 def without_aborted(records: Buffer, aborted: Iterable[AbortedTransaction]) -> Buffer:
-    """The same records if nothing was aborted; else a copy of the batches that stay."""
+    """The same records if nothing was aborted, else a copy without aborted and control batches."""
     waiting = sorted(((each.first_offset, each.producer_id) for each in aborted), reverse=True)
     if not waiting:
         return records

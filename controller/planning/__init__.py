@@ -1,1 +1,1 @@
-"""What the controller decides, as pure functions of its state and one event."""
+"""The controller's decisions, as pure functions of its state and one event."""

@@ -1,7 +1,6 @@
-"""Who holds a partition, also while it moves, and what a request for one must keep to. Pure.
+"""A partition's assignment, also while it moves, and the checks on a requested one. Pure.
 
-A partition that moves is held by everybody concerned until the move is done: nobody leaves an assignment
-before those who stay are in sync.
+While a partition moves, old and new replicas hold it: none leaves before those that stay are in sync.
 Left to others: choosing brokers for new partitions (placement.py), when a move goes on (reassignment.py).
 """
 
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...base.values import dataclass
 from ...protocol.errors import InvalidPartitions, InvalidReplicaAssignment, InvalidTopic
 
-PARTITIONS_MAX = 100_000  # of one topic: more is a typing error
+PARTITIONS_MAX = 100_000  # of one topic: more is a typo
 TOPIC_NAME_LENGTH_MAX = 249
 TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
@@ -22,35 +21,35 @@ Replicas = dict[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who holds a partition. While it moves: whom it gains, whom it will lose, and who held it before."""
+    """A partition's replicas. While it moves: also those it gains, will lose, and had before."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
-    origin: tuple[int, ...] = ()  # in its order; only while it moves
+    origin: tuple[int, ...] = ()  # the replicas before the move, in their order; only while it moves
 
     @property
     def is_moving(self) -> bool:
-        """Whether anybody is to come or to go."""
+        """Whether replicas are being added or removed."""
         return bool(self.adding or self.removing)
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Who shall hold it in the end, the preferred leader first."""
+        """The replicas when the move is done, the preferred leader first."""
         return tuple(r for r in self.replicas if r not in self.removing)
 
     @property
     def before(self) -> tuple[int, ...]:
-        """Who held it before it began to move: what a cancellation restores."""
+        """The replicas before the move: what a cancellation restores."""
         return self.origin if self.is_moving else self.replicas
 
     @property
     def abandoned(self) -> tuple[int, ...]:
-        """Additions of a move that was cancelled or replaced."""
+        """Replicas added by a move that was cancelled or replaced."""
         return tuple(r for r in self.removing if r not in self.origin)
 
     def towards(self, target: Sequence[int]) -> Assignment:
-        """The same on its way to `target`. Whoever is in the way stays until `target` is in sync."""
+        """The same, moving to `target`. Other replicas stay until `target` is in sync."""
         origin = self.before
         leaving = (*origin, *(r for r in self.replicas if r not in origin))
         leaving = tuple(r for r in leaving if r not in target)
@@ -60,7 +59,7 @@ class Assignment:
         return Assignment((*target, *leaving), adding, leaving, origin)
 
     def without(self, gone: Iterable[int]) -> Assignment:
-        """The same when these have gone."""
+        """The same without these replicas."""
         left = set(gone)
         removing = tuple(r for r in self.removing if r not in left)
         replicas = tuple(r for r in self.replicas if r not in left)

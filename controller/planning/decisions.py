@@ -1,7 +1,8 @@
-"""What the controller decided, and what from, as notes for the flight recorder. Pure, and off the main road.
+"""Notes for the flight recorder: what the controller decided, and why. Pure, and off the critical path.
 
-A plan is told by the states before and after it, which never change: so it can be told later, in steps, when
-what it asks for is long under way. What a write came to is told only if it did not stand.
+A plan is described by the states before and after it. These never change, so the notes can be written later,
+in steps, while the plan is already being carried out. The outcome of a write is noted only if it was
+overtaken.
 Left to others: deciding (elections.py, planner.py), keeping (broker/recorder.py).
 """
 
@@ -44,7 +45,7 @@ def standing(state: ClusterState, broker: int, partition: TopicPartition, known:
 
 
 def candidates(state: ClusterState, partition: TopicPartition, known: PartitionState) -> dict[int, str]:
-    """Every replica, and whoever else is in the ISR, in the order of the assignment."""
+    """Why each replica may lead or not, in the order of the assignment; then other members of the ISR."""
     replicas = state.replicas(partition)
     everybody = [*replicas, *(member for member in known.isr if member not in replicas)]
     return {broker: standing(state, broker, partition, known) for broker in everybody}
@@ -70,7 +71,7 @@ def view_of(state: ClusterState, partition: TopicPartition) -> dict[str, Any] | 
 
 
 def _search(state: ClusterState, partition: TopicPartition) -> dict[str, Any] | None:
-    """How far the search for the longest log has come, if there is one (unclean_recovery.py)."""
+    """The progress of the search for the longest log, if there is one (unclean_recovery.py)."""
     found = state.recoveries.get(partition)
     if found is None:
         return None
@@ -81,13 +82,13 @@ def _search(state: ClusterState, partition: TopicPartition) -> dict[str, Any] | 
 
 @dataclass(slots=True)
 class DecisionNotes:
-    """Tells what happens in one controller's reigns; counts elections."""
+    """Notes what one broker decides during its terms as controller; counts elections."""
 
     keep: Callable[[Iterator[Note]], None]
     elections: int = 0
     unclean_elections: int = 0
     potential_losses: int = 0
-    channel_failures: int = 0  # channels to brokers that failed in a way nobody foresaw, and began again
+    channel_failures: int = 0  # channels to brokers that failed because of a bug, and began again
 
     def told(
         self, before: ClusterState, after: ClusterState, event: plans.Event, commands: Sequence[plans.Command]
@@ -107,7 +108,7 @@ class DecisionNotes:
 
 
 def gauges(state: ClusterState) -> dict[str, int]:
-    """How the cluster's partitions stand, for the metrics of the active controller."""
+    """The metrics of the active controller."""
     offline = imbalanced = 0
     for partition in state.all_partitions():
         known = state.partitions.get(partition)
@@ -171,7 +172,7 @@ def _notes(
 def _decided(
     state: ClusterState, partition: TopicPartition, known: PartitionState, wanted: PartitionState, cause: str
 ) -> Note:
-    """A new state of a partition is asked of ZooKeeper."""
+    """The note for a new state of a partition that is being written to ZooKeeper."""
     what = "elected" if wanted.leader != known.leader else "isr_reduced"
     if wanted.leader == NO_LEADER:
         what = "went_offline"

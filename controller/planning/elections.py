@@ -1,13 +1,13 @@
-"""Who leads when someone goes. Pure: a cluster's state in, the next state of one partition out.
+"""Leader election. Pure: a cluster's state in, the next state of one partition out.
 
-A replica may lead if it is registered, in the ISR, the proof of its data reaches back to when it joined the
-ISR, and its log directory works. Nothing else is remembered, so a controller elected a moment ago decides
-the same, once the brokers have answered it: a broker that is known to have failed directories is waited for,
-neither elected nor struck off before it has said what lies there. A full disk takes no right away, nor does
-a broken path to the controller: they only make others preferred. A leader out of reach leads on, unless it
-was elected just now and has not heard of it: then one that can be told takes its place.
-An ISR without such a member is never touched: whoever was in it last holds what was acknowledged. Suspicion
-alone, which may be wrong, takes a replica out of an ISR only down to the smallest one that acks=all needs.
+A replica may lead if it is registered, in the ISR, has lost no data since it joined the ISR, and its log
+directory works. Nothing else is remembered, so a newly elected controller decides the same, once the brokers
+have answered it. A broker with failed directories is waited for: it is neither elected nor removed from the
+ISR before it has said what lies there. A full disk or a broken path to the controller disqualifies nobody;
+others are only preferred. A leader out of reach goes on leading, unless it was elected just now and has not
+heard of it: then a replica that can be told takes its place.
+An ISR without a member that may lead is never changed: its last members hold what was acknowledged. Suspicion
+may be wrong, so it alone shrinks an ISR only down to the smallest one that acks=all needs.
 Left to others: who leads when no member of the ISR can prove what it holds (`unclean_recovery.py`).
 """
 
@@ -21,14 +21,14 @@ from .state import NO_LEADER, ClusterState, PartitionState
 
 
 def is_intact(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
-    """A registered ISR member that still has everything it had when it joined the ISR."""
+    """Whether it is a registered ISR member that still has everything it had when it joined the ISR."""
     if broker not in state.brokers or broker not in known.isr:
         return False
     return known.isr_epochs.get(broker, -1) >= state.brokers[broker].intact_for(partition)
 
 
 def is_electable(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
-    """May lead, and may stay in the ISR."""
+    """Whether it may lead, and may stay in the ISR."""
     return (
         _would_be(state, broker, partition, known)
         and not state.is_suspected(broker)
@@ -37,7 +37,7 @@ def is_electable(state: ClusterState, broker: int, partition: TopicPartition, kn
 
 
 def _would_be(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:
-    """May lead, unless it is suspected, or has yet to say whether its directory works."""
+    """Whether it may lead, unless it is suspected or has yet to say whether its log directory works."""
     return (
         is_intact(state, broker, partition, known)
         and not state.is_leaving(broker)
@@ -46,13 +46,13 @@ def _would_be(state: ClusterState, broker: int, partition: TopicPartition, known
 
 
 def is_reborn(state: ClusterState, known: PartitionState) -> bool:
-    """Whether the leader registered again after its election: that leadership is over."""
+    """Whether the leader registered again after its election: then that leadership is over."""
     leader = state.brokers.get(known.leader)
     return leader is not None and known.isr_epochs.get(known.leader) != leader.incarnation
 
 
 def first_state(state: ClusterState, partition: TopicPartition) -> PartitionState | None:
-    """The state of a new partition, or None while none of its brokers is there."""
+    """The state of a new partition, or None while none of its brokers is live."""
     members = [r for r in state.replicas(partition) if state.is_live(r) and not state.is_leaving(r)]
     if not members:
         return None
@@ -73,9 +73,9 @@ def next_state(
 ) -> PartitionState | None:
     """What the partition's state should become, or None if it may stay.
 
-    A leader in `bounced` has started again: its leadership ended with the process, even if it may
-    be elected anew. A controller that was not there to see it finds it in the incarnation at which the
-    leader was elected.
+    A leader in `bounced` has restarted: its leadership ended with the process, even if it may be elected
+    again. A controller that did not see the restart finds it by the incarnation at which the leader was
+    elected.
     """
     if is_reborn(state, known):
         bounced |= {known.leader}
@@ -101,7 +101,7 @@ def next_state(
     ]
     is_forced = unclean_recovery.is_forced(state, partition)
     if known.leader in intact and not is_forced:
-        return None  # suspicion alone, or a wish to leave, takes no partition away from its last replicas
+        return None  # suspicion or a controlled shutdown alone does not take the last replica's leadership
     last_resort = None if intact and not is_forced else _last_resort(state, partition, known)
     return last_resort or _leaderless(state, known)
 
@@ -113,7 +113,7 @@ def _leads_on(
     known: PartitionState,
     bounced: frozenset[int],
 ) -> bool:
-    """The leader, unless it has started again: what it has not said yet takes nothing away from it."""
+    """Whether it is the leader and may stay so: it need not have said yet whether its log directory works."""
     is_steady = broker == known.leader and broker not in bounced and not state.is_suspected(broker)
     return is_steady and _would_be(state, broker, partition, known)
 
@@ -121,8 +121,8 @@ def _leads_on(
 def _remaining(
     state: ClusterState, partition: TopicPartition, known: PartitionState, electable: list[int]
 ) -> tuple[int, ...]:
-    """Who stays in the ISR: the electable, whoever is waited for, and as many of the suspected as acks=all
-    needs, if it had them.
+    """Who stays in the ISR: the electable, those that are waited for, and as many of the suspected as
+    acks=all needs, if the ISR was that large.
     """
     others = [
         r for r in state.replicas(partition) if r not in electable and _would_be(state, r, partition, known)
@@ -135,7 +135,7 @@ def _remaining(
 
 
 def prefers(state: ClusterState, partition: TopicPartition, known: PartitionState) -> bool:
-    """Whether the first replica may lead, would hear of it, and has room."""
+    """Whether the preferred replica may lead, can be reached, and has room."""
     first = state.replicas(partition)[0]
     may_lead = is_electable(state, first, partition, known) and state.is_reached(first)
     return may_lead and not state.is_full(first, partition)
@@ -148,8 +148,8 @@ def _best(
     electable: list[int],
     bounced: frozenset[int],
 ) -> int:
-    """One that leads and knows it, or can be told; then one with room for records, if any has; then one that
-    did not start again; then the one that leads.
+    """The best of the electable. First those that lead and know it, or can be told; of these, those with room
+    for records; of these, those that did not restart; of these, the current leader.
     """
     leads = NO_LEADER if state.is_untold(partition, known) else known.leader
     near = [r for r in electable if state.is_reached(r) or r == leads] or electable
@@ -159,14 +159,14 @@ def _best(
 
 
 def _leaderless(state: ClusterState, known: PartitionState) -> PartitionState | None:
-    """Offline. The ISR stays: it names those who may end this."""
+    """No leader. The ISR stays: it names the replicas that may lead when they are back."""
     return None if known.leader == NO_LEADER else _next(state, known, NO_LEADER, known.isr)
 
 
 def _last_resort(
     state: ClusterState, partition: TopicPartition, known: PartitionState
 ) -> PartitionState | None:
-    """A leader whose data may have a gap: where the topic allows it, or where nobody else can have more."""
+    """A leader that may lack records: if the topic allows it, or if no other replica can have more."""
     if state.allows_unclean(partition.topic):
         present = [r for r in state.replicas(partition) if unclean_recovery.is_present(state, r, partition)]
         leader = present[0] if present else None

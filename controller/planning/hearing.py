@@ -1,7 +1,7 @@
-"""What brokers have yet to hear, or to say, before the controller may count on it. Pure.
+"""What brokers have yet to hear or to say before the controller may count on it. Pure.
 
-A leader leads from when it has been told; a broker with failed directories has its replicas back when it has
-said which of them it can use. Both follow from answers to LeaderAndIsr. What an earlier controller has told
+A leader leads once it has been told. Replicas of a broker with failed log directories count again once it has
+said which of them it can use. Both follow from answers to LeaderAndIsr. What an earlier controller has sent
 is not known here, and counts as heard.
 Left to others: what follows for leaders (elections.py), sending and hearing (controller/broker_channels.py).
 """
@@ -18,7 +18,7 @@ from .state import NO_LEADER, ClusterState, PartitionState
 def begun(
     state: ClusterState, written: Mapping[TopicPartition, PartitionState]
 ) -> Mapping[TopicPartition, int]:
-    """Of what leaders do not know yet, how much there is after these writes."""
+    """`untold` after these writes: each new leader has yet to hear of its epoch."""
     before = state.partitions
     begun = {
         q: s.leader_epoch
@@ -29,20 +29,20 @@ def begun(
 
 
 def told(state: ClusterState, led: Mapping[TopicPartition, int]) -> ClusterState:
-    """A leader knows that it leads these, in these epochs."""
+    """A leader has confirmed that it leads these, in these epochs."""
     if not (state.untold and led):
         return state
     return replace(state, untold={q: e for q, e in state.untold.items() if led.get(q, -1) < e})
 
 
 def waits_in_vain(state: ClusterState, partition: TopicPartition) -> bool:
-    """Whether a partition was given a leader that does not know it, and cannot be told."""
+    """Whether the partition's new leader has not heard of its election, and cannot be told."""
     known = state.partitions.get(partition)
     return known is not None and state.is_untold(partition, known) and not state.is_reached(known.leader)
 
 
 def unheard(state: ClusterState, brokers: Iterable[int]) -> ClusterState:
-    """Of those that have failed directories it is not known what lies there: they are told, and answer."""
+    """Mark all replicas of brokers with failed log directories as unheard, until the broker has answered."""
     failed = [broker for broker in sorted(brokers) if state.brokers[broker].has_failed_dirs]
     if not failed:
         return state
@@ -55,7 +55,7 @@ def with_start(
     start: tuple[int, int],
     mine: frozenset[TopicPartition],
 ) -> dict[tuple[int, int], frozenset[TopicPartition]]:
-    """The same, but for one start of a broker."""
+    """The same, changed for one incarnation of a broker."""
     changed = {**those, start: mine}
     if not mine:
         del changed[start]

@@ -1,12 +1,13 @@
 """Which brokers get the replicas of new partitions, by Kafka's algorithm. Pure.
 
-First replicas go round the brokers from a random one on, the others follow with a shift that grows with each
-round, so that no two brokers share all they hold. With racks the brokers are taken from one rack after the
-other, and a partition's replicas are on as many racks as there are, or on a rack each.
-Without that start every topic would begin at the lowest id: thirty topics of one partition had thirty leaders
-on one broker. Sources: AdminUtils.assignReplicasToBrokers and AdminZkClient.createNewPartitionsAssignment of
-Kafka 3.9, with RackAwareMode.Safe: while not every broker says its rack, none counts, so that topics can be
-created while racks are being introduced.
+First replicas go round the brokers from a random one on. The others follow with a shift that grows with each
+round, so that no two brokers share all their partitions. With racks the brokers are taken from one rack after
+the other, and a partition's replicas are on as many racks as there are, or on a rack each.
+Without the random start every topic would begin at the lowest id: thirty topics of one partition had all
+their leaders on one broker.
+Sources: AdminUtils.assignReplicasToBrokers and AdminZkClient.createNewPartitionsAssignment of Kafka 3.9, with
+RackAwareMode.Safe: while not every broker says its rack, none counts, so that topics can be created while
+racks are being introduced.
 Left to others: replicas that a client chose, and moving ones (assignment.py), plans (cli/reassign_plan.py).
 Why: docs/decisions/0046-replicas-on-racks.md
 """
@@ -35,7 +36,7 @@ AT_THE_FIRST = PlacementStart()
 
 
 def anywhere(brokers: int, random_bytes: Callable[[int], bytes]) -> PlacementStart:
-    """A start among so many brokers, for a new topic."""
+    """A random start among so many brokers, for a new topic."""
 
     def drawn() -> int:
         return int.from_bytes(random_bytes(8)) % max(brokers, 1)

@@ -1,10 +1,10 @@
 """The controller's decisions: (state, event) -> (state, commands). Pure.
 
-Facts go into the state; then every partition that the event concerns is judged anew (`elections.py`),
-and what should be different is written. No step is remembered beyond that: a write that fails is
-re-read and judged again, so an event may come twice, late, or together with others.
+An event's facts go into the state. Then every partition that it concerns is judged again (`elections.py`),
+and what should be different is written. Nothing else is remembered: after a write that fails the partition is
+read and judged again, so an event may come twice, late, or together with others.
 A partition with a write in flight is not judged before the answer.
-Left to others: topic deletion (`topic_deletion.py`), carrying the commands out (`controller/controller.py`).
+Left to others: topic deletion (`topic_deletion.py`), carrying the commands out (`controller/active.py`).
 Why: docs/decisions/0003-pure-rules-thin-shells.md
 """
 
@@ -27,12 +27,12 @@ Plan = tuple[ClusterState, list[plans.Command]]
 def plan(state: ClusterState, event: plans.Event) -> Plan:
     """What follows from an event."""
     state, commands = keep_legal(*HANDLERS[type(event)](state, event))
-    commands.sort(key=lambda command: isinstance(command, plans.AskEnds))  # whoever is asked knows the epoch
+    commands.sort(key=lambda command: isinstance(command, plans.AskEnds))  # last: by then it knows the epoch
     return state, commands
 
 
 def _elected(state: ClusterState, event: plans.Elected) -> Plan:
-    """What is wrong is put right, while everybody hears how things stand."""
+    """Repair what is wrong, and tell all brokers the current state."""
     state = replace(
         state,
         brokers=event.brokers,
@@ -53,7 +53,7 @@ def _elected(state: ClusterState, event: plans.Elected) -> Plan:
 
 
 def _brokers_read(state: ClusterState, event: plans.BrokersRead) -> Plan:
-    """Brokers that went, came, or started again between two looks."""
+    """Brokers have gone, come, or restarted between two looks."""
     before, now = state.brokers, event.brokers
     bounced = {b for b in now if b in before and before[b].incarnation != now[b].incarnation}
     came = sorted({b for b in now if b not in before} | bounced)
@@ -101,7 +101,7 @@ def _suspected(state: ClusterState, event: plans.BrokerSuspected) -> Plan:
 def _look_for_heirs(
     state: ClusterState, broker: int, touched: Iterable[TopicPartition]
 ) -> list[plans.Command]:
-    """Ask about what a broker leads for want of others: some may have joined, and it had no time to tell."""
+    """Read the states that the broker leads with a reduced ISR: it may have had no time to report joins."""
     left = tuple(
         q
         for q in touched
@@ -124,8 +124,8 @@ def _cleared(state: ClusterState, event: plans.BrokerCleared) -> Plan:
 
 
 def _reach_changed(state: ClusterState, event: plans.ReachChanged) -> Plan:
-    """It counts when a leader is chosen. Whoever leads already leads on; who has yet to hear of it does not,
-    if somebody else can be told.
+    """Reach counts when a leader is chosen. A leader goes on leading, unless it has not heard of its election
+    yet and another replica can be told.
     """
     start = (event.broker, event.incarnation)
     if event.is_reached or start != state.start_of(event.broker):
@@ -136,7 +136,7 @@ def _reach_changed(state: ClusterState, event: plans.ReachChanged) -> Plan:
 
 
 def _reach_doubted(state: ClusterState, event: plans.ReachDoubted) -> Plan:
-    """Nobody is replaced for being out of reach of one who may be the one that is cut off."""
+    """While this controller may itself be cut off, no leader is replaced for being out of its reach."""
     state = replace(state, doubts_reach=event.doubts)
     return _judge(state, _waiting_in_vain(state))
 
@@ -146,7 +146,7 @@ def _waiting_in_vain(state: ClusterState) -> list[TopicPartition]:
 
 
 def _overflowed(state: ClusterState, event: plans.QueueOverflowed) -> Plan:
-    """What the broker was not told one by one it is told as a whole."""
+    """The broker's queue was dropped, so it is told everything again."""
     if not state.is_live(event.broker):
         return state, []
     state = topic_deletion.brokers_lost(state, frozenset({event.broker}))
@@ -155,7 +155,7 @@ def _overflowed(state: ClusterState, event: plans.QueueOverflowed) -> Plan:
 
 
 def _topics_read(state: ClusterState, event: plans.TopicsRead) -> Plan:
-    """New partitions are looked up first: somebody may have begun to create them."""
+    """New partitions are read first: another controller may have begun to create them."""
     before = state
     lost = event.gone | {
         name
@@ -213,7 +213,7 @@ def _isrs_changed(state: ClusterState, event: plans.IsrsChanged) -> Plan:
 
 
 def _states_read(state: ClusterState, event: plans.StatesRead) -> Plan:
-    """The nodes as others have left them; news among them are passed on."""
+    """State znodes as read. What is new in them is passed on to brokers."""
     newer = max((s.controller_epoch for s in event.states.values() if s is not None), default=0)
     if newer > state.controller_epoch:
         return state, [plans.Resign(f"a state was written by controller epoch {newer}")]
@@ -240,7 +240,7 @@ def _states_read(state: ClusterState, event: plans.StatesRead) -> Plan:
 
 
 def _states_written(state: ClusterState, event: plans.StatesWritten) -> Plan:
-    """What stands in ZooKeeper is announced, in one request for each broker that it concerns."""
+    """Announce what ZooKeeper holds now, in one request for each broker that it concerns."""
     new = frozenset(q for q in event.written if q not in state.partitions)
     done = event.written.keys() | event.moved
     losses = unclean_recovery.losses(state, event.written)
@@ -264,7 +264,7 @@ def _states_written(state: ClusterState, event: plans.StatesWritten) -> Plan:
 
 
 def _log_dirs_changed(state: ClusterState, event: plans.LogDirsChanged) -> Plan:
-    """They are told what they are told already: the answers say what is offline, and what is full."""
+    """Send these brokers their LeaderAndIsr again: the answers say which replicas are offline or full."""
     brokers = sorted(broker for broker in event.brokers if state.is_live(broker))
     retold = [replace(each.instruct, full=False) for each in hosts(state, brokers)]
     state = topic_deletion.to_try_again(state, brokers)
@@ -273,7 +273,7 @@ def _log_dirs_changed(state: ClusterState, event: plans.LogDirsChanged) -> Plan:
 
 
 def _answered(state: ClusterState, event: plans.ReplicasAnswered) -> Plan:
-    """What a broker says of its replicas; what is new of it may make others lead."""
+    """A broker reports on its replicas. A change may move leaders."""
     known = state.brokers.get(event.broker)
     if known is None or known.incarnation != event.incarnation:
         return state, []
@@ -332,7 +332,7 @@ def _rebalance_due(state: ClusterState, event: plans.RebalanceDue) -> Plan:
 def _judge(
     state: ClusterState, partitions: Iterable[TopicPartition], bounced: frozenset[int] = frozenset()
 ) -> Plan:
-    """Find what should be different, and write all of it in one plan."""
+    """Decide what should be different for these partitions, and write all of it in one plan."""
     writes: dict[TopicPartition, PartitionState] = {}
     births: dict[TopicPartition, PartitionState] = {}
     judged: list[TopicPartition] = []

@@ -1,6 +1,6 @@
-"""What happens to the controller, and what it asks of its shell: values without behaviour.
+"""The controller's events, and the commands that it gives its shell: values without behaviour.
 
-An event goes into `planner.plan`; commands come out, to be carried out in their order.
+An event goes into `planner.plan`; commands come out, to be carried out in order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BrokersRead:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSuspected:
-    """The connection to this start of a broker broke and could not be made again."""
+    """The connection to this incarnation of a broker broke and could not be made again."""
 
     broker: int
     incarnation: int
@@ -59,7 +59,7 @@ class BrokerCleared:
 
 @dataclass(frozen=True, slots=True)
 class ReachChanged:
-    """Whether this start of a broker, which lives, can be reached from here."""
+    """Whether this incarnation of a broker, which is alive, can be reached from here."""
 
     broker: int
     incarnation: int
@@ -68,14 +68,14 @@ class ReachChanged:
 
 @dataclass(frozen=True, slots=True)
 class ReachDoubted:
-    """Whether so few of the living are reached that this controller may be about to give its seat up."""
+    """Whether so few live brokers are reached that this controller may be about to resign."""
 
     doubts: bool
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOverflowed:
-    """So much waits for this broker that it was thrown away."""
+    """This broker's queue was full and has been dropped."""
 
     broker: int
 
@@ -90,7 +90,7 @@ class TopicsRead:
 
 @dataclass(frozen=True, slots=True)
 class DefaultsChanged:
-    """What holds for topics that do not say it themselves."""
+    """The defaults for topics without their own setting."""
 
     unclean: bool
     strategy: Strategy = Strategy.BALANCED
@@ -106,7 +106,7 @@ class IsrsChanged:
 
 @dataclass(frozen=True, slots=True)
 class StatesRead:
-    """State nodes as they are now; None where there is none, `broken` where it cannot be understood."""
+    """State znodes as they are now: None where there is none, `broken` where one cannot be parsed."""
 
     states: Mapping[TopicPartition, PartitionState | None]
     broken: frozenset[TopicPartition] = frozenset()
@@ -114,7 +114,7 @@ class StatesRead:
 
 @dataclass(frozen=True, slots=True)
 class StatesWritten:
-    """Writes that stand now, and writes that found another version than they expected."""
+    """Writes that have landed, and writes (`moved`) that found another version than they expected."""
 
     written: Mapping[TopicPartition, PartitionState]
     moved: frozenset[TopicPartition] = frozenset()
@@ -122,15 +122,15 @@ class StatesWritten:
 
 @dataclass(frozen=True, slots=True)
 class LogDirsChanged:
-    """These brokers have other log directories offline or full than before."""
+    """These brokers have reported a change of their offline or full log directories."""
 
     brokers: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicasAnswered:
-    """A start of a broker answered a LeaderAndIsr: of `answered`, some are offline there, some are full. It
-    knows that it leads `led`, in these leader epochs.
+    """An incarnation of a broker answered a LeaderAndIsr: of `answered`, some are offline, some are full
+    there. It knows that it leads `led`, in these leader epochs.
     """
 
     broker: int
@@ -143,7 +143,7 @@ class ReplicasAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ShutdownWanted:
-    """A broker wishes to stop."""
+    """A broker asks for a controlled shutdown."""
 
     broker: int
     incarnation: int
@@ -151,7 +151,7 @@ class ShutdownWanted:
 
 @dataclass(frozen=True, slots=True)
 class DeletionsWanted:
-    """Topics that stand in /admin/delete_topics."""
+    """The topics below /admin/delete_topics."""
 
     topics: frozenset[str]
 
@@ -167,7 +167,7 @@ class ReplicasDeleted:
 
 @dataclass(frozen=True, slots=True)
 class EndsAnswered:
-    """A start of a broker has answered, or has not: how far logs go, each with the leader epoch it knows."""
+    """An incarnation of a broker has told where logs end, each with its leader epoch. Empty: no answer."""
 
     broker: int
     incarnation: int
@@ -177,7 +177,7 @@ class EndsAnswered:
 
 @dataclass(frozen=True, slots=True)
 class AskAgainDue:
-    """It is a while ago that this start of a broker did not answer for these partitions."""
+    """Time to ask this incarnation of a broker again: it did not answer for these partitions."""
 
     broker: int
     incarnation: int
@@ -186,13 +186,13 @@ class AskAgainDue:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryTimeOver:
-    """Whoever is not in the ISR of these partitions, at these leader epochs, is not waited for any longer."""
+    """Replicas outside the ISR of these partitions, at these leader epochs, are waited for no longer."""
 
     partitions: Mapping[TopicPartition, int]
 
 
 class ElectionKind(IntEnum):
-    """What an operator may ask for, by Kafka's numbers."""
+    """The elections that an operator may ask for, with Kafka's numbers."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -200,16 +200,16 @@ class ElectionKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ElectionWanted:
-    """Somebody asks for a leader of his choice."""
+    """An election was asked for."""
 
     kind: ElectionKind
     partitions: frozenset[TopicPartition]
-    number: int = 0  # of the request in this reign: whoever asks sees that it was heard
+    number: int = 0  # of the request in this term: by it the requester sees that it was handled
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceDue:
-    """It is time to see whether a broker leads too few of the partitions that it is preferred for."""
+    """Time to check whether a broker leads too few of the partitions that it is preferred for."""
 
     percentage: int
 
@@ -273,7 +273,7 @@ class RemoveTopic:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A write that the table of moves does not have (state_machines.py): it is said, and not done."""
+    """A write that is not in the table of moves (state_machines.py): it is reported, not done."""
 
     partition: TopicPartition
     move: str
@@ -281,7 +281,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class AskEnds:
-    """Ask a broker how far its logs of these partitions go. Every question has one `EndsAnswered`."""
+    """Ask a broker where its logs of these partitions end. Every question has one `EndsAnswered`."""
 
     broker: int
     partitions: tuple[TopicPartition, ...]
@@ -289,7 +289,7 @@ class AskEnds:
 
 @dataclass(frozen=True, slots=True)
 class AskAgainLater:
-    """Let an `AskAgainDue` follow after a while."""
+    """Post an `AskAgainDue` after a while."""
 
     broker: int
     incarnation: int
@@ -298,7 +298,7 @@ class AskAgainLater:
 
 @dataclass(frozen=True, slots=True)
 class AwaitReplicas:
-    """Let a `RecoveryTimeOver` follow when replicas outside the ISR have had their time."""
+    """Post a `RecoveryTimeOver` when replicas outside the ISR have had their time."""
 
     partitions: Mapping[TopicPartition, int]
     is_forced: bool = False
@@ -306,7 +306,7 @@ class AwaitReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ReportLoss:
-    """This leader may lack records that were acknowledged: say so, whatever else happens."""
+    """This leader may lack acknowledged records: report it, whatever else happens."""
 
     partition: TopicPartition
     state: PartitionState
@@ -316,7 +316,7 @@ class ReportLoss:
 
 @dataclass(frozen=True, slots=True)
 class WriteAssignments:
-    """In the node of a topic, for some partitions: what stands there now, and what shall stand there."""
+    """Change a topic's znode: for some partitions, the assignment there now and the one to write."""
 
     topic: str
     changes: Mapping[int, tuple[Assignment, Assignment]]
@@ -324,8 +324,8 @@ class WriteAssignments:
 
 @dataclass(frozen=True, slots=True)
 class RestorePartitions:
-    """Somebody took these partitions out of the topic's node: say so, and put them back. Their number can
-    only grow; without them in the node their replicas would be taken for strays."""
+    """These partitions are missing from the topic's znode: report it, and put them back. The number of
+    partitions can only grow; without them in the znode their replicas would be taken for strays."""
 
     topic: str
     topic_id: UUID
@@ -334,14 +334,14 @@ class RestorePartitions:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """A newer controller has written: this one's reign is over."""
+    """A newer controller has written: this one's term is over."""
 
     because: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRole:
-    """A partition as it is announced: its state, and where its replicas are."""
+    """A partition as it is announced: its state and its replicas."""
 
     partition: TopicPartition
     topic_id: UUID
@@ -355,7 +355,7 @@ class PartitionRole:
 
 @dataclass(frozen=True, slots=True)
 class SendLeaderAndIsr:
-    """LeaderAndIsr for one broker: all partitions that concern it, or (`full`) all that it hosts."""
+    """LeaderAndIsr for one broker: the partitions that have changed, or (`full`) all that it hosts."""
 
     broker: int
     roles: tuple[PartitionRole, ...]
@@ -364,7 +364,7 @@ class SendLeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class SendUpdateMetadata:
-    """UpdateMetadata for some brokers; the live brokers always go along. `full`: this is all there is."""
+    """UpdateMetadata for some brokers; it always lists the brokers. `full`: these are all partitions."""
 
     brokers: tuple[int, ...]
     roles: tuple[PartitionRole, ...]

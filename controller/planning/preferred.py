@@ -1,4 +1,4 @@
-"""Leaders of somebody's choice: the preferred replica, or any at all. Pure.
+"""Elections on request: of the preferred replica, or of any at all. Pure.
 
 The first replica of an assignment is preferred, because assignments spread first replicas evenly over the
 brokers. Failures move leadership away from them; this brings it back.
@@ -27,7 +27,7 @@ from .state import ClusterState
 
 
 def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
-    """What can go back to its preferred leader, of brokers that lead too little of what they should."""
+    """Partitions that can go back to their preferred leader, if it leads too few of those it should."""
     first_for: dict[int, list[TopicPartition]] = {}
     for partition in state.all_partitions():
         replicas = state.replicas(partition)
@@ -43,7 +43,7 @@ def imbalanced(state: ClusterState, percentage: int) -> list[TopicPartition]:
 
 
 def want(state: ClusterState, kind: ElectionKind, partitions: Iterable[TopicPartition]) -> ClusterState:
-    """Note who is to get a leader of somebody's choice; the next judgement of the partition sees to it."""
+    """Note which partitions an election is asked for. It is held when the planner next judges them."""
     known = [q for q in sorted(partitions) if q in state.partitions and state.replicas(q)]
     if kind is ElectionKind.UNCLEAN:
         return unclean_recovery.force(state, known)

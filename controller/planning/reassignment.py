@@ -1,12 +1,12 @@
-"""How a partition moves from one set of brokers to another, and back. Pure.
+"""Reassignment: how a partition moves from one set of brokers to another, and back. Pure.
 
-U: the topic's node lists everybody, old and new. A: a new leader epoch tells all of them. B: when every one
-of the target may lead, the state is written without those who leave (the first of the target leads, unless
-one of it does already); then they are told to delete, and the topic's node is written without them. Who
-resumes at any point does the same again: nothing is remembered that is not in ZooKeeper, and a step taken
-twice does no harm.
-Nobody leaves who might hold the last copy: additions of a cancelled or replaced move go at once only if the
-ISR stays whole without them. So a move may be cancelled even when it was all but done.
+A move has three steps. U: the topic's znode lists all replicas, old and new. A: a new leader epoch tells all
+of them. B: when every replica of the target may lead, the state is written without those that leave (the
+first of the target leads, unless another of it leads already). Then those are told to delete, and the topic's
+znode is written without them. A controller that resumes at any point takes the same step again: nothing is
+remembered outside ZooKeeper, and a step taken twice does no harm.
+No replica leaves that might hold the last copy: replicas added by a cancelled or replaced move go at once
+only if the ISR stays good enough without them. So a move may be cancelled even when it was almost done.
 Left to others: the arithmetic of assignments (assignment.py), writing them (controller/assignment_nodes.py).
 Why: docs/decisions/0032-nobody-leaves-before-those-who-stay-are-in-sync.md
 """
@@ -59,7 +59,7 @@ def next_state(
     known: PartitionState,
     bounced: frozenset[int] = frozenset(),
 ) -> PartitionState | None:
-    """As `elections.next_state`, for a partition that may be on its way elsewhere."""
+    """As `elections.next_state`, for a partition that may be moving."""
     departure = departure_of(state, partition, known)
     if departure is not None and departure.gone:
         without = replace(state, departures={partition: replace(departure, is_written=True)})
@@ -69,11 +69,11 @@ def next_state(
     if chosen is not None or partition not in state.unannounced:
         return chosen
     is_led = elections.is_electable(state, known.leader, partition, known)
-    return _renewed(state, known) if is_led else None  # whoever leads next is told with its election
+    return _renewed(state, known) if is_led else None  # the next leader is told with its election
 
 
 def departure_of(state: ClusterState, partition: TopicPartition, known: PartitionState) -> Departure | None:
-    """Who may leave now, if anything may be done."""
+    """Which replicas may leave now; None if the move cannot go on yet."""
     under_way = state.departures.get(partition)
     assignment = state.assignment(partition)
     if not assignment.is_moving or (under_way is not None and under_way.is_written):
@@ -93,7 +93,7 @@ def departure_of(state: ClusterState, partition: TopicPartition, known: Partitio
 def _may_shed(
     state: ClusterState, partition: TopicPartition, known: PartitionState, abandoned: frozenset[int]
 ) -> bool:
-    """Whether the ISR is none the worse without them, or good enough without them."""
+    """Whether the ISR loses nobody without them, or stays large enough."""
     left = [r for r in state.assignment(partition).replicas if r not in abandoned]
     staying = [r for r in left if elections.is_electable(state, r, partition, known)]
     needed = 1 if abandoned.isdisjoint(known.isr) else min(state.min_isr_of(partition.topic), len(left))
@@ -101,7 +101,7 @@ def _may_shed(
 
 
 def _renewed(state: ClusterState, known: PartitionState) -> PartitionState:
-    """The same once more: a new epoch, whose leader learns the replicas as they are now."""
+    """The same state in a new epoch, so that the leader learns the current replicas."""
     joined = dict(known.isr_epochs)
     if known.leader != NO_LEADER and known.leader in state.brokers:
         joined[known.leader] = state.brokers[known.leader].incarnation
@@ -117,12 +117,12 @@ def _renewed(state: ClusterState, known: PartitionState) -> PartitionState:
 
 
 def resumed(state: ClusterState) -> ClusterState:
-    """A reign begins: what its predecessor has told about moves is not known."""
+    """A term begins: it is not known which moves the previous controller has announced."""
     return replace(state, unannounced=frozenset(state.moving()))
 
 
 def reassigned(before: ClusterState, topics: Mapping[str, Topic], state: ClusterState) -> ClusterState:
-    """Topics have been read: whoever is held by others than before is to be announced."""
+    """Topics have been read: partitions whose replicas have changed must be announced."""
     departures = {
         q: departure for q, departure in state.departures.items() if state.assignment(q) == departure.begun_at
     }
@@ -138,13 +138,13 @@ def reassigned(before: ClusterState, topics: Mapping[str, Topic], state: Cluster
 
 
 def is_out(state: ClusterState, partition: TopicPartition, begun_at: Assignment) -> bool:
-    """Whether those who leave are out, and nobody has asked for something else since, be it to and fro."""
+    """Whether those that leave are out, and no other move was asked for since, not even one taken back."""
     departure = state.departures.get(partition)
     return departure is not None and departure.is_written and departure.begun_at == begun_at
 
 
 def unfinished(state: ClusterState, topics: Iterable[str]) -> list[Command]:
-    """What is to be written still, once more: it is passed over while somebody asks to and fro."""
+    """Repeat the writes of assignments that are still due: one is skipped while requests change the move."""
     names = set(topics)
     return _assignments(
         state, sorted(q for q, d in state.departures.items() if d.is_written and q.topic in names)
@@ -160,7 +160,7 @@ def concerned(state: ClusterState, topics: Iterable[str]) -> list[TopicPartition
 def depart(
     state: ClusterState, judged: Iterable[TopicPartition], writes: Mapping[TopicPartition, PartitionState]
 ) -> Plan:
-    """What was just planned may be the beginning of departures; where nobody leaves, that is all."""
+    """Note the departures that the planned writes begin. If no replica leaves, only the assignment is due."""
     departures, settled = dict(state.departures), list[TopicPartition]()
     for partition in judged:
         if not state.topics or not state.assignment(partition).is_moving:
@@ -181,7 +181,7 @@ def depart(
 
 
 def landed(state: ClusterState, event: StatesWritten) -> tuple[ClusterState, list[TopicPartition]]:
-    """States stand: who has left there is out. The partitions where that has just happened."""
+    """States are written: replicas that have left there are out. The partitions where that just happened."""
     departures, out = dict(state.departures), list[TopicPartition]()
     for partition in sorted(event.written.keys() | event.moved):
         departure = departures.get(partition)
@@ -197,7 +197,7 @@ def landed(state: ClusterState, event: StatesWritten) -> tuple[ClusterState, lis
 
 
 def farewell(state: ClusterState, partitions: Sequence[TopicPartition]) -> list[Command]:
-    """Those who are out delete what they hold, in the epoch that began without them."""
+    """Tell the replicas that are out to delete their logs, in the leader epoch that began without them."""
     deletes: dict[int, dict[TopicPartition, int]] = {}
     for partition in partitions:
         for broker in sorted(state.departures[partition].gone):

@@ -1,8 +1,8 @@
-"""Whom a decision is told to: roles for brokers with replicas, metadata for everybody. Pure.
+"""Who is told of a decision: LeaderAndIsr for brokers with replicas, metadata for all brokers. Pure.
 
-A leader whose data is not whole is announced as none, even while ZooKeeper still names it: it must not
-lead a moment longer, or followers would cut their logs to its own. So is one that has started again since
-its election: it would lead on in the same epoch with the watermark of its last checkpoint.
+A leader that has lost data is announced as no leader, even while ZooKeeper still names it: otherwise
+followers would truncate their logs to its own. So is one that has restarted since its election: it would go
+on in the same epoch, with the high watermark of its last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .state import NO_LEADER, ClusterState
 def roles_of(
     state: ClusterState, partitions: Iterable[TopicPartition], new: frozenset[TopicPartition] = frozenset()
 ) -> tuple[PartitionRole, ...]:
-    """Partitions as they are announced now. One list serves all who are told of them."""
+    """Partitions as they are announced now. One list serves all brokers that are told."""
     return tuple(_role(state, partition, partition in new) for partition in partitions)
 
 
@@ -61,7 +61,7 @@ def inform(
 
 
 def inform_of_all(state: ClusterState, brokers: Iterable[int]) -> SendUpdateMetadata:
-    """All metadata: what these brokers know beyond it is gone, unless some node cannot be understood."""
+    """All metadata. Brokers forget whatever else they know, unless some znode cannot be parsed."""
     return replace(inform(state, brokers, existing(state)), full=not state.broken)
 
 
@@ -75,7 +75,7 @@ def instruct(
 def tell(
     state: ClusterState, partitions: Iterable[TopicPartition], new: frozenset[TopicPartition] = frozenset()
 ) -> list[Command]:
-    """The brokers that have replicas of these partitions, and then all, for their clients."""
+    """Tell the brokers that have replicas of these partitions, and then all brokers, for their clients."""
     roles = roles_of(state, partitions, new)
     return [*_instruct(state, roles), SendUpdateMetadata(tuple(state.live), roles)]
 
@@ -93,7 +93,7 @@ def _instruct(state: ClusterState, roles: Iterable[PartitionRole]) -> list[Comma
 
 
 def introduce(state: ClusterState, brokers: Iterable[int]) -> list[Command]:
-    """All metadata, and all that they host, for brokers that have just come."""
+    """Tell brokers that have just come all metadata, and everything that they host."""
     commands: list[Command] = []
     for host in hosts(state, brokers):
         commands += [SendUpdateMetadata((host.broker,), host.known, full=not state.broken), host.instruct]
@@ -110,10 +110,10 @@ class Hosted:
 
 
 def hosts(state: ClusterState, brokers: Iterable[int]) -> list[Hosted]:
-    """Everything that each of these brokers hosts: what it has of unknown topics is stray.
+    """Everything that each of these brokers hosts. If the list is complete, any other replica there is stray.
 
-    While a node cannot be understood, a topic is on its way to its end, or a partition has no state yet,
-    not everything is named here, and no replica must be set aside for not being named.
+    The list is not complete while a znode cannot be parsed, a topic is being deleted, or a partition has no
+    state yet. Then no replica may be set aside because it is not listed.
     """
     addressed = tuple(brokers)
     if not addressed:
@@ -133,7 +133,7 @@ def existing(state: ClusterState) -> list[TopicPartition]:
 
 
 def stop_followers(state: ClusterState, partitions: Iterable[TopicPartition]) -> list[Command]:
-    """Brokers that are leaving stop to follow what they do not lead."""
+    """Tell brokers that shut down to stop their followers."""
     if not any(state.is_leaving(broker) for broker in state.live):
         return []
     stops: dict[int, dict[TopicPartition, int]] = {}
@@ -146,7 +146,7 @@ def stop_followers(state: ClusterState, partitions: Iterable[TopicPartition]) ->
 
 
 def farewell(state: ClusterState, topic: str) -> list[Command]:
-    """The end of a topic: nobody is led to it any more, and its replicas are deleted."""
+    """Delete a topic: brokers stop sending clients to it, and its replicas are deleted."""
     known = [q for q in state.topics[topic].partitions if q in state.partitions]
     gone = [
         replace(one, state=replace(one.state, leader=LEADER_DURING_DELETE, leader_epoch=EPOCH_DURING_DELETE))

@@ -1,6 +1,6 @@
-"""What the controller knows: brokers, topics, partitions. Immutable, replaced whole by the planner.
+"""What the controller knows: brokers, topics, partitions. Immutable; the planner makes a new one.
 
-Only facts stand here; what follows from them is decided in `elections.py` and `planner.py`.
+It holds only facts. What follows from them is decided in `elections.py` and `planner.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STRATEGY = "unclean.recovery.strategy"
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A registered broker: where it is reached, and since which start its data has been whole."""
+    """A registered broker: where it is reached, and since which incarnation it has lost no data."""
 
     id: int
     incarnation: int
@@ -34,11 +34,11 @@ class Broker:
     rack: str | None = None
     leaving: bool = False  # it has said in its registration that it is shutting down
     has_failed_dirs: bool = (
-        False  # it has reported log directories that it cannot use; which replicas, it says
+        False  # it has reported unusable log directories; which replicas are there, it says later
     )
 
     def intact_for(self, partition: TopicPartition) -> int:
-        """Data that this broker held of the partition in this start or later has not been lost."""
+        """The incarnation since which this broker has lost no data of the partition."""
         if not self.intact_since_of:
             return self.intact_since
         return max(self.intact_since, self.intact_since_of.get(str(partition), -1))
@@ -52,12 +52,12 @@ class Topic:
     id: UUID
     replicas: Mapping[int, tuple[int, ...]]
     configs: Mapping[str, str] = field(default_factory=dict)
-    configs_at: tuple[int, int] = (-1, -1)  # where this reading of them stands in their history
+    configs_at: tuple[int, int] = (-1, -1)  # which edition of the configs this is
     moves: Mapping[int, Assignment] = field(default_factory=dict)  # of the partitions that are being moved
-    version: int = -1  # of its node
+    version: int = -1  # of its znode
 
     def joined(self, later: Topic) -> Topic:
-        """What `later` says of this topic, with the partitions of which it says nothing as they are here."""
+        """The topic as `later` has it, plus the partitions that only this one has."""
         return replace(
             later,
             replicas={**self.replicas, **later.replicas},
@@ -68,7 +68,7 @@ class Topic:
         return {number: one for number, one in self.moves.items() if number not in later.replicas}
 
     def assignment(self, number: int) -> Assignment:
-        """Who holds a partition, and who shall."""
+        """A partition's replicas, now and after a reassignment."""
         return self.moves.get(number) or Assignment(self.replicas.get(number, ()))
 
     @property
@@ -116,10 +116,10 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """Replicas on their way out of a partition, and what its assignment, as it is now, shall become.
+    """Replicas that leave a partition: the assignment now (`begun_at`), and what it will become (`then`).
 
-    Once `is_written`, the state node names none of them any more: they are told to delete, and hold nothing
-    here, although the topic's node still lists them.
+    Once `is_written`, the state znode names none of them any more. They are told to delete, and no longer
+    count as replicas here, although the topic's znode still lists them.
     """
 
     gone: frozenset[int]
@@ -130,28 +130,28 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A topic to be deleted once all brokers with a replica are there."""
+    """A topic to be deleted once all brokers with a replica are live."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Its replicas are being deleted; `waiting` have not said so yet."""
+    """The topic's replicas are being deleted; `waiting` have not been confirmed yet."""
 
     waiting: frozenset[tuple[int, TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
 class Removing:
-    """No replica is left; its nodes are being removed."""
+    """No replica is left; the topic's znodes are being removed."""
 
 
 Deletion = Queued | Stopping | Removing
 
-Start = tuple[int, int]  # one start of a broker: its id and incarnation
+Start = tuple[int, int]  # a broker's id and incarnation
 
 
 class Strategy(Enum):
-    """Who may lead when no member of an ISR has proof that it holds what it held."""
+    """Who may lead when no member of an ISR can prove that it still has its data."""
 
     BALANCED = "balanced"  # the longest log of all replicas, once all have been asked
     MANUAL = "manual"  # nobody, until an operator says so
@@ -159,7 +159,7 @@ class Strategy(Enum):
 
 
 class LogEnd(NamedTuple):
-    """How far a replica's log goes: the epoch of its last record, and the offset after it."""
+    """Where a replica's log ends: the epoch of its last record, and the offset after it."""
 
     epoch: int
     offset: int
@@ -169,8 +169,8 @@ class LogEnd(NamedTuple):
 class UncleanRecovery:
     """The search for the longest log of a partition that nobody may lead; it belongs to one leader epoch.
 
-    `asked` and `ends` name starts of brokers, so that one that starts again is asked again. `is_over`: those
-    outside the ISR have had their time. `is_forced`: an operator does not wish to wait for anybody.
+    `asked` and `ends` name incarnations, so a broker that restarts is asked again. `is_over`: replicas
+    outside the ISR are waited for no longer. `is_forced`: an operator wants to wait for nobody.
     """
 
     epoch: int
@@ -185,19 +185,19 @@ class UncleanRecovery:
 class ClusterState:
     """Everything that a plan is made from.
 
-    `suspected`, `unreached` and `leaving` name a start of a broker (id, incarnation), so a restart clears
-    them; so do `offline` and `full`: replicas in a log directory that has failed there, or that has no room;
-    and `unheard`: replicas of a broker with failed directories that has not said yet whether they lie in one;
-    and `undeleted`: replicas that have moved away from there, and could not be deleted.
-    `untold`: leader epochs that this controller has begun, and whose leader has not answered that it knows.
-    `partitions` holds what ZooKeeper is known to hold; `in_flight` what has been asked of it since.
+    These name one incarnation of a broker (id, incarnation), so a restart clears them: `suspected`,
+    `unreached`, `leaving`; `offline` and `full`: replicas in a log directory that has failed or has no room;
+    `unheard`: replicas of a broker with failed directories that has not said yet whether they lie in one;
+    `undeleted`: replicas that have moved away from the broker and could not be deleted there.
+    `untold`: leader epochs that this controller has begun, and whose leader has not confirmed that it knows.
+    `partitions` is what ZooKeeper is known to hold; `in_flight` is what has been written since, unconfirmed.
     """
 
     controller_epoch: int
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     suspected: frozenset[tuple[int, int]] = frozenset()
     unreached: frozenset[tuple[int, int]] = frozenset()  # alive, but out of this controller's reach
-    doubts_reach: bool = False  # they are so many that others are better placed to rule, and may be about to
+    doubts_reach: bool = False  # so many are unreached that another broker may soon be controller
     leaving: frozenset[tuple[int, int]] = frozenset()
     topics: Mapping[str, Topic] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -210,12 +210,12 @@ class ClusterState:
     untold: Mapping[TopicPartition, int] = field(default_factory=dict)
     departures: Mapping[TopicPartition, Departure] = field(default_factory=dict)
     unannounced: frozenset[TopicPartition] = frozenset()  # their leaders do not know their replicas yet
-    min_isr: int = 1  # the default of topics that do not say how many must hold a record
-    broken: frozenset[TopicPartition] = frozenset()  # their node cannot be understood: left alone
-    unclean: bool = False  # the default of topics that do not say whether they allow it
-    strategy: Strategy = Strategy.BALANCED  # the default of topics that do not name one
+    min_isr: int = 1  # default of min.insync.replicas
+    broken: frozenset[TopicPartition] = frozenset()  # their znode cannot be parsed: left alone
+    unclean: bool = False  # default of unclean.leader.election.enable
+    strategy: Strategy = Strategy.BALANCED  # default of unclean.recovery.strategy
     recoveries: Mapping[TopicPartition, UncleanRecovery] = field(default_factory=dict)
-    elections_heard: int = 0  # the last request for an election that was taken note of
+    elections_heard: int = 0  # number of the last request for an election that was handled
     preferring: frozenset[TopicPartition] = frozenset()  # to be led by their first replica, if that may lead
     isr_order: bool = False  # the first in the ISR leads, as in Kafka 0.8, not the first in the assignment
 
@@ -226,7 +226,7 @@ class ClusterState:
         return allowed or self.strategy_of(topic) is Strategy.AGGRESSIVE
 
     def strategy_of(self, topic: str) -> Strategy:
-        """How a partition of the topic is recovered; what cannot be understood counts as not said."""
+        """How a partition of the topic is recovered. An unknown value counts as not set."""
         said = self.topics[topic].configs.get(STRATEGY, "").lower()
         return next((each for each in Strategy if each.value == said), self.strategy)
 
@@ -236,13 +236,13 @@ class ClusterState:
         return int(said) if said.isascii() and said.isdigit() else self.min_isr
 
     def is_suspected(self, broker: int) -> bool:
-        """Its connection broke and it has not come back."""
+        """Whether its connection broke and it has not come back."""
         return broker in self.brokers and (broker, self.brokers[broker].incarnation) in self.suspected
 
     def is_reached(self, broker: int) -> bool:
         """Whether it would hear at once that it leads, as far as is known.
 
-        While this controller doubts itself its own reach says nothing: whoever follows it reaches others.
+        While this controller doubts itself its own reach proves nothing: its successor will reach others.
         """
         return self.doubts_reach or not self.unreached or self.start_of(broker) not in self.unreached
 
@@ -251,29 +251,29 @@ class ClusterState:
         return bool(self.untold) and self.untold.get(partition) == known.leader_epoch
 
     def is_leaving(self, broker: int) -> bool:
-        """It has asked to be shut down, or says in its registration that it will be."""
+        """Whether it has asked for a controlled shutdown, or its registration says that it shuts down."""
         known = self.brokers.get(broker)
         return known is not None and (known.leaving or (broker, known.incarnation) in self.leaving)
 
     def is_offline(self, broker: int, partition: TopicPartition) -> bool:
-        """It has said that the replica lies in a directory that it cannot use."""
+        """Whether it has said that the replica is in a log directory that it cannot use."""
         return bool(self.offline) and partition in self.offline.get(self.start_of(broker), ())
 
     def is_unheard(self, broker: int, partition: TopicPartition) -> bool:
-        """Some directory of it has failed, and whether the replica lies there it has not said."""
+        """Whether a log directory of it has failed and it has not said yet whether the replica is there."""
         return bool(self.unheard) and partition in self.unheard.get(self.start_of(broker), ())
 
     def is_full(self, broker: int, partition: TopicPartition) -> bool:
-        """It has said that the replica can take no more records for now."""
+        """Whether it has said that the replica can take no more records for now."""
         return bool(self.full) and partition in self.full.get(self.start_of(broker), ())
 
     def start_of(self, broker: int) -> Start:
-        """Which start of a broker is there now."""
+        """The broker's current incarnation, -1 if it is not registered."""
         known = self.brokers.get(broker)
         return broker, -1 if known is None else known.incarnation
 
     def is_live(self, broker: int) -> bool:
-        """Registered, and not suspected: it can be told things."""
+        """Whether it is registered and not suspected: requests are sent to it."""
         return broker in self.brokers and not self.is_suspected(broker)
 
     @property
@@ -282,7 +282,7 @@ class ClusterState:
         return [broker for broker in sorted(self.brokers) if self.is_live(broker)]
 
     def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
-        """Who holds a partition, empty if it is not known."""
+        """The replicas of a partition, empty if it is not known."""
         topic = self.topics.get(partition.topic)
         held = () if topic is None else topic.replicas.get(partition.partition, ())
         departure = self.departures.get(partition) if self.departures else None
@@ -304,7 +304,7 @@ class ClusterState:
         ]
 
     def is_ending(self, topic: str) -> bool:
-        """It is being deleted. What is being moved goes on until it has been moved."""
+        """Whether it is being deleted. While it is queued and partitions are moving, they are moved first."""
         deletion = self.deletions.get(topic) if self.deletions else None
         if deletion is None:
             return False
@@ -321,7 +321,7 @@ class ClusterState:
         return [p for p in self.all_partitions() if broker in self.replicas(p)]
 
     def leaderless_on(self, brokers: Iterable[int]) -> list[TopicPartition]:
-        """What nobody leads of all that these host: no change of an ISR will tell that they are back."""
+        """The leaderless partitions that these brokers host: no ISR change will tell that they are back."""
         hosts = frozenset(brokers)
         return [
             p
@@ -330,5 +330,5 @@ class ClusterState:
         ]
 
     def with_partitions(self, known: Mapping[TopicPartition, PartitionState]) -> ClusterState:
-        """The same, knowing more of ZooKeeper."""
+        """The same, with these partition states as read from ZooKeeper."""
         return replace(self, partitions={**self.partitions, **known})

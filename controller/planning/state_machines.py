@@ -1,8 +1,8 @@
-"""The controller's two state machines as tables, and where a partition or a replica stands in them. Pure.
+"""The controller's two state machines as tables, and the stage of a partition or a replica in them. Pure.
 
-The planner asks before it writes: a move that the table does not have is not made, and is said. Where
-something stands is never stored: it follows from what ZooKeeper is known to hold and from who is there, so
-that a controller elected a moment ago sees the same.
+The planner checks before it writes: a move that is not in the table is reported and not made. A stage is
+never stored. It follows from what ZooKeeper is known to hold and from which brokers are live, so a newly
+elected controller sees the same.
 Left to others: what should change (elections.py, topic_deletion.py), the check itself (planner.py).
 """
 
@@ -78,7 +78,7 @@ MACHINES = (PARTITION, REPLICA)
 
 
 def partition_stage(state: ClusterState, partition: TopicPartition) -> str:
-    """Where a partition stands."""
+    """The stage of a partition."""
     if not state.replicas(partition):
         return "NonExistent"
     known = state.partitions.get(partition)
@@ -89,12 +89,12 @@ def partition_stage(state: ClusterState, partition: TopicPartition) -> str:
 
 
 def stage_of(known: PartitionState) -> str:
-    """Where a partition with this state node stands."""
+    """The stage of a partition with this state znode."""
     return "Offline" if known.leader == NO_LEADER else "Online"
 
 
 def keep_legal(state: ClusterState, commands: list[Command]) -> tuple[ClusterState, list[Command]]:
-    """The plan without writes that are no move of a partition; each is said instead."""
+    """The plan without writes that the table does not allow; each becomes a `Refuse`."""
     kept: list[Command] = []
     refused: list[Refuse] = []
     for command in commands:
@@ -118,7 +118,7 @@ def keep_legal(state: ClusterState, commands: list[Command]) -> tuple[ClusterSta
 
 
 def replica_stage(state: ClusterState, broker: int, partition: TopicPartition) -> str:
-    """Where one replica stands."""
+    """The stage of one replica."""
     if broker not in state.replicas(partition):
         return "NonExistent"
     is_there = state.is_live(broker) and not state.is_offline(broker, partition)

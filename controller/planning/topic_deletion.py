@@ -1,9 +1,9 @@
-"""How a topic ends: Queued -> Stopping -> Removing -> its nodes are gone. Pure.
+"""Topic deletion: Queued -> Stopping -> Removing -> its znodes are gone. Pure.
 
-A topic waits in the queue while one of its brokers is away, for a replica that is not deleted now
-would come back as a stray. A broker that dies or fails midway puts its topics back into the queue.
-For a replica that has moved away nothing waits; what could not be deleted then is told to go once more when
-its broker asks to be told again.
+A topic waits in the queue while one of its brokers is away: a replica that is not deleted now would come back
+as a stray. If a broker dies or fails midway, its topics go back into the queue.
+Nothing waits for a replica that was moved away. If it could not be deleted, its broker is told again when it
+reports a change of its log directories.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _noted(state: ClusterState, event: ReplicasDeleted) -> ClusterState:
 
 
 def again(state: ClusterState, brokers: Iterable[int]) -> list[Command]:
-    """These brokers shall delete what they could not, if it still has no place there."""
+    """Tell these brokers again to delete what they could not, unless it is assigned to them now."""
     commands: list[Command] = []
     for broker in brokers:
         left = state.undeleted.get((broker, state.brokers[broker].incarnation), frozenset())
@@ -79,8 +79,8 @@ def again(state: ClusterState, brokers: Iterable[int]) -> list[Command]:
 
 
 def to_try_again(state: ClusterState, brokers: Iterable[int]) -> ClusterState:
-    """What is offline on these brokers counts as there, where its topic is on its way to its end: they are
-    told nothing of such a topic any more, so no answer would say that the replica is back.
+    """Count offline replicas on these brokers as online if their topic is being deleted: the brokers are told
+    nothing of such a topic any more, so no answer would say that the replica is back.
     """
     offline = dict(state.offline)
     for broker in brokers:
@@ -91,7 +91,7 @@ def to_try_again(state: ClusterState, brokers: Iterable[int]) -> ClusterState:
 
 
 def brokers_lost(state: ClusterState, brokers: frozenset[int]) -> ClusterState:
-    """What waited for these brokers waits in the queue again."""
+    """Deletions that waited for these brokers go back into the queue."""
     for name, deletion in sorted(state.deletions.items()):
         if isinstance(deletion, Stopping) and any(broker in brokers for broker, _ in deletion.waiting):
             state = _set(state, name, Queued())

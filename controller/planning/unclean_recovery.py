@@ -1,11 +1,12 @@
-"""Balanced recovery: a leader for a partition of whose ISR nobody can prove what it holds. Pure.
+"""Balanced recovery: finds a leader if no member of an ISR can prove that it still has its data. Pure.
 
-Every assigned replica is asked how far its log goes, and the longest leads: the last epoch counts first, then
-the end. All assigned ones, not the last ISR alone: whoever left the ISR before its last member lost power may
-be the only one that holds what was acknowledged. Members of the ISR are waited for without bound, for one of
-them may come back whole; the others have their time. An operator may cut all waiting short.
-While a partition has no leader its logs do not move, so an answer stays true for as long as the broker runs
-and the leader epoch stands.
+Every assigned replica is asked where its log ends, and the longest log leads: the last epoch counts first,
+then the offset. Replicas outside the last ISR are asked too: one that left the ISR before its last member
+lost power may be the only one that holds what was acknowledged. Members of the ISR are waited for without
+limit, since one may come back with complete data; the others have a limited time. An operator may cut all
+waiting short.
+While a partition has no leader its logs do not change, so an answer stays true while the broker runs and the
+leader epoch stays the same.
 Left to others: who may lead with proof (`elections.py`), asking (`controller/broker_channels.py`), the
 waiting (`controller/active.py`).
 Why: docs/decisions/0030-the-longest-log-of-all-replicas-leads.md
@@ -24,20 +25,20 @@ Plan = tuple[ClusterState, list[plans.Command]]
 
 
 def is_present(state: ClusterState, broker: int, partition: TopicPartition) -> bool:
-    """There, here to stay, and able to say what it holds."""
+    """Whether it is live, does not shut down, and can read its log."""
     return state.is_live(broker) and not state.is_leaving(broker) and not state.is_offline(broker, partition)
 
 
 def is_forced(state: ClusterState, partition: TopicPartition) -> bool:
-    """An operator wants a leader, whatever it lacks."""
+    """Whether an operator wants a leader, whatever it lacks."""
     found = state.recoveries.get(partition)
     return found is not None and found.is_forced
 
 
 def longest(state: ClusterState, partition: TopicPartition, known: PartitionState) -> int | None:
-    """Who leads with what there is; None as long as somebody is to be waited for.
+    """The replica with the longest log; None while another one must be waited for.
 
-    A partition of one replica needs no question: nobody else can have more.
+    A partition with one replica needs no question: no other can have more.
     """
     replicas = state.replicas(partition)
     if not _is_due(state, partition, known):
@@ -58,9 +59,9 @@ def longest(state: ClusterState, partition: TopicPartition, known: PartitionStat
 
 
 def _is_due(state: ClusterState, partition: TopicPartition, known: PartitionState) -> bool:
-    """Whether a leader without proof may be looked for: everybody who might still prove something is here.
+    """Whether to look for a leader without proof of its data: all ISR members that might have proof are live.
 
-    A member of the ISR that is here and may not lead has lost data. One that has no replica is never asked.
+    A member of the ISR that is live and may not lead has lost data. One that has no replica is never asked.
     """
     if is_forced(state, partition):
         return True
@@ -71,7 +72,7 @@ def _is_due(state: ClusterState, partition: TopicPartition, known: PartitionStat
 
 
 def search(state: ClusterState, judged: Iterable[TopicPartition]) -> Plan:
-    """Ask whom there is to ask for these partitions, and let the time of the others begin."""
+    """Ask the live replicas of these partitions, and start the time limit of the others."""
     asks: dict[int, list[TopicPartition]] = {}
     timed: dict[TopicPartition, int] = {}
     forced: dict[TopicPartition, int] = {}
@@ -108,7 +109,7 @@ def search(state: ClusterState, judged: Iterable[TopicPartition]) -> Plan:
 
 
 def answered(state: ClusterState, event: plans.EndsAnswered) -> Plan:
-    """Note how far logs go. A broker that has not been told the leader epoch yet is asked again later."""
+    """Note where logs end. A broker that has not been told the leader epoch yet is asked again later."""
     start = (event.broker, event.incarnation)
     again: set[TopicPartition] = set()
     recoveries = dict(state.recoveries)
@@ -128,7 +129,7 @@ def answered(state: ClusterState, event: plans.EndsAnswered) -> Plan:
 
 
 def ask_again(state: ClusterState, event: plans.AskAgainDue) -> ClusterState:
-    """Forget that this start of a broker was asked."""
+    """Forget that this incarnation of a broker was asked."""
     start = (event.broker, event.incarnation)
     changed = {
         q: replace(found, asked=found.asked - {start})
@@ -139,7 +140,7 @@ def ask_again(state: ClusterState, event: plans.AskAgainDue) -> ClusterState:
 
 
 def time_over(state: ClusterState, event: plans.RecoveryTimeOver) -> ClusterState:
-    """Those outside the ISR are not waited for any longer."""
+    """Stop waiting for replicas outside the ISR."""
     changed = {
         q: replace(found, is_over=True)
         for q, epoch in event.partitions.items()
@@ -149,7 +150,7 @@ def time_over(state: ClusterState, event: plans.RecoveryTimeOver) -> ClusterStat
 
 
 def force(state: ClusterState, partitions: Iterable[TopicPartition]) -> ClusterState:
-    """An operator wants leaders for these: their waiting begins anew, and is short."""
+    """An operator wants leaders for these: the wait begins again, and is short."""
     forced = {}
     for partition in partitions:
         known = state.partitions.get(partition)
@@ -160,7 +161,7 @@ def force(state: ClusterState, partitions: Iterable[TopicPartition]) -> ClusterS
 
 
 def unsaid(partitions: Mapping[TopicPartition, PartitionState]) -> list[plans.ReportLoss]:
-    """Leaders that have not recovered yet: whoever elected them may have died before saying so."""
+    """Leaders that have not recovered yet: who elected them may have died before reporting the loss."""
     return [
         plans.ReportLoss(partition, known, known.isr)
         for partition, known in sorted(partitions.items())

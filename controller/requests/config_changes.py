@@ -1,8 +1,8 @@
-"""What becomes of a resource's settings when a client changes them. Pure.
+"""What a client's change does to a resource's settings. Pure.
 
-AlterConfigs names all that shall stand; IncrementalAlterConfigs sets, deletes, appends to a list or takes
-out of it. Doing it twice is doing it once, so a request whose answer was lost may be repeated.
-Left to others: which values are good (whoever owns the options), writing them (configs.py).
+AlterConfigs gives the complete settings; IncrementalAlterConfigs sets, deletes, appends to a list or removes
+from it. Both are idempotent, so a request whose answer was lost may be repeated.
+Left to others: which values are good (the owners of the options), writing them (configs.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...zookeeper import documents
 
 
 class Kind(IntEnum):
-    """Resources that have settings here."""
+    """The kinds of resources that have settings here."""
 
     TOPIC = 2
     BROKER = 4
@@ -41,10 +41,10 @@ class Operation(IntEnum):
 
 
 class Catalogue(Protocol):
-    """Whoever knows the options."""
+    """Knows the options and their values."""
 
     def check(self, kind: Kind, name: str, settings: Mapping[str, str], changed: Collection[str]) -> None:
-        """Raise `InvalidConfig` unless what was changed may stand; the rest is not held against anybody."""
+        """Raise `InvalidConfig` unless the changed settings are valid. The others are not checked."""
         ...
 
     def list_default(self, kind: Kind, setting: str) -> str | None:
@@ -53,10 +53,10 @@ class Catalogue(Protocol):
 
 
 class AnySettings:
-    """A catalogue that has nothing against anything."""
+    """A catalogue that accepts everything."""
 
     def check(self, kind: Kind, name: str, settings: Mapping[str, str], changed: Collection[str]) -> None:
-        """Everything may stand."""
+        """Accept everything."""
 
     def list_default(self, kind: Kind, setting: str) -> str | None:
         """Nothing is a list."""
@@ -68,7 +68,7 @@ ListDefault = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One setting, and what shall happen to it."""
+    """One setting, and what should happen to it."""
 
     name: str
     operation: Operation
@@ -77,7 +77,7 @@ class SettingChange:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """All that is asked for one resource. `anew`: what is not named goes."""
+    """All changes to one resource. `anew`: settings that are not named are removed."""
 
     kind: int
     name: str
@@ -86,12 +86,12 @@ class Alteration:
 
     @property
     def changed(self) -> list[str]:
-        """The settings that are named and do not go."""
+        """The settings that are named and not deleted."""
         return [change.name for change in self.changes if change.operation is not Operation.DELETE]
 
     @property
     def path(self) -> str:
-        """The znode. Without a name: what holds for all brokers."""
+        """The znode. Without a name it is that of all brokers."""
         if self.kind == Kind.TOPIC:
             return documents.topic_config_path(self.name)
         return documents.broker_config_path(self.name or documents.ALL_BROKERS)
@@ -102,7 +102,7 @@ class Alteration:
         return self.path.removeprefix("/config/")
 
     def applied_to(self, settings: Mapping[str, str], list_default: ListDefault) -> dict[str, str]:
-        """The settings afterwards. Raises `InvalidConfig` for a list operation on what is no list."""
+        """The settings afterwards. Raises `InvalidConfig` for a list operation if the option is no list."""
         result = {} if self.anew else dict(settings)
         for change in self.changes:
             if change.operation is Operation.SET:
@@ -131,7 +131,7 @@ def _items(text: str) -> list[str]:
 
 
 def alteration_of(asked: AlterConfigsResource | IncrementalResource) -> Alteration:
-    """One resource of a request. Raises `InvalidRequest` for what contradicts itself."""
+    """One resource of a request. Raises `InvalidRequest` for a request that contradicts itself."""
     times = Counter(config.name for config in asked.configs)
     if repeated := sorted(name for name, count in times.items() if count > 1):
         raise InvalidRequest(f"settings that stand more than once in the request: {', '.join(repeated)}")
@@ -166,6 +166,6 @@ def _value(name: str, operation: Operation, text: str | None) -> str:
 
 
 def repeated_resources(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> set[tuple[int, str]]:
-    """Resources that stand more than once in a request: it is not clear what is wanted of them."""
+    """Resources that appear more than once in a request: it is not clear what is wanted."""
     times = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
     return {resource for resource, count in times.items() if count > 1}

@@ -1,9 +1,9 @@
-"""Clients change the settings of topics and brokers: checked, written, announced.
+"""Changes clients make to the settings of topics and brokers: checked, written, announced.
 
-A resource is read, changed in memory, checked as a whole and written with the version that was read,
-together with the notification that makes every broker look (`/config/changes`), under the controller's
-fence. So a value that is not good never reaches ZooKeeper, and of two clients none undoes the other unseen.
-A topic's answer waits until every live broker has been told, or for a short time; the settings stand then.
+A resource is read, changed in memory, checked, and written with the version that was read. The same write has
+the notification that makes every broker look (`/config/changes`) and the controller's fence. So an invalid
+value never reaches ZooKeeper, and two clients cannot undo each other's changes unseen. For a topic the answer
+waits until every live broker has been told, or for a short time; by then the settings are written.
 Left to others: what an alteration does (config_changes.py), which values are good (`Catalogue`).
 """
 
@@ -42,7 +42,7 @@ Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
 
 
 class Settings:
-    """Changes of settings during one reign. Every method may raise `NotController`."""
+    """Changes of settings during one term. Every method may raise `NotController`."""
 
     def __init__(self, office: ActiveController, catalogue: Catalogue) -> None:
         self._office = office
@@ -87,11 +87,11 @@ class Settings:
         await self._check_resource(wanted)
         await by(deadline_in(WRITE_MS), self._write(wanted, validate_only))
         if not validate_only and wanted.kind == Kind.TOPIC:
-            with suppress(ApiError):  # it is written: whoever is slow to hear of it will
+            with suppress(ApiError):  # it is written: slow brokers will hear of it later
                 await by(deadline_in(TELL_MS), self._told(wanted.name))
 
     async def _check_resource(self, wanted: Alteration) -> None:
-        """Raises what the client must hear if there is no such resource."""
+        """Raises the client's error if there is no such resource."""
         if wanted.kind == Kind.TOPIC:
             if wanted.name not in self._office.state.topics or wanted.name in self._office.state.deletions:
                 raise UnknownTopicOrPartition(f"there is no topic {wanted.name!r}")
@@ -105,7 +105,7 @@ class Settings:
             )
 
     async def _check_broker(self, name: str) -> None:
-        """A typing error must not lie in wait for a broker that somebody adds one day."""
+        """Refuse ids of brokers that never existed: a typo must not apply to a broker added one day."""
         if not name or int(name) in self._office.state.brokers:
             return
         if await self._office.registry.exists(documents.incarnation_path(int(name))) is None:
@@ -122,7 +122,7 @@ class Settings:
                 return
             except Unknown:  # it may have landed, or may yet: the same again changes nothing more
                 await asyncio.sleep(RETRY_S)
-            except MultiFailed:  # somebody else was quicker, or the topic has gone
+            except MultiFailed:  # another client was quicker, or the topic is gone
                 await self._check_resource(wanted)
 
     def _settings(self, wanted: Alteration, found: Mapping[str, str]) -> dict[str, str]:
@@ -132,7 +132,7 @@ class Settings:
         return settings
 
     async def _told(self, topic: str) -> None:
-        """All live brokers have heard of what stands there now."""
+        """Wait until all live brokers have been told what the znode holds now."""
         written = await read_overrides(self._office.registry, documents.topic_config_path(topic))
         self._office.topics.configured([topic])
 

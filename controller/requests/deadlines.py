@@ -1,4 +1,4 @@
-"""How long an administrator's request may take: what it says itself, made a moment once."""
+"""Deadlines of administrators' requests, from the timeouts that the requests give."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...zookeeper.znodes import ControllerMoved
 
 
 def deadline_in(timeout_ms: float) -> float:
-    """The moment that is so far away, on the clock of the loop."""
+    """The loop time that is `timeout_ms` from now."""
     return asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
 
 
 async def by(deadline: float, work: Awaitable[None]) -> None:
-    """Work that goes on to be wanted when its time is over, but is not waited for."""
+    """Wait for work until a deadline. Raises the error that tells the client why it is not finished."""
     try:
         async with asyncio.timeout_at(deadline):
             await work

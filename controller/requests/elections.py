@@ -1,8 +1,8 @@
-"""Elections that somebody asks for: an operator by request or by znode, and the balance of leaders by itself.
+"""Elections that an operator asks for by request or by znode, and the automatic balance of leaders.
 
-`/admin/preferred_replica_election`, in either spelling, is watched by the controller alone; it is removed
-when each of its partitions has its preferred leader, or cannot have it. Nothing is remembered: a new
-controller finds the node, and asks again.
+Only the controller watches `/admin/preferred_replica_election`, in either spelling. It removes the znode when
+each of its partitions has its preferred leader, or cannot have it. Nothing is remembered: a new controller
+finds the znode and starts again.
 Left to others: who may lead (`planning/elections.py`, `planning/unclean_recovery.py`), what is asked for and
 why not (`planning/preferred.py`).
 """
@@ -46,7 +46,7 @@ Outcomes = Mapping[TopicPartition, ApiError | None]
 
 @dataclass(frozen=True, slots=True)
 class ElectionPolicy:
-    """What brokers are configured to do about leaders, as it is at the moment."""
+    """The current configuration of elections."""
 
     unclean: bool = False
     strategy: Strategy = Strategy.BALANCED
@@ -58,7 +58,7 @@ class ElectionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What the requests of one reign may use of their office."""
+    """What requests may use of the active controller, during one term."""
 
     state: Callable[[], ClusterState]
     post: Callable[[plans.Event], None]
@@ -67,7 +67,7 @@ class Reach:
 
 
 class ElectionRequests:
-    """The elections of one reign that take time."""
+    """Elections during one term that are asked for or take time."""
 
     def __init__(
         self, registry: ZkClient, reign: ControllerTerm, reach: Reach, policy: Callable[[], ElectionPolicy]
@@ -84,7 +84,7 @@ class ElectionRequests:
     # --- clients -----------------------------------------------------------------------------------
 
     async def elect(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """Answered when every partition has its leader or cannot have it, or when the time is over."""
+        """Answer when every partition has its leader or cannot have it, or when the time is over."""
         kinds = {kind.value: kind for kind in plans.ElectionKind}
         if request.election_type not in kinds:
             raise InvalidRequest(f"there is no election of type {request.election_type}")
@@ -107,7 +107,7 @@ class ElectionRequests:
     async def _hold(
         self, kind: plans.ElectionKind, wanted: list[TopicPartition], deadline: float
     ) -> Outcomes:
-        """Hold elections where they can be held; what came of each."""
+        """Hold the elections that can be held. The outcome for each partition: None or an error."""
         state = self._reach.state
         outcomes: dict[TopicPartition, ApiError | None] = {q: refusal(state(), kind, q) for q in wanted}
         begun = [q for q in wanted if outcomes[q] is None]
@@ -143,7 +143,7 @@ class ElectionRequests:
             node.reconnected()
 
     async def look(self) -> list[plans.Event]:
-        """Hold the elections that stand in the node, then remove it."""
+        """Hold the elections that the znode asks for, then remove it."""
         for node in self._nodes:
             found = await node.read()
             if found is not None:
@@ -162,7 +162,7 @@ class ElectionRequests:
     # --- time --------------------------------------------------------------------------------------
 
     async def keep_balance(self) -> None:
-        """Now and then, look whether leaders are where they should be."""
+        """Check from time to time whether leaders are where they should be."""
         await asyncio.sleep(FIRST_BALANCE_S)
         while True:
             policy = self._policy()
@@ -171,7 +171,7 @@ class ElectionRequests:
             await asyncio.sleep(policy.balance_every_s)
 
     async def later(self, command: plans.AwaitReplicas | plans.AskAgainLater) -> None:
-        """Say what is to be said after a while."""
+        """Post the event that this command asks for, after its delay."""
         event: plans.Event
         match command:
             case plans.AwaitReplicas(partitions, is_forced):
@@ -184,7 +184,7 @@ class ElectionRequests:
 
 
 def _is_over(state: ClusterState, kind: plans.ElectionKind, partition: TopicPartition) -> bool:
-    """Whether waiting for such an election would change nothing any more."""
+    """Whether the election is over: waiting longer would change nothing."""
     if is_led(state, kind, partition) or partition not in state.partitions:
         return True
     if partition in state.in_flight:
@@ -202,7 +202,7 @@ def _result(partition: TopicPartition, error: ApiError | None) -> ElectionPartit
 
 
 def tell_loss(command: plans.ReportLoss) -> None:
-    """Records that were acknowledged may be missing from now on; an operator must hear of it."""
+    """Log that acknowledged records may be lost: an operator must know."""
     ends = {str(broker): f"{end.offset} in epoch {end.epoch}" for broker, end in command.ends.items()}
     logger.error(
         "potential_data_loss", partition=str(command.partition), leader=command.state.leader,

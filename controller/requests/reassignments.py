@@ -1,10 +1,10 @@
-"""Partitions move at the request of clients and of old tools: asked, written, watched, told.
+"""Reassignments that clients and old tools ask for: checked, written, watched, answered.
 
-A request is checked against what ZooKeeper holds at that moment and written there first; everything else
-follows from what stands there, whoever is controller then. An answer waits until the leaders concerned have
-new epochs, or for a short time. The states of partitions that move are watched one by one, so that each goes
-on as soon as its leader has written a new ISR; only the controller's session holds these watches.
-Left to others: what follows (planning/reassignment.py), the node that old tools write
+A request is checked against what ZooKeeper holds and written there first. Everything else follows from what
+ZooKeeper holds, whichever broker is controller then. The answer waits until the leaders concerned have new
+epochs, or for a short time. The state znode of each moving partition is watched, so that the move goes on as
+soon as the leader has written a new ISR. Only the controller's session holds these watches.
+Left to others: what follows (planning/reassignment.py), the znode that old tools write
 (znode_reassignments.py).
 """
 
@@ -43,7 +43,7 @@ Condition = Callable[[ClusterState], bool]
 
 
 class MoveWatch:
-    """The state nodes of partitions that are being moved."""
+    """Watches the state znodes of moving partitions."""
 
     def __init__(self, registry: ZkClient) -> None:
         self.due = asyncio.Event()
@@ -59,7 +59,7 @@ class MoveWatch:
         self.due.set()
 
     def follow(self, moving: Sequence[TopicPartition]) -> None:
-        """These are being moved now."""
+        """Set which partitions are moving now."""
         now = frozenset(moving)
         if new := now - self._moving:
             self._touched_states |= new
@@ -85,7 +85,7 @@ class MoveWatch:
 
 
 class ReassignmentWriter:
-    """Requests to move partitions during one reign. Methods may raise `NotController`."""
+    """Requests to move partitions during one term. Methods may raise `NotController`."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ReassignmentWriter:
     async def alter(
         self, request: reassignments.AlterPartitionReassignmentsRequest
     ) -> reassignments.AlterPartitionReassignmentsResponse:
-        """Each partition moves, or comes back, or is refused."""
+        """Answer AlterPartitionReassignments: each partition moves, moves back, or is refused."""
         named = [TopicPartition(t.name, one.partition_index) for t in request.topics for one in t.partitions]
         refused: Refusals = {
             q: InvalidRequest(f"{q} stands more than once in the request")
@@ -130,7 +130,7 @@ class ReassignmentWriter:
         return reassignments.AlterPartitionReassignmentsResponse(responses=responses)
 
     async def move(self, targets: Targets) -> Refusals:
-        """Let each go where it shall, or where it was; those that cannot, with the reason."""
+        """Start to move each partition to its target, or back (None). Returns the refusals, with reasons."""
         topics: dict[str, dict[int, Sequence[int] | None]] = {}
         for partition, target in targets.items():
             topics.setdefault(partition.topic, {})[partition.partition] = target
@@ -146,14 +146,14 @@ class ReassignmentWriter:
                 refused |= {TopicPartition(name, number): error for number in asked}
         done = {q: targets[q] for q in targets.keys() - refused.keys()}
         if done:
-            with suppress(ApiError):  # it is written: whoever is slow to hear of it will
+            with suppress(ApiError):  # it is written: slow brokers will hear of it later
                 await by(deadline_in(TELL_MS), self._told(versions, done))
         return refused
 
     async def list(
         self, request: reassignments.ListPartitionReassignmentsRequest
     ) -> reassignments.ListPartitionReassignmentsResponse:
-        """What is moving, of the partitions asked about or of all."""
+        """The partitions that are moving, of those asked about or of all."""
         state = self._state()
         asked = None
         if request.topics is not None:
@@ -174,9 +174,9 @@ class ReassignmentWriter:
         )
 
     async def finish(self, command: plans.WriteAssignments) -> None:
-        """Write what moves have come to, where nobody has asked for something else meanwhile.
+        """Write the assignments of finished moves, unless a client has asked for something else meanwhile.
 
-        Raises Unknown: then again, for what stands already is not written twice.
+        Raises Unknown: then repeat. What has landed already is not written twice.
         """
 
         def change(document: documents.TopicDocument) -> dict[int, Assignment]:
@@ -220,7 +220,7 @@ class ReassignmentWriter:
             while True:
                 try:
                     version = await change_assignments(self._registry, self._reign, name, change)
-                except Unknown:  # what has landed is found there, and not asked for again
+                except Unknown:  # repeat: what has landed is found there, and not written again
                     await asyncio.sleep(RETRY_S)
                     continue
                 if version is None:
@@ -233,7 +233,7 @@ class ReassignmentWriter:
         return versions[-1], refused
 
     async def _told(self, versions: Mapping[str, int], done: Targets) -> None:
-        """The new replicas have been announced; what was cancelled is over."""
+        """Wait until the new replicas have been announced, and cancelled moves are over."""
 
         def is_over(state: ClusterState) -> bool:
             return all(_is_told(state, q, versions[q.topic], target is None) for q, target in done.items())

@@ -1,7 +1,7 @@
-"""A node below /admin in which somebody asks for something, as old tools do: read, answered, and removed.
+"""A znode below /admin that holds a request, as old tools write it: read, carried out, and removed.
 
-The controller alone watches it. Whoever writes it meanwhile is not overlooked: what was read is removed or
-replaced in the version in which it was read, else it is time to look again.
+Only the controller watches it. It removes or replaces the znode in the version that it read. If another
+client has written it meanwhile, that fails and the controller looks again.
 Left to others: what is asked for (elections.py, znode_reassignments.py).
 """
 
@@ -23,14 +23,14 @@ N = TypeVar("N", bound=documents.Document)
 
 
 class Found(NamedTuple, Generic[N]):
-    """What stands in the node; no document if it cannot be understood."""
+    """What the znode holds; no document if it cannot be parsed."""
 
     document: N | None
     version: int
 
 
 class RequestNode(Generic[N]):
-    """One such node; `due` is set when it is time to look at it."""
+    """One such znode. `due` is set when it is time to look at it."""
 
     def __init__(
         self, registry: ZkClient, reign: ControllerTerm, path: str, kind: type[N], due: asyncio.Event
@@ -48,7 +48,7 @@ class RequestNode(Generic[N]):
         self._due.set()
 
     async def read(self) -> Found[N] | None:
-        """What stands there; None if there is no such node."""
+        """What the znode holds; None if there is none."""
         if await self._watches.arm(self._path, self._registry.exists) is None:
             return None
         try:
@@ -63,15 +63,15 @@ class RequestNode(Generic[N]):
             return Found(None, stat.version)
 
     async def remove(self, version: int) -> None:
-        """All is done that was asked for in this version."""
+        """Remove the znode: everything asked for in this version is done."""
         await self._write(Delete(self._path, version))
 
     async def replace(self, document: N, version: int) -> None:
-        """So much is left of what was asked for in this version."""
+        """Write what is left of the request in this version."""
         await self._write(SetData(self._path, document.data(), version))
 
     async def _write(self, op: Op) -> None:
         try:
             await fenced(self._registry, self._reign, [op])
-        except MultiFailed:  # somebody has asked for something else meanwhile
+        except MultiFailed:  # the request has changed meanwhile
             self._due.set()

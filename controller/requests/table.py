@@ -1,4 +1,4 @@
-"""Which request of an administrator is answered by whom: one row for each.
+"""Administrators' requests and the methods that answer them: one row for each.
 
 Left to others: finding the controller (`broker/forward.py`), what is done and when that is answered
 (`topics.py`, `configs.py`, `reassignments.py`, `elections.py`).
@@ -23,7 +23,7 @@ from .topics import TopicRequests
 
 
 class Desks(NamedTuple):
-    """Who answers during one reign."""
+    """The objects that answer requests during one term."""
 
     topics: TopicRequests
     settings: Settings

@@ -1,7 +1,7 @@
-"""Removes the nodes of a topic whose replicas are gone, partitions first.
+"""Removes the znodes of a topic whose replicas are gone, partitions first.
 
-The topic itself, its settings and the wish to delete it go in one write, so that nobody sees the wish
-without the topic. May be repeated from any point.
+The topic itself, its settings and the request to delete it go in one write, so that no request is ever seen
+without its topic. May be repeated from any point.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def remove_topic(registry: ZkClient, reign: ControllerTerm, topic: str) ->
 
 
 async def _life(registry: ZkClient, topic: str) -> list[str]:
-    """Where it says that this topic, and no other of its name, lives."""
+    """The znode that says that this topic, by its id, exists."""
     try:
         data, _ = await registry.get(documents.topic_path(topic))
         return [documents.life_path(documents.parse(documents.TopicDocument, data).uuid)]

@@ -1,8 +1,8 @@
-"""Topics are created, grown and deleted at the request of clients; brokers ask to be relieved.
+"""Requests to create, grow and delete topics, and controlled shutdowns of brokers.
 
-A request is checked as a whole topic before anything is written; then the topic's nodes are written
-under the fence, the planner does the rest, and the answer waits until leaders have been announced to
-every live broker, or until the request's time is over: then the topic comes nevertheless.
+A topic is checked completely before anything is written. Then its znodes are written under the fence, and the
+planner does the rest. The answer waits until leaders have been announced to every live broker, or until the
+request times out; the topic is created all the same.
 Left to others: names in the request that no topic may have at all are refused by the handler, too.
 """
 
@@ -47,14 +47,15 @@ RETRY_S = 0.1
 WRITE_MS = 10_000  # for the write alone, whatever the client allows
 SHUTDOWN_WAIT_S = 10.0
 HEARD_WITHIN_S = 3.0
-"""Who hands over waits for the word to spread, but not for a broker that hangs: it asks for 5 s."""
+"""How long a controlled shutdown waits for all brokers to be told: one may hang, and the asking broker waits
+only 5 s (broker/shutdown.py)."""
 
 ConfigCheck = Callable[[Mapping[str, str]], None]  # raises InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a topic gets whose creator does not say."""
+    """What a new topic gets where the request does not say."""
 
     partitions: int = 1
     replication_factor: int = 1
@@ -63,7 +64,7 @@ class Defaults:
 
 
 class TopicRequests:
-    """The requests of clients during one reign. Every method may raise `NotController`."""
+    """The requests of clients during one term. Every method may raise `NotController`."""
 
     def __init__(
         self,
@@ -83,13 +84,13 @@ class TopicRequests:
 
     @property
     def _racks(self) -> Racks:
-        """Where the live brokers stand."""
+        """The racks of the live brokers."""
         return {broker: self._state.brokers[broker].rack for broker in sorted(self._state.live)}
 
     # --- create ------------------------------------------------------------------------------------
 
     async def create_topics(self, request: topics.CreateTopicsRequest) -> topics.CreateTopicsResponse:
-        """All topics of the request, side by side."""
+        """Create all topics of the request, concurrently."""
         deadline = deadline_in(request.timeout_ms)
         times = Counter(topic.name for topic in request.topics)
         wanted = {topic.name: topic for topic in request.topics}
@@ -126,7 +127,7 @@ class TopicRequests:
         )
 
     def _begun(self, wanted: topics.CreatableTopic) -> Topic | None:
-        """The topic that was made for this request before, when its answer was lost."""
+        """The topic that this request has created before, if its answer was lost."""
         known = self._state.topics.get(wanted.name)
         is_ours = (
             known is not None and known.id == wanted.topic_id and known.name not in self._state.deletions
@@ -134,7 +135,7 @@ class TopicRequests:
         return known if is_ours else None
 
     def _design(self, wanted: topics.CreatableTopic) -> Topic:
-        """The topic as it will be. Raises what the client must hear."""
+        """The topic as it will be. Raises the client's error."""
         names = self._state.topics.keys() | self._state.deletions.keys()
         if wanted.name in names:
             raise TopicAlreadyExists(f"topic {wanted.name!r} exists")
@@ -165,7 +166,7 @@ class TopicRequests:
         return check_assignment(self._state.brokers, chosen)
 
     async def _create(self, topic: Topic) -> None:
-        """Write the nodes that make it a topic; then it only needs time."""
+        """Write the topic's znodes. From then on it exists; the rest follows by itself."""
         document = documents.TopicDocument(
             topic_id=documents.uuid_to_text(topic.id),
             partitions={i: list(r) for i, r in topic.replicas.items()},
@@ -190,7 +191,7 @@ class TopicRequests:
                 await asyncio.sleep(RETRY_S)
 
     async def _config_write(self, topic: Topic) -> Op:
-        """Settings may have been left behind, or put there beforehand, by some tool."""
+        """The write of the settings. Some tool may have left a znode there, or put one there beforehand."""
         path, data = (
             documents.topic_config_path(topic.name),
             documents.ConfigDocument(config=dict(topic.configs)).data(),
@@ -206,7 +207,7 @@ class TopicRequests:
             return False
 
     async def _finish(self, deadline: float, write: Awaitable[None], wait: Coroutine[Any, Any, None]) -> None:
-        """The write is carried through even for a client that does not wait."""
+        """Finish the write even if the client does not wait; then wait until its deadline."""
         try:
             await by(max(deadline, deadline_in(WRITE_MS)), write)
             await by(deadline, wait)
@@ -214,7 +215,7 @@ class TopicRequests:
             wait.close()
 
     async def _announced(self, name: str, numbers: Iterable[int]) -> None:
-        """Every partition has its state, and every live broker has heard of it."""
+        """Wait until every partition has its state and every live broker has been told."""
         wanted = set(numbers)
 
         def is_ready(state: ClusterState) -> bool:
@@ -231,7 +232,7 @@ class TopicRequests:
     async def create_partitions(
         self, request: topics.CreatePartitionsRequest
     ) -> topics.CreatePartitionsResponse:
-        """More partitions for each topic of the request."""
+        """Add partitions to each topic of the request."""
         deadline = deadline_in(request.timeout_ms)
         results = await asyncio.gather(
             *(self._grown(wanted, request.validate_only, deadline) for wanted in request.topics)
@@ -299,7 +300,7 @@ class TopicRequests:
     # --- delete ------------------------------------------------------------------------------------
 
     async def delete_topics(self, request: topics.DeleteTopicsRequest) -> topics.DeleteTopicsResponse:
-        """Each topic by its name or its id; answered when nothing is left of it."""
+        """Delete each topic, by its name or its id. Answered when nothing is left of it."""
         deadline = deadline_in(request.timeout_ms)
         wanted = [*request.topics, *(topics.DeleteTopicState(name=name) for name in request.topic_names)]
         results = await asyncio.gather(*(self._deleted(one, deadline) for one in wanted))
@@ -348,9 +349,9 @@ class TopicRequests:
     # --- leave -------------------------------------------------------------------------------------
 
     async def controlled_shutdown(self, broker: int, epoch: int) -> control.ControlledShutdownResponse:
-        """Hand over what the broker leads; answers with what is left and another might yet take over.
+        """Move leadership away from the broker. Answers with the partitions that others may still take over.
 
-        When all brokers leave together nobody might: none of them has anything to wait for then.
+        When all brokers shut down together there are none, so that no broker waits for another.
         """
         known = self._state.brokers.get(broker)
         if known is None or known.incarnation != epoch:

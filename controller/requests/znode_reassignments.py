@@ -1,9 +1,9 @@
-"""`/admin/reassign_partitions`: partitions to be moved, as tools before Kafka 2.4 ask for it.
+"""`/admin/reassign_partitions`: reassignments as tools before Kafka 2.4 ask for them.
 
-The controller alone watches the node. What stands there is asked of the mover as a client would; an entry is
-taken out when its partition has moved, when somebody has asked for something else, or when it cannot be
-done; with the last one goes the node. Nothing is remembered: a new controller asks again, which changes
-nothing where the move is under way.
+Only the controller watches the znode. It treats each entry like a client's request. An entry is removed when
+its partition has moved, when another move was asked for, or when it cannot be done; with the last entry the
+znode is removed. Nothing is remembered: a new controller asks again, which changes nothing for moves under
+way.
 Left to others: moving (reassignments.py).
 """
 
@@ -30,7 +30,7 @@ RETRY_S = 1.0
 
 
 class ReassignmentRequests:
-    """Reads the node, has its wishes carried out, and clears it."""
+    """Reads the znode, asks for its reassignments, and clears it."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class ReassignmentRequests:
         self._node.reconnected()
 
     def follow(self, state: ClusterState) -> None:
-        """The controller knows more: is anything done that stands in the node?"""
+        """The controller's state has changed: look at the znode if an entry of it is over."""
         if any(self._is_over(state, q, target) for q, target in self._waiting.items()):
             self.due.set()
 
     async def look(self) -> list[plans.Event]:
-        """Ask for what is new, and take out what is over."""
+        """Ask for new entries, and remove those that are over."""
         found = await self._node.read()
         if found is None:
             self._waiting, self._asked = {}, {}
@@ -87,6 +87,6 @@ class ReassignmentRequests:
         return []
 
     def _is_over(self, state: ClusterState, partition: TopicPartition, target: tuple[int, ...]) -> bool:
-        """It has moved, or shall go elsewhere, or is no more."""
+        """Whether it has moved, has another target now, or is gone."""
         known = state.assignment(partition)
         return not known.is_moving or known.target != target

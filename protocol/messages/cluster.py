@@ -50,7 +50,7 @@ class DescribeConfigsResource:
 
 @message(key=32, versions=(1, 4), flexible=4)
 class DescribeConfigsRequest:
-    """Which settings of which resources."""
+    """The settings wanted, by resource."""
 
     resources: list[DescribeConfigsResource]
     include_synonyms: Bool = False

@@ -9,7 +9,7 @@ from ..schema import Bool, Int8, Int16, Int32, String, message, since, struct
 
 @struct
 class AlterableConfig:
-    """A setting as it shall be."""
+    """The new value of a setting."""
 
     name: String
     value: String | None = None
@@ -17,7 +17,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """Resource type 2 is a topic, 4 a broker (without a name: all brokers). What is not named goes."""
+    """Resource type 2 is a topic, 4 a broker (without a name: all brokers). Unnamed settings are removed."""
 
     resource_type: Int8
     resource_name: String
@@ -26,7 +26,7 @@ class AlterConfigsResource:
 
 @message(key=33, versions=(0, 2), flexible=2)
 class AlterConfigsRequest:
-    """All settings of some resources, anew."""
+    """All settings of some resources are replaced."""
 
     resources: list[AlterConfigsResource]
     validate_only: Bool = False
@@ -34,7 +34,7 @@ class AlterConfigsRequest:
 
 @struct
 class AlteredResource:
-    """What came of one resource."""
+    """The result for one resource."""
 
     error_code: Int16 = 0
     error_message: String | None = None
@@ -52,7 +52,7 @@ class AlterConfigsResponse:
 
 @struct
 class IncrementalConfig:
-    """One change: operation 0 sets, 1 deletes, 2 appends to a list, 3 takes out of a list."""
+    """One change: operation 0 sets, 1 deletes, 2 appends to a list, 3 removes from a list."""
 
     name: String
     config_operation: Int8
@@ -61,7 +61,7 @@ class IncrementalConfig:
 
 @struct
 class IncrementalResource:
-    """Changes of one resource; what is not named stays."""
+    """Changes of one resource; settings that are not named stay."""
 
     resource_type: Int8
     resource_name: String

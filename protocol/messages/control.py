@@ -21,7 +21,7 @@ class TopicConfigEntry:
 
 @struct
 class LeaderAndIsrPartitionState:
-    """What one partition shall be; `isr_epochs` are the incarnations of the brokers in `isr`, in order."""
+    """The new state of one partition; `isr_epochs` are the incarnations of the brokers in `isr`, in order."""
 
     partition_index: Int32
     controller_epoch: Int32
@@ -51,7 +51,7 @@ class LeaderAndIsrTopicState:
 
 @struct
 class LeaderAndIsrLiveLeader:
-    """Where followers reach a leader."""
+    """The address of a leader for its followers."""
 
     broker_id: Int32
     host_name: String
@@ -74,7 +74,7 @@ class LeaderAndIsrRequest:
 
 @struct
 class LeaderAndIsrPartitionError:
-    """What came of one partition. `is_full`: what it holds is good, but it can take no more for now."""
+    """The result for one partition. `is_full`: its data is good, but it cannot append for now."""
 
     partition_index: Int32
     error_code: Int16 = 0
@@ -91,7 +91,7 @@ class LeaderAndIsrTopicError:
 
 @message(key=4, versions=(5, 7), flexible=4)
 class LeaderAndIsrResponse:
-    """One result for every partition of the request, unless it was refused as a whole."""
+    """One result for every partition of the request, unless all of it was refused."""
 
     error_code: Int16 = 0
     topics: list[LeaderAndIsrTopicError] = since(5, default=[])
@@ -116,7 +116,7 @@ class StopReplicaTopicState:
 
 @message(key=5, versions=(3, 4), flexible=2)
 class StopReplicaRequest:
-    """Replicas that the addressed broker shall no longer run."""
+    """Replicas that the addressed broker must stop."""
 
     controller_id: Int32
     is_k_raft_controller: Bool = since(4, default=False)
@@ -128,7 +128,7 @@ class StopReplicaRequest:
 
 @struct
 class StopReplicaPartitionError:
-    """What came of one partition."""
+    """The result for one partition."""
 
     topic_name: String
     partition_index: Int32
@@ -137,7 +137,7 @@ class StopReplicaPartitionError:
 
 @message(key=5, versions=(3, 4), flexible=2)
 class StopReplicaResponse:
-    """One result for every partition of the request, unless it was refused as a whole."""
+    """One result for every partition of the request, unless all of it was refused."""
 
     error_code: Int16 = 0
     partition_errors: list[StopReplicaPartitionError] = since(0, default=[])
@@ -192,7 +192,7 @@ class UpdateMetadataBroker:
 
 @message(key=6, versions=(7, 8), flexible=6)
 class UpdateMetadataRequest:
-    """What the addressed broker shall tell clients; `live_brokers` is always the whole list."""
+    """The metadata that the addressed broker gives to clients; `live_brokers` is always complete."""
 
     controller_id: Int32
     is_k_raft_controller: Bool = since(8, default=False)
@@ -206,7 +206,7 @@ class UpdateMetadataRequest:
 
 @message(key=6, versions=(7, 8), flexible=6)
 class UpdateMetadataResponse:
-    """Whether the picture was taken over."""
+    """Whether the metadata was accepted."""
 
     error_code: Int16 = 0
 
@@ -221,7 +221,7 @@ class ControlledShutdownRequest:
 
 @struct
 class RemainingPartition:
-    """A partition that the broker leads still."""
+    """A partition that the broker still leads."""
 
     topic_name: String
     partition_index: Int32

@@ -27,7 +27,7 @@ class ElectLeadersRequest:
 
 @struct
 class ElectionPartitionResult:
-    """What came of one partition."""
+    """The result for one partition."""
 
     partition_id: Int32
     error_code: Int16 = 0
@@ -62,14 +62,14 @@ class LogInfoTopic:
 
 @message(key=93, versions=(0, 0), flexible=0)
 class GetReplicaLogInfoRequest:
-    """Which logs the controller wishes to know about."""
+    """The logs that the controller asks about."""
 
     topic_partitions: list[LogInfoTopic] | None = None
 
 
 @struct
 class PartitionLogInfo:
-    """How far one log goes: the epoch of its last record, and the offset after it."""
+    """The end of one log: the epoch of its last record, and the offset after it."""
 
     partition: Int32
     last_written_leader_epoch: Int32 = -1

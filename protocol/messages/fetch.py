@@ -20,7 +20,7 @@ class ReplicaState:
 
 @struct
 class FetchPartition:
-    """From where on a partition is wanted."""
+    """A partition to fetch, and the offset to begin at."""
 
     partition: Int32
     current_leader_epoch: Int32 = since(9, default=-1)
@@ -69,7 +69,7 @@ class FetchRequest:
 
 @struct
 class FetchEpochEndOffset:
-    """The largest epoch of the leader at or below the follower's, and where it ends."""
+    """The leader's largest epoch at or below the follower's, and its end offset."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
@@ -77,7 +77,7 @@ class FetchEpochEndOffset:
 
 @struct
 class SnapshotId:
-    """A snapshot to be fetched instead of the log; only a metadata quorum has such."""
+    """A snapshot to be fetched instead of the log; only a metadata quorum has them."""
 
     end_offset: Int64 = -1
     epoch: Int32 = -1
@@ -85,7 +85,7 @@ class SnapshotId:
 
 @struct
 class AbortedTransaction:
-    """A transaction whose records a committed reader leaves out."""
+    """An aborted transaction, whose records a read_committed consumer skips."""
 
     producer_id: Int64
     first_offset: Int64

@@ -83,7 +83,7 @@ class DeleteGroupsRequest:
 
 @struct
 class DeletableGroupResult:
-    """What came of one group."""
+    """The result for one group."""
 
     group_id: String
     error_code: Int16 = 0

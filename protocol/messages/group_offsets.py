@@ -40,7 +40,7 @@ class OffsetCommitRequest:
 
 @struct
 class OffsetCommitResponsePartition:
-    """What came of one partition."""
+    """The result for one partition."""
 
     partition_index: Int32
     error_code: Int16 = 0

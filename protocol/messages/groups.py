@@ -112,7 +112,7 @@ class Coordinator:
 
 @message(key=10, versions=(0, 4), flexible=3)
 class FindCoordinatorResponse:
-    """Until version 3 the one coordinator stands in the response itself."""
+    """Until version 3 the one coordinator is in the response itself."""
 
     throttle_time_ms: Int32 = since(1, default=0)
     error_code: Int16 = since(0, default=0, until=3)
@@ -133,7 +133,7 @@ class JoinGroupRequestProtocol:
 
 @message(key=11, versions=(0, 9), flexible=6)
 class JoinGroupRequest:
-    """A member wants into the next generation."""
+    """A member joins the next generation."""
 
     group_id: String
     session_timeout_ms: Int32
@@ -156,7 +156,7 @@ class JoinGroupResponseMember:
 
 @message(key=11, versions=(0, 9), flexible=6)
 class JoinGroupResponse:
-    """Only the leader is told of the members."""
+    """Only the group's leader gets the members."""
 
     throttle_time_ms: Int32 = since(2, default=0)
     error_code: Int16 = 0
@@ -171,7 +171,7 @@ class JoinGroupResponse:
 
 @struct
 class SyncGroupRequestAssignment:
-    """What the leader gives to one member."""
+    """The assignment of one member, from the group's leader."""
 
     member_id: String
     assignment: Bytes
@@ -239,7 +239,7 @@ class LeaveGroupRequest:
 
 @struct
 class MemberResponse:
-    """What came of one member."""
+    """The result for one member."""
 
     member_id: String
     group_instance_id: String | None = None

@@ -9,7 +9,7 @@ from ..schema import Int16, Int32, PlainString, message
 
 @message(key=-1, versions=(1, 2), flexible=2)
 class RequestHeader:
-    """What stands before every request."""
+    """The header of every request."""
 
     request_api_key: Int16
     request_api_version: Int16
@@ -19,6 +19,6 @@ class RequestHeader:
 
 @message(key=-1, versions=(0, 1), flexible=1)
 class ResponseHeader:
-    """What stands before every response."""
+    """The header of every response."""
 
     correlation_id: Int32

@@ -41,7 +41,7 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
-    """Who leads and holds a partition."""
+    """A partition's leader, replicas and ISR."""
 
     error_code: Int16 = 0
     partition_index: Int32
@@ -66,7 +66,7 @@ class MetadataResponseTopic:
 
 @message(key=3, versions=(0, 12), flexible=9)
 class MetadataResponse:
-    """The cluster as the answering broker pictures it."""
+    """The cluster as the answering broker sees it."""
 
     throttle_time_ms: Int32 = since(3, default=0)
     brokers: list[MetadataResponseBroker]

@@ -63,7 +63,7 @@ class ListOffsetsResponse:
 
 @struct
 class OffsetForLeaderPartition:
-    """An epoch whose end is asked for."""
+    """A leader epoch; its end offset is asked for."""
 
     partition: Int32
     current_leader_epoch: Int32 = -1
@@ -88,7 +88,7 @@ class OffsetForLeaderEpochRequest:
 
 @struct
 class EpochEndOffset:
-    """The largest epoch not above the one asked for, and the exclusive end of it; -1, -1 if unknown."""
+    """The largest epoch not above the one asked for, and its end offset (exclusive); -1, -1 if unknown."""
 
     error_code: Int16 = 0
     partition: Int32

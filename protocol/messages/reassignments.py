@@ -8,7 +8,7 @@ from ..schema import Int16, Int32, String, message, since, struct
 
 @struct
 class ReassignablePartition:
-    """Who shall hold a partition, the preferred leader first; null takes back what was asked before."""
+    """A partition's new replicas, the preferred leader first; null cancels its move."""
 
     partition_index: Int32
     replicas: list[Int32] | None = None
@@ -24,7 +24,7 @@ class ReassignableTopic:
 
 @message(key=45, versions=(0, 0), flexible=0)
 class AlterPartitionReassignmentsRequest:
-    """Partitions that shall move, and moves that shall end."""
+    """Partitions to be moved, and moves to be cancelled."""
 
     timeout_ms: Int32 = 60_000
     topics: list[ReassignableTopic] = since(0, default=[])
@@ -32,7 +32,7 @@ class AlterPartitionReassignmentsRequest:
 
 @struct
 class ReassignedPartition:
-    """What came of one partition."""
+    """The result for one partition."""
 
     partition_index: Int32
     error_code: Int16 = 0
@@ -49,7 +49,7 @@ class ReassignedTopic:
 
 @message(key=45, versions=(0, 0), flexible=0)
 class AlterPartitionReassignmentsResponse:
-    """One result for every partition of the request, unless it was refused as a whole."""
+    """One result for every partition of the request, unless all of it was refused."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -75,7 +75,7 @@ class ListPartitionReassignmentsRequest:
 
 @struct
 class OngoingPartition:
-    """A partition that is moving: who holds it, whom it gains, whom it will lose."""
+    """A moving partition: its replicas, those being added, those being removed."""
 
     partition_index: Int32
     replicas: list[Int32]

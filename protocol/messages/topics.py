@@ -40,7 +40,7 @@ class CreatableTopic:
 
 @message(key=19, versions=(2, 7), flexible=5)
 class CreateTopicsRequest:
-    """`validate_only` asks what would happen."""
+    """`validate_only`: check only, change nothing."""
 
     topics: list[CreatableTopic]
     timeout_ms: Int32 = 60_000
@@ -60,7 +60,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """What came of one topic."""
+    """The result for one topic."""
 
     name: String
     topic_id: Uuid = since(7, default=NO_UUID)
@@ -99,7 +99,7 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletableTopicResult:
-    """What came of one topic."""
+    """The result for one topic."""
 
     name: String | None = since(0, default=None, nullable=6)
     topic_id: Uuid = since(6, default=NO_UUID)
@@ -117,7 +117,7 @@ class DeleteTopicsResponse:
 
 @struct
 class DeleteRecordsPartition:
-    """All records before `offset` are to go; -1 stands for the high watermark."""
+    """Delete all records before `offset`; -1 means the high watermark."""
 
     partition_index: Int32
     offset: Int64
@@ -141,7 +141,7 @@ class DeleteRecordsRequest:
 
 @struct
 class DeleteRecordsPartitionResult:
-    """Every live replica begins at `low_watermark` or later; -1 if that is not known."""
+    """Every live replica starts at `low_watermark` or later; -1 if unknown."""
 
     partition_index: Int32
     low_watermark: Int64 = -1
@@ -173,7 +173,7 @@ class CreatePartitionsAssignment:
 
 @struct
 class CreatePartitionsTopic:
-    """A topic and the number of partitions it shall have in all."""
+    """A topic and its new total number of partitions."""
 
     name: String
     count: Int32
@@ -183,7 +183,7 @@ class CreatePartitionsTopic:
 
 @message(key=37, versions=(0, 3), flexible=2)
 class CreatePartitionsRequest:
-    """`validate_only` asks what would happen."""
+    """`validate_only`: check only, change nothing."""
 
     topics: list[CreatePartitionsTopic]
     timeout_ms: Int32
@@ -192,7 +192,7 @@ class CreatePartitionsRequest:
 
 @struct
 class CreatePartitionsTopicResult:
-    """What came of one topic."""
+    """The result for one topic."""
 
     name: String
     error_code: Int16 = 0

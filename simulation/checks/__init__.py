@@ -1,1 +1,1 @@
-"""What must hold in every world, while it runs and at its end."""
+"""Invariants: what must hold in every world, while it runs and at its end."""

@@ -1,11 +1,11 @@
-"""What is committed, as nobody in the world knows it: all that a watermark has ever covered, byte for byte.
+"""All committed records of a partition, byte for byte: everything that a high watermark has ever covered.
 
-A high watermark commits what lies below it on the replica that holds it; from then on every replica that
-knows as much, and every replica that may lead, holds the very same bytes. Each replica is read once: what has
-been compared is compared again only after its log was cut or opened anew. What all replicas have let go is
-kept here to the end.
-When a leader had to be elected without proof (`recovered`), what it has not got is lost and named; what it
-has is committed as before. Others count again as soon as they are in the ISR of such a leader.
+A replica's high watermark commits the records below it. From then on every replica whose high watermark is as
+high, and every replica that may lead, must hold the same bytes. Each replica is read once; it is compared
+again only after its log was truncated or reopened. Records that all replicas have removed are kept here to
+the end.
+If a leader had to be elected without proof (`recovered`), records that it lacks are noted as lost; those it
+has stay committed. Other replicas count again once they are in the ISR of that leader.
 Left to others: when to look (`invariants.py`), what ZooKeeper says (`states.py`), reading a log
 (`reading.py`).
 Why: docs/decisions/0036-what-is-committed-is-kept-by-the-tester.md
@@ -24,11 +24,11 @@ from .reading import read
 
 
 class Violation(Exception):
-    """Something that must hold did not."""
+    """An invariant is broken."""
 
 
 class _Compared:
-    """How much of one replica has been held against what is committed."""
+    """How much of one replica has been compared with what is committed."""
 
     __slots__ = ("generation", "log", "to")
 
@@ -37,37 +37,37 @@ class _Compared:
 
 
 class CommittedRecords:
-    """The true high watermark of one partition, and all before it."""
+    """The true high watermark of one partition, and all records below it."""
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
-        self.first = 0  # what came before it was let go before it was looked at
+        self.first = 0  # records before it were removed before we read them
         self.end = 0
-        self.told_end = 0  # the highest watermark, also one of a replica that cannot be read
-        self.lost: dict[int, int] = {}  # offset -> number, of what no leader has any more
-        self.unproven: int | None = None  # who was elected so, as long as its log has not been looked at
-        self.whole: set[int] | None = None  # who counts since then; None: everybody
+        self.told_end = 0  # the highest high watermark, even of a replica that cannot be read
+        self.lost: dict[int, int] = {}  # offset -> number, of records that no leader has any more
+        self.unproven: int | None = None  # a leader elected without proof whose log we have not read yet
+        self.whole: set[int] | None = None  # brokers that count since then; None: all of them
         self._data = bytearray()
         self._offsets: list[int] = [0]  # where batches begin, and where the last one ends
-        self._places: dict[int, int] = {0: 0}  # offset -> where it begins in the data
+        self._places: dict[int, int] = {0: 0}  # offset -> its position in the data
         self._compared: dict[int, _Compared] = {}
 
     @property
     def numbers(self) -> dict[int, int]:
-        """All that is committed, let go or not: offset -> number."""
+        """All committed records, even those removed since: offset -> number."""
         return {record.offset: int(record.value or b"-1") for record in iterate(bytes(self._data))}
 
     def counts(self, id: int) -> bool:
-        """Whether what this broker says of the partition can be believed."""
+        """Whether this broker's high watermark of the partition counts."""
         return self.unproven is None and (self.whole is None or id in self.whole)
 
     def note(self, id: int, partition: Partition) -> None:
-        """A watermark as it is told."""
+        """Note a replica's high watermark."""
         if self.counts(id):
             self.told_end = max(self.told_end, partition.high_watermark)
 
     def look_at(self, id: int, partition: Partition) -> None:
-        """A replica as it is: what its watermark covers is committed, and equal to what was before."""
+        """Read a replica: records below its high watermark are committed, and must equal those known."""
         if not self.counts(id):
             return
         self.compare(id, partition, min(partition.high_watermark, self.end), "I5")
@@ -75,7 +75,7 @@ class CommittedRecords:
             self._extend(id, partition)
 
     def must_hold(self, id: int, partition: Partition, why: str) -> None:
-        """A replica that leads or may lead holds all that is committed."""
+        """A replica that leads or may lead must hold all committed records."""
         if not self.counts(id):
             return
         if partition.log.end_offset < self.told_end:
@@ -85,7 +85,7 @@ class CommittedRecords:
         self.compare(id, partition, self.end, why)
 
     def compare(self, id: int, partition: Partition, end: int, why: str) -> None:
-        """Hold what is new below `end` against what is committed."""
+        """Compare the part below `end` that was not compared yet with what is committed."""
         done = self._compared.get(id)
         log = partition.log
         if done is None or done.log is not log or done.generation != log.generation:
@@ -102,7 +102,7 @@ class CommittedRecords:
 
     def _extend(self, id: int, partition: Partition) -> None:
         log = partition.log
-        if log.start_offset > self.end:  # nobody looked before it was let go
+        if log.start_offset > self.end:  # removed before we read it
             self._forget_before(log.start_offset)
         data = read(log, self.end, partition.high_watermark)
         at, epoch = self.end, -1
@@ -130,18 +130,17 @@ class CommittedRecords:
     # ------------------------------------------------------------ leaders without proof
 
     def recovered(self, leader: int) -> None:
-        """ZooKeeper names a leader that gave no proof of its data. What it holds is to be seen."""
+        """ZooKeeper names a leader that was elected without proof. We do not know yet what it holds."""
         self.unproven, self.whole = leader, set()
 
     def joined(self, id: int) -> None:
-        """ZooKeeper counts a replica as in sync with such a leader."""
+        """A replica is in the ISR of such a leader."""
         if self.whole is not None and self.unproven is None:
             self.whole.add(id)
 
     def take(self, id: int, partition: Partition) -> dict[int, int]:
-        """The log of the leader without proof: up to where it agrees all is committed; the rest is lost.
-
-        Returns what is lost, offset -> number.
+        """Read the log of a leader elected without proof: records up to where it agrees stay committed, the
+        rest is lost. Returns the lost records: offset -> number.
         """
         log = partition.log
         start = max(log.start_offset, self.first)
@@ -164,7 +163,7 @@ class CommittedRecords:
 
 
 def same_tails(tp: TopicPartition, replicas: dict[int, Partition]) -> None:
-    """Beyond the watermarks too, what bears the same offset and epoch is the same batch."""
+    """Above the high watermarks too, batches with the same offset and epoch are the same batch."""
     first = min(partition.high_watermark for partition in replicas.values())
     seen: dict[tuple[int, int], tuple[int, bytes]] = {}
     for id, partition in replicas.items():
@@ -180,9 +179,9 @@ def same_tails(tp: TopicPartition, replicas: dict[int, Partition]) -> None:
 
 
 def epochs_match(id: int, partition: Partition) -> None:
-    """What a replica notes about its epochs is what its batches say, and where its leadership began.
+    """A replica's leader epoch entries agree with its batches; a leader may also have its own new epoch.
 
-    The first epoch of a log whose beginning was let go is noted where the log begins.
+    If the beginning of a log was removed, its first epoch starts at the log start offset.
     """
     log = partition.log
     told: list[tuple[int, int]] = []

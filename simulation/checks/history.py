@@ -1,11 +1,11 @@
-"""What clients did and were told, and whether one replicated log could have told them so.
+"""What clients did and were told, and a check whether one replicated log explains all of it.
 
-A `History` is written while brokers are killed and links are cut: what was sent, what was acknowledged at
-which offset, what was read. `judge` holds it together. Anomalies bear the names that Jepsen's Kafka test
-gave them; those it does not know are named after what they are. Values are unique: so doubles are told.
+A `History` records, while brokers are killed and links are cut, what was sent, acknowledged at which offset,
+and read. `judge` looks for contradictions. Anomalies have the names of Jepsen's Kafka test, or plain names
+where Jepsen has none. Values are unique, so duplicates are recognised.
 
-Pure: it asks nobody for the time. Left to others: sending and reading (the workloads), comparing the
-replicas' files (`strandline.cli.demo.verdict`).
+Pure: it reads no clock. Left to others: sending and reading (the workloads), comparing the replicas' files
+(`strandline.cli.demo.verdict`).
 """
 
 from collections import Counter, defaultdict
@@ -22,35 +22,35 @@ Kept = Mapping[tuple[TopicPartition, int], Collection[int]]
 
 
 class Anomaly(StrEnum):
-    """What may not be seen."""
+    """What clients must never see."""
 
-    LOST_WRITE = "lost-write"  # acknowledged; records behind it were read, it never was
-    UNSEEN = "unseen"  # acknowledged, and behind the end of what can be read
+    LOST_WRITE = "lost-write"  # acknowledged; later records were read, it never was
+    UNSEEN = "unseen"  # acknowledged, at an offset after the last record that can be read
     DUPLICATE = "duplicate"  # one value at two offsets
     INCONSISTENT_OFFSETS = "inconsistent-offsets"  # one offset with two values
     OFFSET_REUSE = "offset-reuse"  # one offset acknowledged for two values
-    ABORTED_READ = "aborted-read"  # refused for certain, and read all the same
-    HW_LEAK = "hw-leak"  # read once, and later gone
+    ABORTED_READ = "aborted-read"  # certainly refused, and read all the same
+    HW_LEAK = "hw-leak"  # read once, and gone later
     NONMONOTONIC_SEND = "nonmonotonic-send"  # one producer's records in another order than it sent them
     NONMONOTONIC_POLL = "nonmonotonic-poll"  # a reader was handed an older record than the poll before
     INT_NONMONOTONIC_POLL = "int-nonmonotonic-poll"  # the same within one poll
     POLL_SKIP = "poll-skip"  # a reader never got a record that lies between two of its polls
     INT_POLL_SKIP = "int-poll-skip"  # the same within one poll
-    REALTIME_ORDER = "realtime-order"  # acknowledged below what had been acknowledged before it was sent
-    STALE_END = "stale-end"  # the end of a partition, told too low after an acknowledgement
+    REALTIME_ORDER = "realtime-order"  # at a lower offset than one acknowledged before it was sent
+    STALE_END = "stale-end"  # the reported end is not above an offset that was acknowledged before
 
 
 class Outcome(StrEnum):
-    """What a producer knows of a record it has sent."""
+    """What a producer knows about a record it has sent."""
 
     OPEN = "open"  # no answer, or one that does not say whether it was written
     ACKNOWLEDGED = "acknowledged"
-    REFUSED = "refused"  # for certain: no attempt can have written it
+    REFUSED = "refused"  # certainly: no attempt can have written it
 
 
 @dataclass(slots=True)
 class Send:
-    """A value on its way; `offset` is -1 while none is known."""
+    """A value that was sent; `offset` is -1 while unknown."""
 
     value: int
     by: str
@@ -70,7 +70,7 @@ class Place(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """What one poll of a reader handed out; `turn` counts how often the reader was moved."""
+    """The records of one poll; `turn` counts how often the reader was moved (seek, assignment)."""
 
     by: str
     turn: int
@@ -78,7 +78,7 @@ class Poll(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of a partition as it was told, and when it was asked for."""
+    """The end of a partition as a broker told it, and when it was asked."""
 
     partition: TopicPartition
     end: int
@@ -87,13 +87,13 @@ class End(NamedTuple):
 
 @dataclass
 class History:
-    """Everything that clients did, in the order in which it was noted; times are monotonic seconds."""
+    """Everything that clients did, in the order in which it was recorded; times are monotonic seconds."""
 
     sends: dict[int, Send] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     final: dict[TopicPartition, list[Place]] = field(default_factory=dict)
-    losses: list[float] = field(default_factory=list)  # when brokers forgot who had sent what
+    losses: list[float] = field(default_factory=list)  # when brokers lost their producer state
     _turns: Counter[str] = field(default_factory=Counter)
 
     def sending(self, value: int, partition: TopicPartition, at_s: float, by: str = "producer") -> None:
@@ -102,7 +102,7 @@ class History:
         self.sends[value] = Send(value, by, partition, at_s)
 
     def acknowledged(self, value: int, offset: int, at_s: float) -> None:
-        """The receipt for `value` has come; offset -1 if it does not say where."""
+        """`value` was acknowledged; offset -1 if the response does not say where."""
         send = self.sends[value]
         send.outcome, send.offset, send.settled_s = Outcome.ACKNOWLEDGED, offset, at_s
 
@@ -119,11 +119,11 @@ class History:
         self.polls.append(Poll(by, self._turns[by], tuple(Place(*record) for record in records)))
 
     def moved(self, by: str = "reader") -> None:
-        """A reader was sent elsewhere (a seek, another assignment): its order begins anew."""
+        """A reader was moved (a seek, another assignment): checks of its order start again."""
         self._turns[by] += 1
 
     def forgive(self, kept: Kept, by: str = "reader", at_s: float = 0.0) -> None:
-        """All power was lost: only what is kept at its place counts as promised, or read, up to here."""
+        """All machines lost power. Of earlier acknowledgements and reads only those in `kept` still count."""
         for send in self.sends.values():
             acknowledged = send.outcome is Outcome.ACKNOWLEDGED
             if acknowledged and send.value not in kept.get((send.partition, send.offset), ()):
@@ -138,25 +138,25 @@ class History:
         self.moved(by)
 
     def told_end(self, partition: TopicPartition, end: int, asked_s: float) -> None:
-        """Asked at `asked_s`, a broker said that the partition ends before offset `end`."""
+        """Asked at `asked_s`, a broker gave `end` as the end offset of the partition."""
         self.ends.append(End(partition, end, asked_s))
 
     def read_whole(self, partition: TopicPartition, records: Iterable[tuple[int, int]]) -> None:
-        """All that the partition holds in the end, from its first offset on: (offset, value)."""
+        """All records of the partition at the end of the run, from its first offset on: (offset, value)."""
         self.final[partition] = [Place(partition, offset, value) for offset, value in records]
 
     @property
     def acknowledgements(self) -> list[Send]:
-        """What was acknowledged, in the order of the receipts."""
+        """Acknowledged records, in the order of the acknowledgements."""
         done = [send for send in self.sends.values() if send.outcome is Outcome.ACKNOWLEDGED]
         return sorted(done, key=lambda send: send.settled_s)
 
     def longest_gap_s(
         self, partitions: Collection[TopicPartition] | None = None, since_s: float = 0.0
     ) -> float:
-        """The longest time that one of the partitions (all, if not said) went without an acknowledgement.
+        """The longest time that one of the partitions (default: all) went without an acknowledgement.
 
-        Counted are gaps that end after `since_s`.
+        Only gaps that end after `since_s` count.
         """
         times: dict[TopicPartition, list[float]] = defaultdict(list)
         for send in self.acknowledgements:
@@ -173,13 +173,13 @@ class Report:
     """The verdict: every anomaly with its evidence, a sentence each."""
 
     anomalies: dict[Anomaly, list[str]]
-    allowed: dict[Anomaly, list[str]]  # seen, and within what was promised
+    allowed: dict[Anomaly, list[str]]  # seen, but allowed by what was promised
     acknowledged: int
     read: int
 
     @property
     def good(self) -> bool:
-        """Whether nothing was seen that may not be, and something was seen at all."""
+        """Whether there was no anomaly, and at least one acknowledgement."""
         return not self.anomalies and self.acknowledged > 0
 
     def __str__(self) -> str:
@@ -191,7 +191,7 @@ class Report:
 
 
 def judge(history: History, *, idempotent: bool = True) -> Report:
-    """Hold what was read against what was promised."""
+    """Compare what was read with what was acknowledged. Without idempotence duplicates are allowed."""
     sight = _Sight(history)
     found: dict[Anomaly, list[str]] = {}
     for anomaly, search in SEARCHES.items():
@@ -202,7 +202,7 @@ def judge(history: History, *, idempotent: bool = True) -> Report:
 
 
 class _Sight:
-    """All that was seen at each place, from polls, final reads and receipts."""
+    """All records that were read, from polls and final reads, by partition and offset."""
 
     def __init__(self, history: History) -> None:
         self.read: dict[TopicPartition, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
@@ -233,7 +233,7 @@ def _lost_writes(history: History, sight: _Sight) -> Iterator[str]:
 
 
 def _unseen(history: History, sight: _Sight) -> Iterator[str]:
-    """Only where a partition was read whole can it be said that something is not there."""
+    """Only in a partition that was read completely can a record be missing."""
     for send in history.acknowledgements:
         if send.value in sight.values or send.partition not in history.final:
             continue
@@ -306,7 +306,7 @@ def _nonmonotonic_sends(history: History, sight: _Sight) -> Iterator[str]:
 
 
 def _forgotten(history: History) -> set[int]:
-    """What was under way, or sent, before a partition knew the producer again after such a loss."""
+    """Values sent before a partition had new producer state after such a loss: their order proves nothing."""
     found = set[int]()
     for lost_s in history.losses:
         later = [send for send in reversed(history.acknowledgements) if send.settled_s >= lost_s]
@@ -318,7 +318,7 @@ def _forgotten(history: History) -> set[int]:
 
 
 class _Step(NamedTuple):
-    """Two records of one partition that a reader was handed one after the other."""
+    """Two records of one partition that a reader got one after the other."""
 
     by: str
     earlier: Place
@@ -344,7 +344,7 @@ def _backwards(history: History, in_one_poll: bool) -> Iterator[str]:
 
 
 def _skips(history: History, sight: _Sight, in_one_poll: bool) -> Iterator[str]:
-    """A gap between offsets is a skip only if somebody has seen a record in it."""
+    """A gap between offsets is a skip only if some client has read a record in it."""
     for by, earlier, later, together in _steps(history):
         if together is not in_one_poll or later.offset <= earlier.offset + 1:
             continue
@@ -355,7 +355,7 @@ def _skips(history: History, sight: _Sight, in_one_poll: bool) -> Iterator[str]:
 
 
 def _realtime_order(history: History, sight: _Sight) -> Iterator[str]:
-    """What is sent after an acknowledgement has come must stand behind what was acknowledged."""
+    """A record sent after an acknowledgement must get a higher offset than the acknowledged one."""
     events: dict[TopicPartition, list[tuple[float, int, Send]]] = defaultdict(list)
     for send in _with_offset(history):
         events[send.partition] += [(send.sent_s, 0, send), (send.settled_s, 1, send)]

@@ -1,8 +1,8 @@
-"""What must hold in every world: looked at while it happens, and once more when all has healed.
+"""The invariants of every world, checked while it runs and once more when all has healed.
 
-The checks read the brokers' state, their logs and the ZooKeeper tree; they decide nothing. Numbers I1… are
-those of docs/simulation.md. Left to others: bytes (`committed.py`), single writes to ZooKeeper (`states.py`),
-what clients were told (`history.py`), the end (`judging.py`).
+The checks only read: the brokers' state, their logs and the ZooKeeper tree. The numbers I1… are those of
+docs/simulation.md. Left to others: bytes (`committed.py`), single writes to ZooKeeper (`states.py`), what
+clients were told (`history.py`), the end (`judging.py`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.05
 TAILS_EVERY = 10
-"""Looks between two at what lies beyond the watermarks."""
+"""Only every so many checks compare the records above the high watermarks."""
 
 
 class Checks:
-    """The world's conscience."""
+    """All invariants of one world; it raises a Violation, or notes it, if one is broken."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -44,18 +44,18 @@ class Checks:
         ] = {}  # the leader's, in this epoch
         self.epochs: dict[
             tuple[int, TopicPartition, UUID | None], int
-        ] = {}  # of a broker, over all its lives
+        ] = {}  # of a broker, over all its restarts
         self.reigns: dict[int, int] = {}  # broker -> the highest controller epoch that it has obeyed
         self.hosted: dict[Node, dict[TopicPartition, UUID | None]] = {}
-        self.starts: dict[TopicPartition, int] = {}  # how far retention has let logs begin
+        self.starts: dict[TopicPartition, int] = {}  # the highest log start offset that retention allows
         self.unproven: set[TopicPartition] = set()  # partitions that ever had a leader without proof
         self.looks = 0
         self._ids: dict[bytes, UUID | None] = {}  # of a topic, by its document
-        self._tails: dict[TopicPartition, object] = {}  # as they were when they were last compared
+        self._tails: dict[TopicPartition, object] = {}  # as they were when last compared
         world.zookeeper.on_write = self._written
 
     def begin(self) -> None:
-        """Look again and again until the world ends."""
+        """Check again and again until the world ends."""
         self.world.loop.call_later(LOOK_EVERY_S, self._look_again)
 
     def _look_again(self) -> None:
@@ -67,7 +67,7 @@ class Checks:
         self.world.loop.call_later(LOOK_EVERY_S, self._look_again)
 
     def fail(self, violation: Violation) -> None:
-        """The run has failed; it ends with this."""
+        """Note a violation; the run ends with the first one."""
         if not self.world.violations:
             self.world.note(str(violation))
         self.world.violations.append(str(violation))
@@ -75,7 +75,7 @@ class Checks:
     # ------------------------------------------------------------ the moment
 
     def look(self) -> None:
-        """The invariants of one moment."""
+        """Check all invariants as of now."""
         self.looks += 1
         for id, node in sorted(self.world.nodes.items()):
             hosted = node.broker.replicas
@@ -96,7 +96,7 @@ class Checks:
             raise Violation(f"I14, I16: {self.world.workload.contradictions[0]}")
 
     def _replicas(self, tp: TopicPartition) -> dict[int, Partition]:
-        """Those of the topic as it is now that can be read; the watermarks of the others are noted, too."""
+        """Readable replicas of the current topic. The high watermarks of the others are noted, too."""
         found: dict[int, Partition] = {}
         for id, node in sorted(self.world.nodes.items()):
             partition = node.broker.replicas.find(tp)
@@ -107,7 +107,7 @@ class Checks:
         return found
 
     def _compare_tails(self, tp: TopicPartition, replicas: dict[int, Partition]) -> None:
-        """Once for each state of the logs."""
+        """Compare records above the high watermarks, unless no log has changed since the last time."""
         logs = [
             (id, p.log, p.log.generation, p.log.end_offset, p.high_watermark) for id, p in replicas.items()
         ]
@@ -116,12 +116,12 @@ class Checks:
             self._tails[tp] = logs
 
     def last_words(self, id: int) -> None:
-        """A broker is about to die: what its watermarks cover is committed all the same."""
+        """A broker is about to die: what its high watermarks cover is committed all the same."""
         for partition in self._partitions(id) if id in self.world.nodes else ():
             self._heard(id, partition)
 
     def leads_no_more(self, id: int, tp: TopicPartition) -> None:
-        """A leader ends, and its replica may be deleted in the same breath: its watermark counts."""
+        """A leadership ends; the replica may be deleted in the same loop turn, so note its high watermark."""
         partition = self.world.nodes[id].broker.replicas.find(tp) if id in self.world.nodes else None
         if partition is not None:
             self._heard(id, partition)
@@ -138,7 +138,7 @@ class Checks:
             self.fail(violation)
 
     def read(self, tp: TopicPartition, offset: int) -> None:
-        """A reader was given this record: some watermark must have covered it."""
+        """A consumer was given this record: some high watermark must have covered it."""
         committed = self.committed[tp]
         if offset >= committed.told_end and committed.unproven is None:
             self._replicas(tp)
@@ -146,7 +146,7 @@ class Checks:
                 raise Violation(f"I15: {tp}@{offset} was read; {committed.told_end} are committed")
 
     def _obeys(self, id: int, controller_epoch: int) -> None:
-        """Nobody obeys an earlier reign, in whatever life; a new process has obeyed nobody yet."""
+        """No broker obeys an older controller epoch, even after a restart; a new process has none (-1)."""
         if -1 < controller_epoch < self.reigns.get(id, -1):
             raise Violation(f"I7: b{id} obeys controller epoch {controller_epoch} after {self.reigns[id]}")
         self.reigns[id] = max(controller_epoch, self.reigns.get(id, -1))
@@ -160,7 +160,7 @@ class Checks:
                 f"I21: {tp} on b{id} begins at {log.start_offset}, retention let go {self.starts.get(tp, 0)}"
             )
         before = self.epochs.get((id, tp, log.topic_id), -1)
-        if -1 < epoch < before:  # a new process has been told of none yet
+        if -1 < epoch < before:  # a new process has none yet
             raise Violation(f"I7: the leader epoch of {tp} on b{id} fell from {before} to {epoch}")
         self.epochs[id, tp, log.topic_id] = max(epoch, before)
         if fetched and fetched > (partition.role is not Role.LEADING):
@@ -178,7 +178,7 @@ class Checks:
         self._quorum(id, partition)
 
     def _quorum(self, id: int, partition: Partition) -> None:
-        """A leader that ZooKeeper names, too, waits for everybody whom ZooKeeper may hold to be in sync."""
+        """The leader named in ZooKeeper has lost no data, and waits for every replica in ZooKeeper's ISR."""
         leader, state = partition.leading, self.states.latest.get(partition.tp)
         if leader is None or state is None:
             return
@@ -194,7 +194,7 @@ class Checks:
             )
 
     def _candidates(self, tp: TopicPartition, replicas: dict[int, Partition]) -> None:
-        """Who may lead next holds all that is committed."""
+        """Every replica that may lead next holds all committed records."""
         state = self.states.latest.get(tp)
         for id, partition in replicas.items():
             if state is None or id not in state["isr"]:
@@ -204,7 +204,7 @@ class Checks:
                 self.committed[tp].must_hold(id, partition, "I1" if is_leader else "I2, I4")
 
     def _nothing_vanished(self, id: int, node: Node) -> None:
-        """What an ISR counts on is not deleted."""
+        """No broker deletes a replica that is in the ISR."""
         now = {tp: partition.log.topic_id for tp, partition in node.broker.replicas.partitions.items()}
         before = self.hosted.get(node)
         if before == now:
@@ -225,7 +225,7 @@ class Checks:
         return self._ids[node.data]
 
     def _take_unproven(self, committed: CommittedRecords, replicas: dict[int, Partition]) -> None:
-        """A leader was elected without proof: what it has not got is gone, and none of it was promised."""
+        """A leader was elected without proof. Records it lacks are lost; none of them may be acknowledged."""
         leader = committed.unproven
         if leader is None or leader not in replicas:
             return
@@ -238,12 +238,12 @@ class Checks:
                 raise Violation(f"I16: b{leader}, made leader of {committed.tp}, lacks {number} at {offset}")
 
     def _is_of_today(self, partition: Partition) -> bool:
-        """Whether this is a replica of the topic that bears the name now."""
+        """Whether this is a replica of the topic that has this name now."""
         id = self._topic_id(partition.tp.topic)
         return id is not None and partition.log.topic_id in (None, id)
 
     def _is_readable(self, id: int, partition: Partition) -> bool:
-        """To look is not to touch: what cannot be read would be found out by the look."""
+        """Whether we may read its log. A read that fails would make the broker notice, so we must not try."""
         disk, log = self.world.disks[id], partition.log
         return not (disk.is_troubled or log.closed or log.failed or partition.offline)
 
@@ -251,7 +251,7 @@ class Checks:
 
     @property
     def zookeeper(self) -> dict[str, Any]:
-        """The nodes as they are."""
+        """The nodes as they are now."""
         nodes: dict[str, Any] = self.world.zookeeper.nodes
         return nodes
 
@@ -262,7 +262,7 @@ class Checks:
             self.fail(violation)
 
     def _state_written(self, tp: TopicPartition, before: State | None, state: State) -> None:
-        """Whoever has just been let in holds what is committed now."""
+        """A partition state was written. Members of the new ISR must hold all committed records."""
         if before is None and self.world.errands.owns(tp):
             self.committed[tp] = CommittedRecords(tp)
         is_unproven = bool(state.get("leader_recovery_state")) and state["leader"] not in (
@@ -287,16 +287,16 @@ class Checks:
                 committed.must_hold(id, partition, "I2")
 
     def leader(self, tp: TopicPartition) -> int:
-        """Whom ZooKeeper names; -1 if nobody."""
+        """The leader in ZooKeeper; -1 if there is none."""
         state = self.states.latest.get(tp)
         return -1 if state is None else int(state["leader"])
 
     def incarnation(self, id: int) -> int:
-        """The latest that this broker has registered in."""
+        """The latest incarnation of this broker."""
         return self.states.incarnation(id)
 
     def may_cut(self, id: int, partition: Partition) -> bool:
-        """Whether a replica may lose what its own watermark covers: its leader gave no proof of its data."""
+        """Whether a replica may truncate below its own high watermark, as its leader gave no proof."""
         committed = self.committed.get(partition.tp)
         if committed is None or not self._is_of_today(partition):
             is_another = committed is not None
@@ -304,16 +304,16 @@ class Checks:
         return partition.recovering or not committed.counts(id)
 
     def _is_behind_compaction(self, id: int, partition: Partition) -> bool:
-        """Whether the leader's copy of a compacted log may know nothing of epochs that this replica knows.
+        """Whether the leader's compacted log may lack epochs that this replica knows.
 
-        Whoever copied the log when none of their records was left has never heard of them. A member of the
-        ISR has the newest epoch of what was cleaned.
+        A replica that copied the log when compaction had left no record of an epoch has never heard of that
+        epoch. A member of the ISR has the newest epoch of what was compacted.
         """
         state = self.states.latest.get(partition.tp)
         return partition.log.config.compacted and state is not None and id not in state["isr"]
 
     def holds(self, id: int, tp: TopicPartition, state: State) -> bool:
-        """Whether a member of an ISR has all that this says."""
+        """Whether a member of this ISR is up, readable, and has lost no data since it joined."""
         node = self.world.nodes.get(id)
         partition = node.broker.replicas.find(tp) if node else None
         proof = state["isr_epochs"].get(str(id), -1)
@@ -324,18 +324,18 @@ class Checks:
         )
 
     def let_go(self, tp: TopicPartition, start: int) -> None:
-        """Retention has taken what comes before `start`; nobody else takes so much."""
+        """Retention has removed records before `start`; no log may start later than this."""
         self.starts[tp] = max(start, self.starts.get(tp, 0))
 
     def lost_data(self, id: int) -> None:
-        """A broker's disk is not what it was."""
+        """A broker has lost data that was on its disk."""
         self.states.lost_data(id)
 
     def flushed(self) -> dict[tuple[TopicPartition, int], set[int]]:
-        """What stands on the media of the brokers that run and are in sync: place -> numbers.
+        """Flushed records of the brokers that run and are in sync: (partition, offset) -> numbers.
 
-        Another replica may have flushed the same number at the same place, sent to a leader that was deposed:
-        its batch is of an older epoch, and goes when the next leader has none there.
+        Only replicas in the ISR count. Another one may have flushed the same number at the same offset, sent
+        to a deposed leader. Its batch has an older epoch; it is truncated if the next leader lacks it.
         """
         found: dict[tuple[TopicPartition, int], set[int]] = {}
         for tp in self.world.workload.partitions:
@@ -348,7 +348,7 @@ class Checks:
         return found
 
     def spares(self, id: int, lossy: tuple[int, int] | None) -> bool:
-        """Whether b`id` may lose data: whoever did before is whole again, and another holds what counts."""
+        """Whether b`id` may lose data: each ISR has another member, and the last one to lose data is back."""
         partitions = [tp for tp in self.states.latest if tp.topic == OFFSETS_TOPIC]
         states = [self.states.latest.get(tp) for tp in [*self.world.workload.partitions, *partitions]]
         if any(state is None or not set(state["isr"]) - {id} for state in states):

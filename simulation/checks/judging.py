@@ -1,4 +1,4 @@
-"""The end of a world: whether it heals, and whether everything promised stands where it was promised.
+"""The end of a world: does it heal, and is every acknowledged record where its acknowledgement said?
 
 Left to others: what must hold at any time (`invariants.py`), the history of the clients (`history.py`).
 """
@@ -31,7 +31,7 @@ class Judging:
         self.world = world
 
     async def wait_healed(self, within_s: float) -> None:
-        """Wait until every replica is in its ISR; Violation when that does not happen."""
+        """Wait until every replica is in its ISR. Raises Violation if that takes longer than `within_s`."""
         deadline = self.world.loop.now + within_s
         while not (self._is_whole() and self._is_calm()):
             if self.world.loop.now > deadline:
@@ -41,7 +41,7 @@ class Judging:
             await asyncio.sleep(0.1)
 
     def _is_whole(self) -> bool:
-        """Whether every broker serves, nothing is left to be deleted, and every replica is in its ISR."""
+        """Whether every broker serves, no topic deletion is pending, and every replica is in its ISR."""
         checks = self.world.checks
         return (
             len(self.world.nodes) == len(BROKERS)
@@ -53,7 +53,7 @@ class Judging:
         )
 
     def _is_calm(self) -> bool:
-        """One controller, and no change of an ISR under way."""
+        """Whether there is exactly one controller, and no ISR change is in flight."""
         nodes = self.world.nodes.values()
         leaders = [p.leading for node in nodes for p in node.broker.replicas.partitions.values()]
         return sum(node.broker.controller.active for node in nodes) == 1 and all(
@@ -66,7 +66,7 @@ class Judging:
         return f"brokers {sorted(self.world.nodes)}, controllers {controllers}, {states}"
 
     async def judge(self) -> None:
-        """Every acknowledged number stands where its receipt said, once, on all three replicas alike."""
+        """Every acknowledged number is at the offset of its acknowledgement, once, on all three replicas."""
         checks, workload = self.world.checks, self.world.workload
         checks.look()
         await self._settle()
@@ -93,7 +93,7 @@ class Judging:
         return {id: partition for id, partition in found.items() if partition is not None}
 
     def _alike(self, tp: TopicPartition) -> dict[int, int]:
-        """What all replicas hold; they may begin at different offsets."""
+        """All replicas hold the same records, except that their logs may start at different offsets."""
         replicas = self._replicas(tp)
         held = {id: numbers(whole(partition.log)) for id, partition in replicas.items()}
         starts = {id: partition.log.start_offset for id, partition in replicas.items()}
@@ -106,7 +106,7 @@ class Judging:
         return held[min(starts, key=lambda id: starts[id])]
 
     def _compacted_alike(self, tp: TopicPartition) -> None:
-        """Each replica is cleaned by itself: what counts is the last record of each key."""
+        """Each replica compacts by itself, so only the last record of each key must be equal."""
         last: dict[int, dict[bytes | None, tuple[int, bytes | None]]] = {}
         for id, partition in self._replicas(tp).items():
             last[id] = {}
@@ -120,7 +120,7 @@ class Judging:
                 raise Violation(f"I5: the last records of {tp} differ between b{min(last)} and b{id}")
 
     async def _settle(self) -> None:
-        """Let followers take up the last records and the last watermark."""
+        """Wait until followers have the last records and the last high watermark."""
         deadline = self.world.loop.now + SETTLE_S
         while not self._have_met():
             if self.world.loop.now > deadline:

@@ -1,10 +1,9 @@
-"""Life while something is wrong: a partition whose replicas reach each other and ZooKeeper is served.
+"""Liveness under faults: a partition whose replicas reach each other and ZooKeeper must be served.
 
-Looked at is who is cut from whom. As long as that stays as it is, a partition that enough members of its
-ISR could serve is to acknowledge within a bound: they are up, reach each other and ZooKeeper, and its
-leader is one of them, or is so far gone that another one will be elected. Faults that come in quick
-succession give no such time; those of the family `parted` do.
-Left to others: what happens to links (`environment/network.py`), life when all has healed (`judging.py`).
+While the set of faults stays the same, a partition must acknowledge within a bound if enough members of its
+ISR are up and reach each other and ZooKeeper, and its leader is one of them, or is so far gone that another
+one will be elected. Faults in quick succession leave no time for that; those of the family `parted` do.
+Left to others: what happens to links (`environment/network.py`), liveness after healing (`judging.py`).
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.25
 WITHIN_S = 8.0
-"""Sessions end after 2 s, followers are late after 1.5 s, a controller that doubts itself goes after 1 s."""
+"""Sessions end after 2 s, followers lag after 1.5 s, a controller that doubts itself resigns after 1 s."""
 BROKERS = (1, 2, 3)
 MIN_ISR = 2
 
 
 class Liveness:
-    """Looks whether what could go on does."""
+    """Checks that every partition that could be served is served."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.judged = 0  # times in which something had to go on, and did
+        self.judged = 0  # how many checks found a partition that had to be served, and was
         self._links: object = None
         self._since = 0.0
         self._able: set[TopicPartition] = set()
         self._acknowledged: dict[TopicPartition, float] = {}
 
     def begin(self) -> None:
-        """Look again and again until the world ends."""
+        """Check again and again until the world ends."""
         self.world.loop.call_later(LOOK_EVERY_S, self._look_again)
 
     def acknowledged(self, tp: TopicPartition) -> None:
-        """The producer has been answered."""
+        """The producer has got an answer."""
         self._acknowledged[tp] = self.world.loop.now
 
     def _look_again(self) -> None:
@@ -72,7 +71,7 @@ class Liveness:
             self.judged += self._since < now - patience_s
 
     def _picture(self) -> object:
-        """Who runs, who reaches whom, and what else may hinder."""
+        """All that may hinder: which brokers run, which links are cut, which disks and sessions fail."""
         world = self.world
         network, now = world.loop.network, world.loop.now
         return (
@@ -97,7 +96,7 @@ class Liveness:
         )
 
     def _can_serve(self, tp: TopicPartition, state: State, group: set[int]) -> bool:
-        """Whether enough of the ISR is in this group, and its leader, or will be."""
+        """Whether this group has enough of the ISR, and the leader is in it, or will be replaced."""
         checks, leader = self.world.checks, state["leader"]
         whole = {id for id in group & set(state["isr"]) if checks.holds(id, tp, state)}
         return len(whole) >= MIN_ISR and (leader in whole or self._will_be_replaced(leader))
@@ -117,7 +116,7 @@ class Liveness:
         return not (registry.is_troubled(self.world.loop.now) or registry.is_cut())
 
     def _will_be_replaced(self, id: int) -> bool:
-        """Its session ends; not so if it is only shown what was before, or reaches none of the others."""
+        """Whether its session will end. Not if it reads stale data, or is cut only from other brokers."""
         host = self.world.hosts.get(id)
         return host is None or host.stopped or self.world.registries[id].is_cut()
 
@@ -131,7 +130,7 @@ class Liveness:
         return f"since {self._since:.1f} s {self._links} stands; its state is {state}"
 
     async def wait_served(self, within_s: float) -> None:
-        """Wait until each partition that whole members of its ISR hold is led by one that can be written."""
+        """Wait until each partition with an intact ISR member has a leader that can be written to."""
         deadline = self.world.loop.now + within_s
         while unserved := [tp for tp in self.world.workload.partitions if not self._is_served(tp)]:
             if self.world.loop.now > deadline:

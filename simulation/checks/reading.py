@@ -1,6 +1,6 @@
-"""A log read whole: from one offset to another, over all its segments.
+"""Reads a log completely, from one offset to another, over all its segments.
 
-A read of a log ends where its segment ends; whoever judges a log reads on.
+`Log.read` stops at the end of a segment; the checks need all of them.
 Left to others: what the bytes mean (`committed.py`, `invariants.py`).
 """
 
@@ -14,13 +14,13 @@ READ_BYTES_MAX = 1 << 30
 
 
 def read(log: Log, start: int, end: int) -> bytes:
-    """Whole batches from the one that holds `start` on, none that begins at `end` or later."""
+    """Complete batches, from the one that holds `start`, up to the last that begins before `end`."""
     found = bytearray()
     at = start
     while at < end:
         part = b"".join(bytes(each) for each in log.read(at, READ_BYTES_MAX, end).parts)
         if not part:
-            break  # compaction has left nothing behind it
+            break  # compaction has left nothing after it
         for _, header in headers(part):
             at = header.next_offset
         found += part
@@ -33,5 +33,5 @@ def whole(log: Log) -> bytes:
 
 
 def numbers(data: bytes) -> dict[int, int]:
-    """The records of a topic of numbers: offset -> number."""
+    """The records of a topic whose values are numbers: offset -> number."""
     return {record.offset: int(record.value or b"-1") for record in iterate(data)}

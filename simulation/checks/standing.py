@@ -1,8 +1,8 @@
-"""Nobody acts in a role that is over (I19): what was looked up before an await is looked at again after it.
+"""I19: no broker acts in a role that is over: roles must be checked again after every await.
 
-Two doors are watched. What a broker sends to ZooKeeper about a partition is true for it as it sends it: it
-leads in that epoch and knows no newer version, or it reigns and has not resigned. And the rules of a role,
-and the log that belongs to it, hear nothing from whoever still holds a role that has been given up.
+We watch two things. A write to ZooKeeper about a partition must be true for its sender when it is sent: it
+leads in that epoch and knows no newer version, or it is the controller and has not resigned. And code that
+still holds a role that has ended must call neither that role nor its log.
 Left to others: whether a write is right (`states.py`), what becomes of it (`environment/zk_client.py`).
 Why: docs/decisions/0043-roles-that-are-over.md
 """
@@ -39,7 +39,7 @@ FOLLOWER = (
 
 
 class StandingChecks:
-    """Looks over the shoulders of all brokers of a world."""
+    """Watches the calls of all brokers of a world."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks, self._fail = checks, checks.fail
@@ -47,7 +47,7 @@ class StandingChecks:
         self._of: dict[int, tuple[Any, Partition]] = {}  # by id: a role or a log, held, and whose it is
 
     def begin(self) -> None:
-        """Look from now on."""
+        """Start to watch."""
         for begins in ("lead", "follow"):
             self._around(Partition, begins, after=self._begun)
         for name in LEADER:
@@ -66,7 +66,7 @@ class StandingChecks:
         self._around(Log, "retire", before=self._retires)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._patches.undo()
         self._of.clear()
 
@@ -99,7 +99,7 @@ class StandingChecks:
                 self._of[id(each)] = each, partition
 
     def _in_office(self, role: Leader | Follower, *_: object) -> None:
-        """A role that has been given up hears nothing any more."""
+        """A role that has ended must not be called any more."""
         known = self._of.get(id(role))
         if known is not None and role not in (known[1].leading, known[1].following):
             self._stale(known[1], f"what is meant for its epoch {role.epoch} is told to that role")
@@ -117,7 +117,7 @@ class StandingChecks:
             self._stale(known[1], "its log is changed by a leader's word of another epoch")
 
     def _cuts(self, log: Log, offset: int, *_: object) -> None:
-        """Nothing is cut below a replica's own watermark, unless its leader gave no proof of its data."""
+        """No truncation below a replica's own high watermark, unless its leader was elected without proof."""
         known = self._of.get(id(log))
         if known is None or offset >= known[1].high_watermark or log.start_offset > offset:
             return
@@ -130,14 +130,14 @@ class StandingChecks:
             )
 
     def _begins_anew(self, log: Log, offset: int, *_: object) -> None:
-        """A log begins anew where its leader's does."""
+        """A log starts again where its leader's does, no later."""
         if offset > self._checks.starts.get(log.partition, 0) and current_host().alive:
             self._fail(Violation(f"I21: {log.partition} on {current_host().name} begins anew at {offset}"))
 
     def _retires(self, log: Log, count: int, *_: object) -> None:
-        """Retention by size leaves at least that size; what lies before the log's start goes anyway.
+        """Retention by size keeps at least that size. Segments before the log start offset go in any case.
 
-        So a follower that its leader has told to begin later may be left with less: its end is not there yet.
+        So a follower whose leader has moved the log start up may keep less: it has not caught up yet.
         """
         ends = [each.base_offset for each in log.segments[1:]] + [log.end_offset]
         if not count or ends[count - 1] <= log.start_offset:
@@ -158,7 +158,7 @@ class StandingChecks:
     # ------------------------------------------------------------ what is sent to ZooKeeper
 
     def sends(self, node: Node, ops: Sequence[Op]) -> None:
-        """A write leaves a broker."""
+        """A broker is about to send this write to ZooKeeper."""
         for op in ops:
             if isinstance(op, Create | SetData) and (found := STATE.fullmatch(op.path)):
                 fence = next((o for o in ops if isinstance(o, Check) and o.path == CONTROLLER_EPOCH), None)

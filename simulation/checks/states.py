@@ -1,4 +1,4 @@
-"""Every write to ZooKeeper is looked at as it lands: who may lead, who is in sync, what never goes back.
+"""Checks every write to ZooKeeper as it lands: who may lead, who may be in the ISR, which numbers never fall.
 
 Left to others: what the replicas hold (`committed.py`).
 """
@@ -24,14 +24,14 @@ State = dict[str, Any]
 
 
 class States:
-    """The partition states, one after the other."""
+    """The partition states in ZooKeeper, checked at every change."""
 
     def __init__(
         self, server: SimZooKeeper, on_state: Callable[[TopicPartition, State | None, State], None]
     ) -> None:
         self.server = server
         self.latest: dict[TopicPartition, State] = {}
-        self.lossy_until: dict[int, int] = {}  # broker -> the last incarnation whose data were lost
+        self.lossy_until: dict[int, int] = {}  # broker -> the last incarnation whose data was lost
         self._on_state = on_state
         self._highest: dict[str, int] = {}
 
@@ -56,11 +56,11 @@ class States:
                     self._rises(f"the incarnation of b{found[1]}", version)
 
     def lost_data(self, id: int) -> None:
-        """A broker has lost data, of all the incarnations that it has had so far."""
+        """A broker has lost data: all its incarnations so far are no proof any more."""
         self.lossy_until[id] = self.incarnation(id)
 
     def incarnation(self, id: int) -> int:
-        """The latest that this broker has registered in."""
+        """The latest incarnation of this broker."""
         node = self.server.nodes.get(f"/brokers/incarnations/{id}")
         return node.version if node else 0
 
@@ -104,16 +104,17 @@ class States:
             self._has_proof(tp, member, state["isr_epochs"], "let into the ISR of")
 
     def _has_proof(self, tp: TopicPartition, id: int, epochs: dict[str, int], how: str) -> None:
-        """What it lost, it lost before it joined; unless nobody can know yet, for it has not come back.
+        """It must have lost no data since it joined, as its `isr_epochs` entry shows.
 
-        Until then it is dead, whatever a state says, and who has come back must be chosen by its new proof.
+        A broker that has not come back since the loss is exempt: nobody can know yet, and it is dead anyway.
+        Once it is back, only its new incarnation counts as proof.
         """
         joined, lossy_until = epochs.get(str(id), -1), self.lossy_until.get(id, -1)
         if joined <= lossy_until < self._registered(id):
             raise Violation(f"I10: b{id}, {how} {tp}, has lost data since it joined in {joined}")
 
     def replicas(self, tp: TopicPartition) -> set[int]:
-        """Who is to hold it, or shall, or did until a move is over."""
+        """The assigned replicas, and those that a reassignment is adding or removing."""
         node = self.server.nodes.get(f"/brokers/topics/{tp.topic}")
         document = json.loads(node.data) if node else {"partitions": {}}
         assigned = document["partitions"].get(str(tp.partition), [])

@@ -1,1 +1,1 @@
-"""Who uses a world's cluster: producers, consumers, groups, administrators."""
+"""The clients of a world's cluster: producers, consumers, groups, administrators."""

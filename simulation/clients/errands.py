@@ -1,9 +1,9 @@
-"""What an administrator does beside the topic that is judged: topics made, grown and deleted, elections.
+"""An administrator who creates, grows and deletes extra topics, and asks for elections.
 
-What was asked for may be lost, or carried out long after. The names are few, so that a topic is made again
-while replicas of the one before are still being deleted. What was acknowledged for a topic that lives on
-stands in it, unless a leader was elected uncleanly for it, which is asked for too.
-Left to others: whom an ISR counts on (`checks/invariants.py`), bytes (`checks/committed.py`).
+A request may be lost, or carried out much later. There are few names, so that a topic is created again while
+replicas of its predecessor are still being deleted. Records acknowledged for a topic that still exists must
+be in it, except for what an unclean election lost, which is asked for too.
+Left to others: deletion of ISR members (`checks/invariants.py`), bytes (`checks/committed.py`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NAMES = 2
 PARTITIONS_MAX = 3
 PATIENCE_S = 5.0
 RECORDS = 6
-"""Written after each errand, to whichever topics there are."""
+"""How many are written to a topic after it was created or grown."""
 BOOTSTRAP = "b1:9092,b2:9092,b3:9092"
 FIRST_NUMBER = 1_000_000
 
 
 class Errands:
-    """Asks for things, and remembers what it was promised."""
+    """Sends the requests, and remembers which records were acknowledged."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -47,41 +47,41 @@ class Errands:
         """Whether it is one of these topics."""
         return tp.topic.startswith(PREFIX)
 
-    # ------------------------------------------------------------ what may be asked for
+    # ------------------------------------------------------------ requests
 
     def make(self) -> None:
-        """A topic is made, perhaps in the place of one that is being deleted."""
+        """Create a topic, perhaps while one with its name is being deleted."""
         name, partitions = self._name(), self.world.random.randint(1, PARTITIONS_MAX - 1)
         self._ask(f"{name} is made", lambda admin: admin.create_topic(name, partitions, 3), name)
 
     def grow(self) -> None:
-        """A topic gets one partition more."""
+        """Add a partition to a topic."""
         name = self._name()
         count = min(len(self._partitions(name)) + 1, PARTITIONS_MAX)
         self._ask(f"{name} grows to {count}", lambda admin: admin.create_partitions({name: count}), name)
 
     def delete(self) -> None:
-        """A topic is deleted."""
+        """Delete a topic."""
         name = self._name()
         self._ask(f"{name} is deleted", lambda admin: admin.delete_topics([name]), None)
 
     def elect(self) -> None:
-        """The preferred replicas shall lead."""
+        """Ask for preferred leader elections."""
         self._ask("the preferred replicas shall lead", lambda admin: admin.elect_leaders("preferred"), None)
 
     def elect_uncleanly(self) -> None:
-        """Whoever is there shall lead partitions of these topics that nobody leads."""
+        """Ask for unclean elections in these topics: any live replica shall lead if there is no leader."""
         wanted = [tp for n in range(NAMES) for tp in self._partitions(f"{PREFIX}{n}")]
         self._ask("anybody shall lead", lambda admin: admin.elect_leaders("unclean", wanted), None)
 
     # ------------------------------------------------------------ the end
 
     async def finish(self) -> None:
-        """Wait for what was asked for."""
+        """Wait for all requests to end."""
         await asyncio.gather(*self._tasks)
 
     def judge(self, held: dict[TopicPartition, dict[int, int]]) -> None:
-        """All that was promised for a topic that lives on stands there."""
+        """Every record acknowledged for a topic that still exists must be in it."""
         for (id, tp, offset), number in sorted(self.promised.items(), key=str):
             if id is None or id != self._id(tp.topic):
                 continue
@@ -121,7 +121,7 @@ class Errands:
             ):
                 await deed(admin)
         except (ApiError, OSError, TimeoutError):
-            pass  # done or not: nobody knows
+            pass  # done or not: unknown
         if write is not None:
             await self._write(write, draw)
 
@@ -151,7 +151,7 @@ class Errands:
         self._next += 1
         number = self._next
         receipt = await producer.send(name, b"%d" % number, partition=draw.choice(partitions).partition)
-        if id == self._id(name):  # else it went to the topic before, or to this one: nobody knows
+        if id == self._id(name):  # else it went to the old topic or to this one: unknown
             tp = TopicPartition(name, receipt.partition)
             if not self.world.workload.has_lost_power:
                 self.promised[id, tp, receipt.offset] = number

@@ -1,7 +1,7 @@
-"""An administrator who moves partitions among the brokers of a world, changes his mind, and goes home.
+"""An administrator who reassigns partitions among the brokers, cancels some moves, and undoes all at the end.
 
-What was asked for may be lost, or carried out long after: nobody waits for it while faults happen. At the end
-every partition is brought back to all brokers, which is what the world is judged by.
+A request may be lost, or carried out much later: nobody waits for it while faults happen. At the end every
+partition is moved back to all brokers, and that must succeed.
 Left to others: moving (controller/planning/reassignment.py), what must hold meanwhile (checks/invariants.py).
 """
 
@@ -26,12 +26,12 @@ CANCELS = 0.25
 PATIENCE_S = 5.0
 HOME_WITHIN_S = 90.0
 LATE_S = 16.0
-"""When whatever was asked for is done or given up by the broker that was asked, and by the controller."""
+"""After so long, every request is done, or the broker and the controller have given up on it."""
 BROKERS = (1, 2, 3)
 
 
 class Mover:
-    """Draws moves, and lets them happen."""
+    """Draws reassignments, and asks for them."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -39,7 +39,7 @@ class Mover:
         self._asked_at = 0.0
 
     def move(self) -> None:
-        """One partition shall go elsewhere, or not go any more."""
+        """Ask to move one partition, or to cancel its move."""
         chance = self.world.random
         partition = chance.choice(self.world.workload.partitions)
         target: list[int] | None = chance.sample(BROKERS, chance.randint(LEAST_REPLICAS, len(BROKERS)))
@@ -50,7 +50,7 @@ class Mover:
         self._tasks.append(self.world.loop.spawn(Host("mover"), self._try(partition, target)))
 
     async def home(self) -> None:
-        """Everything is brought back; raises TimeoutError if that does not come to an end."""
+        """Move everything back. Raises TimeoutError if that does not end in time."""
         if not self._tasks:
             return
         await asyncio.gather(*self._tasks)
@@ -73,7 +73,7 @@ class Mover:
             await asyncio.sleep(0.5)
 
     async def _ask(self, what: Callable[[Admin], Awaitable[None]], within_s: float) -> bool:
-        """Whether the brokers said yes; a refusal, or nobody there, is no."""
+        """Whether the brokers did it; False if they refuse or cannot be reached."""
         try:
             async with (
                 asyncio.timeout(within_s),

@@ -1,9 +1,9 @@
-"""Readers of a group: members come and go, coordinators die, and each record is read at least once.
+"""A consumer group: members come and go, coordinators die, and each record is read at least once.
 
-What a member is handed begins where the group has got to: not behind what was committed and acknowledged
-(that would be read twice for no reason), and not beyond what some member was handed (that would be skipped).
-In the end all is read, and each member has its share: nobody waits to be let in while others do its work.
-Left to others: what stands at an offset (`workload.py`), when members leave (`faults/faults.py`).
+A newly assigned member must start where the group is: not below the committed offset (that would read records
+twice for no reason), and not above what some member has read (that would skip records). At the end all is
+read, and each member has partitions: none is left waiting outside the group.
+Left to others: which record is at an offset (`workload.py`), when members leave (`faults/faults.py`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ CAUGHT_UP_S = 60.0
 
 
 class _Member(RebalanceListener):
-    """One life of one member."""
+    """One member, from its join to its end."""
 
     def __init__(self, least: Callable[[TopicPartition], int]) -> None:
-        """`least`: where a member that is assigned a partition now may begin."""
+        """`least`: the lowest offset at which a member that is assigned a partition now may start."""
         self.leaves = False
         self.consumer: Consumer | None = None
-        self.fresh: dict[TopicPartition, int] = {}  # assigned, and nothing of it read since; `least` then
+        self.fresh: dict[TopicPartition, int] = {}  # assigned but nothing read yet -> `least` at that time
         self._least = least
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
@@ -49,27 +49,27 @@ class Readers:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.covered = dict.fromkeys(world.workload.partitions, 0)  # all before it was handed to somebody
-        self.committed = dict.fromkeys(world.workload.partitions, 0)  # as it was acknowledged
+        self.covered = dict.fromkeys(world.workload.partitions, 0)  # members have read all before it
+        self.committed = dict.fromkeys(world.workload.partitions, 0)  # the highest acknowledged commit
         self.maybe: dict[TopicPartition, list[int]] = {tp: [] for tp in world.workload.partitions}
         self._members: dict[int, _Member] = {}
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """Let the members join."""
+        """Start the members."""
         for number in range(MEMBERS):
             self._tasks.append(self.world.loop.spawn(Host(f"member-{number}"), self._read(number)))
 
     def churn(self) -> None:
-        """One of the members leaves; another one joins in its place."""
+        """One member leaves; another joins in its place."""
         number = self.world.random.randrange(MEMBERS)
         if number in self._members:
             self.world.note(f"member-{number} leaves")
             self._members[number].leaves = True
 
     async def finish(self) -> None:
-        """Wait until the group has read all and nobody is left out of it, then let it go."""
+        """Wait until the group has read everything and every member has a partition, then stop it."""
         try:
             async with asyncio.timeout(CAUGHT_UP_S):
                 while not (self._has_read_all() and all(self.shares())):
@@ -135,7 +135,7 @@ class Readers:
         return min([self.committed[tp], *self.maybe[tp]])
 
     def _judge(self, tp: TopicPartition, offset: int, assigned_at: int | None) -> None:
-        """Who is cut off after it was assigned a partition does not know what others committed since."""
+        """A member may start below commits made since its assignment: cut off, it cannot know them."""
         if offset > self.covered[tp] and offset > self.world.checks.starts.get(tp, 0):
             self._fail(f"the group is handed {tp}@{offset} after all before {self.covered[tp]}")
         if assigned_at is not None:
@@ -147,7 +147,7 @@ class Readers:
         self.world.checks.fail(Violation(f"I20: {what}"))
 
     async def _commit(self, consumer: Consumer, records: Iterable[ConsumerRecord]) -> None:
-        """What is not acknowledged may have been noted all the same, and later."""
+        """Commit. Until it is acknowledged, it may or may not take effect, and late."""
         offsets = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
         for tp, offset in offsets.items():
             self.maybe[tp].append(offset)

@@ -1,4 +1,4 @@
-"""What the world's clients do: one sends numbers with acks=all, one reads them, all is written down.
+"""The main workload: a producer sends numbers with acks=all, a consumer reads them, all is recorded.
 
 They are the bundled clients, in processes that never crash. Left to others: judging (`checks/invariants.py`).
 """
@@ -28,24 +28,24 @@ BOOTSTRAP = "b1:9092,b2:9092,b3:9092"
 PAUSE_S = (0.001, 0.03)
 REST_S = (0.05, 0.4)
 BATCH_BYTES = 512
-"""Also of what has waited long: a batch that no segment can hold is refused for good."""
+"""Small, because a batch that is larger than a segment is refused for good."""
 BURST_MAX = 8
-"""Numbers come in bursts: what is interesting is under way together, and idle time is cheap."""
+"""Numbers come in bursts: interesting things happen with several in flight, and idle time is cheap."""
 
 
 class SimWorkload:
-    """Numbers out, numbers in."""
+    """The producer and the consumer of the judged topic, and what they were told."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.acknowledged: dict[tuple[TopicPartition, int], int] = {}  # where -> number, as the receipts said
+        self.acknowledged: dict[tuple[TopicPartition, int], int] = {}  # (partition, offset) -> number
         self.refused: list[str] = []
-        self.seen: dict[tuple[TopicPartition, int], int] = {}  # what a reader was given while it happened
-        self.forgotten: dict[tuple[TopicPartition, int], int] = {}  # seen, then forgiven; may be there
+        self.seen: dict[tuple[TopicPartition, int], int] = {}  # what the reader has read
+        self.forgotten: dict[tuple[TopicPartition, int], int] = {}  # read, then forgiven; may still be there
         self.contradictions: list[str] = []
         self.history = History()
         self.has_lost_power = False
-        self._next: dict[TopicPartition, int] = {}  # what the reader is to be handed
+        self._next: dict[TopicPartition, int] = {}  # the next offset for the reader
         self._open: dict[TopicPartition, dict[int, float]] = {tp: {} for tp in self.partitions}
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -55,7 +55,7 @@ class SimWorkload:
         return [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 
     def forgive(self, flushed: dict[tuple[TopicPartition, int], set[int]]) -> None:
-        """Power was lost everywhere: what no medium holds is not to be counted on any more."""
+        """All machines lost power: acknowledged or read records that were not flushed count no more."""
         self.has_lost_power = True
         self.forgotten.update(self.seen)
         for told in (self.acknowledged, self.seen):
@@ -66,11 +66,11 @@ class SimWorkload:
         self.world.errands.promised.clear()
 
     def promised(self, tp: TopicPartition) -> dict[int, int]:
-        """What was acknowledged there and is not forgiven: offset -> number."""
+        """Records acknowledged in this partition and not forgiven: offset -> number."""
         return {at: number for (of, at), number in self.acknowledged.items() if of == tp}
 
     def oldest_open(self, tp: TopicPartition) -> float | None:
-        """Since when a number waits to be acknowledged there; None if none does."""
+        """Since when the oldest number waits for its acknowledgement there; None if none waits."""
         return min(self._open[tp].values(), default=None)
 
     async def begin(self) -> None:
@@ -80,7 +80,7 @@ class SimWorkload:
         self._tasks = [spawn(Host("producer"), self._produce()), spawn(Host("reader"), self._follow())]
 
     async def finish(self) -> None:
-        """Stop sending, wait for the last receipts, then for the reader to see them."""
+        """Stop sending, wait for the last acknowledgements, then until the reader has read them."""
         self._stop.set()
         async with asyncio.timeout(180):
             await asyncio.gather(*self._tasks)
@@ -125,7 +125,7 @@ class SimWorkload:
         self.world.liveness.acknowledged(tp)
         error = sent.exception()
         if isinstance(error, OutOfOrderSequenceNumber) and self.has_lost_power:
-            return  # what it followed is gone: the client is told so
+            return  # correct: the records before it in the sequence are lost
         if error is not None:
             self.refused.append(f"{number}: {error!r}")
             return
@@ -140,7 +140,7 @@ class SimWorkload:
         self._compare(place, number)
 
     async def _follow(self) -> None:
-        """Read what is committed, as it comes, up to everything that was acknowledged."""
+        """Read committed records as they come, until all acknowledged ones are read."""
         async with Consumer(BOOTSTRAP, random=self._chance(), auto_offset_reset="earliest") as consumer:
             consumer.assign(self.partitions)
             while not (self._stop.is_set() and self._has_seen_all()):
@@ -161,7 +161,7 @@ class SimWorkload:
                     self.seen[place] = int(record.value)
 
     def _note_jumps(self, records: list[ConsumerRecord]) -> None:
-        """A reader that was away while records were let go goes on where the partition begins now."""
+        """Retention may remove records before the reader gets them: then it goes on at the log start."""
         for record in records:
             tp = TopicPartition(record.topic, record.partition)
             expected, start = self._next.get(tp, 0), self.world.checks.starts.get(tp, 0)
@@ -171,7 +171,7 @@ class SimWorkload:
             self._next[tp] = record.offset + 1
 
     def _has_seen_all(self) -> bool:
-        """Whether the reader has met all that was acknowledged; what it met before power was lost, too."""
+        """Whether the reader has read all acknowledged records; those it read before a power loss count."""
         missed = self.acknowledged.items() - self.seen.items()
         starts = self.world.checks.starts
         return all(
@@ -186,7 +186,7 @@ class SimWorkload:
             self.world.checks.fail(violation)
 
     def _compare(self, place: tuple[TopicPartition, int], number: int) -> None:
-        """What was promised at a place and what was read there must be one and the same, at any time."""
+        """What was acknowledged at an offset and what was read there must be the same, at any time."""
         for told in (self.acknowledged.get(place), self.seen.get(place)):
             if told is not None and told != number:
                 self.contradictions.append(f"{place} held {told}, then {number}")

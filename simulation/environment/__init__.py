@@ -1,1 +1,1 @@
-"""What a simulated process runs on: an event loop, threads, network, disk and ZooKeeper, all in memory."""
+"""What simulated processes run on: an event loop, threads, network, disk and ZooKeeper, all in memory."""

@@ -1,13 +1,13 @@
-"""Files in memory that forget what was not synced.
+"""A file system in memory that loses unsynced data when the power fails.
 
-A process crash keeps everything that was written (the page cache survives). A power loss keeps of each file
-a prefix that covers at least what was synced; a cruel one also leaves zeros, garbage or holes behind that,
-and takes back changes of names and lengths that no sync has made sure. In an ordered journal those reach the
-medium in their order, and a synced folder, or a synced file that had been cut, brings all before it along;
-without that order each of them stays or vanishes by itself, whatever came later.
-The dead process's handles reach nothing. A disk may be full, which cuts an append in its middle, folders
-may be broken: then every call there fails, or the next one; and there may be no descriptors left.
-Every call made by a thread lets the loop run before it is carried out.
+A process crash keeps everything that was written (the page cache survives). A power loss keeps of each file a
+prefix that covers at least what was synced. A cruel one also leaves zeros, garbage or holes after that, and
+undoes changes of names and lengths that no sync has made durable. In an ordered journal these changes become
+durable in order: syncing a folder, or a file that was truncated, makes all earlier ones durable too. Without
+that order each of them survives or vanishes by itself.
+A dead process can write nothing. A disk may be full (an append then writes half of its data), folders may be
+broken (every call there fails, or only the next one), and descriptors may run out.
+Every call made by a thread lets the loop run before it is executed.
 Left to others: threads and the time they take (`threads.py`, `loop.py`), bits that flip (tests).
 """
 
@@ -25,7 +25,7 @@ from .threads import breathe
 
 SCARCITY = 0.3
 COLDNESS = 0.2
-"""Of the reads that may not wait for the medium, so many would have to."""
+"""The share of `pread_now` calls that raise NotResident: the data is not in the page cache."""
 
 
 class SimDisk:
@@ -34,37 +34,37 @@ class SimDisk:
     def __init__(self, *, ordered: bool = True) -> None:
         self._names = Names()
         self._safe = Names()
-        self._ordered = ordered  # changes of names reach the medium one after the other
+        self._ordered = ordered  # changes of names become durable in order
         self.locks: dict[str, Host] = {}
         self.capacity_bytes = 1 << 40
         self.is_full = False
         self.broken: set[str] = set()  # folders
         self.flawed: set[str] = set()  # folders in which the next call fails
-        self.scarce: Random | None = None  # descriptors: a share of what needs one fails
-        self.cold: Random | None = None  # a share of what is read is not in memory
+        self.scarce: Random | None = None  # if set, a share of calls finds no descriptor
+        self.cold: Random | None = None  # if set, a share of reads is not in the page cache
         self.wall_ms: Callable[[], int] = lambda: 0
         self.on_sync: Callable[[str], None] = lambda path: None
         self._journal: list[UnsyncedChange] = []
 
     @property
     def files(self) -> dict[str, Content]:
-        """By name."""
+        """The files by path."""
         return self._names.files
 
     @property
     def folders(self) -> set[str]:
-        """Their names."""
+        """The paths of all folders."""
         return self._names.folders
 
     @property
     def is_troubled(self) -> bool:
-        """Whether calls may fail now that would not tomorrow."""
+        """Whether calls may fail now because of a fault that will pass."""
         return bool(self.broken or self.flawed or self.scarce)
 
     def lose_power(self, keep: float, cruelty: Random | None = None) -> None:
         """Keep of every file its synced part and a share `keep` (0…1) of the rest.
 
-        With `cruelty` the rest may also be damaged, and changes that no sync has made sure may be taken back.
+        With `cruelty` the rest may also be damaged, and changes that are not durable yet may be undone.
         """
         self._lose_names(cruelty)
         for name in sorted(self.files):
@@ -76,7 +76,7 @@ class SimDisk:
             content.synced = len(content.data)
 
     def _lose_names(self, cruelty: Random | None) -> None:
-        """Take back changes of names and lengths: none, the last ones, or any."""
+        """Undo changes of names and lengths: none, the last ones, or any."""
         changes = self._journal
         if cruelty is None:
             kept = [True] * len(changes)
@@ -202,10 +202,10 @@ class SimDisk:
     def total_bytes(self, path: str) -> int:
         return self.capacity_bytes
 
-    # ------------------------------------------------------------ what is on its way to the medium
+    # ------------------------------------------------------------ changes that are not durable yet
 
     def settle(self, synced: object) -> None:
-        """A folder or a content was synced: its changes, and all before them, cannot be taken back."""
+        """A folder or a content was synced: its changes (if ordered, all before them too) are durable."""
         if not self._ordered:
             self._settle([change for change in self._journal if synced in change.of])
             return
@@ -222,11 +222,11 @@ class SimDisk:
         self._journal = [change for change in self._journal if id(change) not in done]
 
     def cut(self, content: Content, size: int) -> None:
-        """Shorten a file, or fill it up with zeros."""
+        """Truncate a file, or extend it with zeros."""
         whole, synced = bytes(content.data), content.synced
 
         def undo() -> None:
-            kept = b"" if self._ordered else bytes(content.data)  # written since: it stays
+            kept = b"" if self._ordered else bytes(content.data)  # written since: it is kept
             content.data[:], content.synced = kept + whole[len(kept) :], max(synced, len(kept))
 
         self._journal.append(UnsyncedChange((content,), None, undo))
@@ -245,7 +245,7 @@ class SimDisk:
         self._change(lambda names: names.put(path, content), path)
 
     def _change(self, do: Callable[[Names], object], *paths: str) -> None:
-        """Names change at `paths`: now, and at some time on the medium."""
+        """Names change at `paths`: at once for the process, later durably."""
         do(self._names)
         self._journal.append(UnsyncedChange(tuple(folder_of(path) for path in paths), do))
 
@@ -256,7 +256,7 @@ class SimDisk:
         self.work(path)
 
     def work(self, path: str) -> None:
-        """A call is made at `path`: it fails in a broken folder."""
+        """A call at `path`: it fails in a broken folder."""
         if self.broken or self.flawed:
             self._fail(path)
 
@@ -267,18 +267,18 @@ class SimDisk:
                 raise OSError(errno.EIO, "input/output error", path)
 
     def _descriptor(self, path: str) -> None:
-        """The call needs a descriptor."""
+        """The call needs a file descriptor: it may fail with EMFILE."""
         if self.scarce is not None and self.scarce.random() < SCARCITY:
             raise OSError(errno.EMFILE, "too many open files", path)
 
     def grow(self, path: str) -> None:
-        """Something new is about to be written."""
+        """Something new is about to be written: it fails if the disk is full."""
         if self.is_full:
             raise OSError(errno.ENOSPC, "no space left on device", path)
 
 
 class SimFile:
-    """A handle of one process; it dies with it."""
+    """A file handle of one process; nothing can be written through it once that process is dead."""
 
     __slots__ = ("_content", "_disk", "_owner", "_path")
 

@@ -1,10 +1,10 @@
-"""An asyncio event loop in virtual time: nothing happens in it that the seed did not decide.
+"""An asyncio event loop in virtual time: the seed alone decides what happens.
 
-The programs under test are unchanged: they sleep, time out, serve and connect as ever, and this loop
-answers instead of the kernel. To wait is to move the clock to the next timer. A *host* stands for one
-process: what it starts is its own (a context variable says so), and when it crashes its timers never
-fire again, its tasks end, and every door to the world is shut to it. A host that is stopped (as by
-SIGSTOP) stands still: its timers, and what arrives for it, wait until it goes on.
+The programs under test are unchanged: they sleep, time out, serve and connect as always, and this loop
+answers instead of the kernel. Waiting moves the clock to the next timer. A *host* stands for one process:
+tasks, timers and connections that it starts belong to it (by a context variable). When it crashes, its timers
+never fire again, its tasks end, and it can reach neither network, disk nor ZooKeeper. A host that is stopped
+(as by SIGSTOP) stands still: its timers, and what arrives for it, wait until it resumes.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from .network import Network
 
 EXECUTOR_DELAY_S = (0.00005, 0.004)
-"""How long a thread may take, drawn for each call."""
+"""How long the work of a thread may take, drawn for each call."""
 
 
 FILE_CALL_S = (0.0, 0.0006)
-"""How long a thread that stops at its calls to files waits for each."""
+"""If threads interleave: how long a thread pauses before each call to a file."""
 THREAD_ERRORS = (
     OSError, DiskError, StartFailed, ValueError, RuntimeError, LookupError, AssertionError,
 )  # fmt: skip
-"""What the caller of a thread hears of; everything else ends the world."""
+"""Errors that the caller of a thread gets; every other one fails the run."""
 GRID_S = 1e-9
 """Timers fall on whole nanoseconds."""
 CANCELLED_MAX = 500
-"""So many cancelled timers are kept at least."""
+"""Up to this number, cancelled timers are not removed from the heap."""
 
 
 def _not_before(when: float) -> float:
@@ -54,22 +54,22 @@ def _not_before(when: float) -> float:
 
 
 def _is_of_the_dead(error: BaseException | None) -> bool:
-    """Whether this comes of a process that has crashed: its last callbacks find every door shut."""
+    """Whether this error comes from a crashed process, whose last callbacks may fail."""
     while error is not None and not isinstance(error, (asyncio.CancelledError, CrashedHost)):
         error = error.__cause__
     return error is not None
 
 
 class Stuck(RuntimeError):
-    """Every task waits and no timer is set: on a real loop this would hang for ever."""
+    """Every task waits and no timer is set: a real loop would hang forever."""
 
 
 class CrashedHost(ConnectionError):
-    """Code of a crashed process reached for the world. It ends with its tasks."""
+    """Code of a crashed process tried to use network, disk or ZooKeeper. It ends with its tasks."""
 
 
 class Host:
-    """One life of one process. A restart is a new Host with the same name."""
+    """One run of one process. A restart is a new Host with the same name."""
 
     def __init__(self, name: str) -> None:
         self.name, self.alive = name, True
@@ -86,7 +86,7 @@ HOST: contextvars.ContextVar[Host] = contextvars.ContextVar("HOST", default=OUTS
 
 
 class SimHandle(asyncio.Handle):
-    """What is called soon."""
+    """A handle of `call_soon`."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class SimHandle(asyncio.Handle):
 
 
 class SimTimer(asyncio.TimerHandle):
-    """A timer of one process: it does not fire when that is dead, and late when that was stopped."""
+    """A timer of one process: it never fires if the process is dead, and late if it was stopped."""
 
     __slots__ = ("host",)
 
@@ -112,7 +112,7 @@ class SimTimer(asyncio.TimerHandle):
         context: contextvars.Context,
         host: Host,
     ) -> None:
-        # what its parents do, without their looks at debug mode: there are thousands of timers in a second
+        # what the base classes do, without their checks of debug mode: thousands of timers a second
         self._callback, self._args = callback, args
         self._loop, self._context = loop, context
         self._cancelled, self._repr, self._source_traceback = False, None, None
@@ -127,7 +127,7 @@ class SimTimer(asyncio.TimerHandle):
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task that hashes by its birth: sets of tasks iterate alike in every process."""
+    """A task whose hash is its number: sets of tasks iterate in the same order in every run."""
 
     def __init__(self, coro: Any, *, loop: SimLoop, **more: Any) -> None:
         self.birth = next(loop.births)
@@ -153,7 +153,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.executor_delay_s = EXECUTOR_DELAY_S
         self.interleaves = False  # threads stop at their calls to files
         self._workers: dict[Worker, tuple[Host, asyncio.Future[Any], list[Callable[[], None]]]] = {}
-        self.slow: dict[str, tuple[float, float]] = {}  # hosts whose threads take longer at the moment
+        self.slow: dict[str, tuple[float, float]] = {}  # hosts whose threads take longer now
         self.births = itertools.count()
         self.network: Network = Network(self)
         self.draining = False
@@ -172,7 +172,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self.failed(str(context.get("message")), error)
 
     def failed(self, what: str, error: BaseException) -> None:
-        """Code of a living process raised what nobody expected: the run fails."""
+        """Code of a living process raised an unexpected error: the run fails."""
         if not _is_of_the_dead(error):
             frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
             way = " > ".join(f"{posixpath.basename(f.filename)}:{f.lineno}" for f in frames)
@@ -184,9 +184,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        """As ever, but a dead process has no timers, and none fires a rounding error early.
+        """As in asyncio, but for a dead process timers never fire, and none fires early by a rounding error.
 
-        Real time moves while a program looks at the clock; here it would look at the same instant for ever.
+        In real time a program that wakes too early just looks again. Here time stands still, and it would
+        loop forever.
         """
         when = _not_before(when)
         context = copy_context() if context is None else context  # an empty one is false
@@ -197,7 +198,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.Handle:
-        """As ever; there is no debug mode to look at."""
+        """As in asyncio, without debug mode."""
         context = copy_context() if context is None else context
         handle = SimHandle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
@@ -209,7 +210,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Most timers are deadlines that are never reached: they do not stay until then."""
+        """Most timers are deadlines that never come: remove cancelled ones before the heap fills up."""
         self._cancelled += 1
         if self._cancelled > CANCELLED_MAX and 2 * self._cancelled > len(self._timers):
             self._timers[:] = [entry for entry in self._timers if not entry[2].cancelled()]
@@ -217,9 +218,9 @@ class SimLoop(asyncio.BaseEventLoop):
             self._cancelled = 0
 
     def _run_once(self) -> None:
-        """Turn after turn, until somebody stops the loop.
+        """Turn after turn, until the loop is stopped.
 
-        In a turn all is called that is ready; if nothing is, the clock moves to the next timer.
+        A turn calls all handles that are ready. If none is, the clock first moves to the next timer.
         """
         ready: deque[Any] = self._ready  # type: ignore[attr-defined]
         timers = self._timers
@@ -258,14 +259,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self.now = max(self.now, timers[0][0])
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are no events but timers."""
+        """Nothing to do: there are no events but timers."""
 
     def _write_to_self(self) -> None:
-        """`call_soon_threadsafe` wakes nobody: there are no threads."""
+        """Nothing to do: there are no threads that `call_soon_threadsafe` would have to wake."""
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """What a thread would do is done after as long as a thread might take: in one breath of the loop,
-        or, if the world interleaves, by a thread that stops at each call to a file.
+        """Run a thread's work after the time that a thread might take: all at once on the loop or, if the
+        world interleaves, in a simulated thread that pauses before each call to a file.
         """
         done: asyncio.Future[Any] = self.create_future()
         outcome: list[Callable[[], None]] = []
@@ -294,7 +295,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def _work_on(
         self, worker: Worker, host: Host, done: asyncio.Future[Any], outcome: list[Callable[[], None]]
     ) -> None:
-        """Let a thread go on, and tell what came of it when it has ended."""
+        """Run a simulated thread up to its next pause. If it has ended, set its result."""
         self._workers[worker] = host, done, outcome
         worker.step()
         if worker.ended:
@@ -303,13 +304,13 @@ class SimLoop(asyncio.BaseEventLoop):
                 outcome[0]()
 
     def _paused(self, worker: Worker) -> None:
-        """It goes on when its next call to a file is due; in a dead process at once, to its end."""
+        """A thread has paused: it resumes after a random delay. In a dead process `_end_workers` ends it."""
         host, done, outcome = self._workers[worker]
         if host.alive and not self.draining:
             self.call_later(self.random.uniform(*FILE_CALL_S), self._work_on, worker, host, done, outcome)
 
     def _end_workers(self, host: Host | None) -> None:
-        """Their process is dead: they run on to their ends, all doors shut, and nobody hears of them."""
+        """The process is dead: run its threads to their ends, where file calls fail; drop their results."""
         for worker, (owner, done, _) in list(self._workers.items()):
             if host is None or owner is host:
                 while not worker.ended:
@@ -318,26 +319,26 @@ class SimLoop(asyncio.BaseEventLoop):
                 done.cancel()
 
     def keep(self, task: SimTask) -> None:
-        """Hold a task until it is done: collected half-way, it would end itself in another one's context."""
+        """Hold a task until it is done: garbage collected before that, it would end in another's context."""
         self._kept.append(task)
         if len(self._kept) > self._kept_max:
             self.let_go()
 
     def let_go(self) -> None:
-        """Hold what is done no longer: if it failed and nobody has asked why, asyncio says so now."""
+        """Drop tasks that are done. If nobody retrieved the error of one, asyncio reports it now."""
         self._kept = [task for task in self._kept if not task.done()]
         self._kept_max = 2 * len(self._kept) + 1000
 
     def spawn(self, host: Host, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a program as the process `host`: whatever it starts, dials or serves is that host's."""
+        """Run a program as the process `host`, which owns all tasks and connections that it starts."""
         context = copy_context()
         context.run(HOST.set, host)
         return self.create_task(coro, context=context)
 
     def crash(self, host: Host, *, vanishes: bool = False) -> None:
-        """The process is gone: peers get a reset, its tasks end, nothing of it touches the world again.
+        """The process dies: its peers get a reset, its tasks end, and it can do nothing any more.
 
-        If its machine vanishes with it, nobody is told.
+        If its machine `vanishes` with it, peers get no reset.
         """
         host.alive = False
         self._end_workers(host)
@@ -347,7 +348,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 task.cancel()
 
     def resume(self, host: Host) -> None:
-        """A stopped process goes on, with all that it missed, in order."""
+        """A stopped process resumes, and gets all that it missed, in order."""
         host.stopped = False
         held, host.held = host.held, []
         self._ready.extend(held)  # type: ignore[attr-defined]
@@ -363,8 +364,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return await self.network.dial(HOST.get(), str(host), int(port), protocol_factory)
 
     def drain(self) -> None:
-        """Cancel whatever is left and let it end, so that nothing outlives the world."""
-        self.draining = True  # the world is over: the dead may finish, though no door opens to them
+        """Cancel all tasks that are left and let them end, so that nothing outlives the world."""
+        self.draining = True  # the world is over: tasks of dead hosts may finish, but reach nothing
         self._end_workers(None)
         for _ in range(20):
             left = [task for task in self._kept if not task.done()]
@@ -378,5 +379,5 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def current_host() -> Host:
-    """The process whose code is running."""
+    """The process whose code is running now."""
     return HOST.get()

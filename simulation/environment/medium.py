@@ -1,6 +1,6 @@
-"""What a simulated disk keeps: bytes, names, and changes of them that are on their way to the medium.
+"""The data of a simulated disk: bytes, names, and changes that are not durable yet.
 
-Left to others: when they get there, and what is lost with the power (`disk.py`).
+Left to others: when changes become durable, and what a power loss takes (`disk.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from random import Random
 from typing import NamedTuple
 
 folder_of = functools.lru_cache(1 << 14)(posixpath.dirname)
-"""The same few names are asked for all the time."""
-PAGE_BYTES = 64  # what is written back as one; small, so that small files can have holes
+"""Cached: the same few names are asked for all the time."""
+PAGE_BYTES = 64  # the unit of write-back; small, so that small files can have holes
 
 
 class Content:
-    """The bytes of one file, how many of them are safe, and when it was written to last."""
+    """The bytes of one file, how many of them are synced, and when it was last written."""
 
     __slots__ = ("data", "modified_ms", "synced")
 
@@ -27,7 +27,7 @@ class Content:
 
 
 class Names:
-    """Which names there are."""
+    """The paths of files and folders."""
 
     __slots__ = ("files", "folders")
 
@@ -61,14 +61,14 @@ class Names:
         return [n for n in (*self.files, *self.folders) if n == path or n.startswith(below)]
 
     def inside(self, folder: str) -> list[str]:
-        """The names right below a folder, without the way to it, in their order."""
+        """The names directly in a folder, without its path, sorted."""
         below = "/" if folder == "/" else folder + "/"
         start = len(below)
         found = [n[start:] for n in (*self.files, *self.folders) if n.startswith(below)]
         return sorted(name for name in found if name and "/" not in name)
 
     def drop_orphans(self) -> None:
-        """A folder that never reached the medium takes along what was in it."""
+        """Drop folders whose parent is gone, and all that was in them."""
         while lost := [f for f in self.folders if f != "/" and folder_of(f) not in self.folders]:
             self.folders.difference_update(lost)
         self.files = {
@@ -77,15 +77,15 @@ class Names:
 
 
 class UnsyncedChange(NamedTuple):
-    """A change of names, or of a length, on its way to the medium; who is synced brings it there."""
+    """A change of names or of a length that is not durable yet; syncing one of `of` makes it durable."""
 
     of: tuple[object, ...]  # folders, or the content of a file
-    do: Callable[[Names], object] | None  # to names; None: a length has changed
-    undo: Callable[[], object] | None = None  # of a length
+    do: Callable[[Names], object] | None  # applies a change of names; None: a length has changed
+    undo: Callable[[], object] | None = None  # undoes a change of length
 
 
 def damage(content: Content, random: Random) -> None:
-    """What was not synced: nothing of it, all of it, zeros or garbage from somewhere on, or holes in it."""
+    """Damage unsynced bytes: drop them, keep them, zeros or garbage from some position on, or holes."""
     data, synced = content.data, content.synced
     kind = random.randrange(5)
     start = random.randint(synced, len(data))

@@ -1,9 +1,9 @@
-"""Hosts, listeners and links in memory. Links delay and keep the order of bytes; a cut one stalls.
+"""Hosts, listeners and links in memory. Links delay bytes and keep their order; a cut link stalls.
 
-Addresses are names: a process listens on `(its address, port)` and is dialled by it. A crash resets the
-connections of a host; a cut (of one direction or both) lets bytes wait as TCP lets them wait. A machine that
-vanishes resets nothing: its peers keep connections that are open on one side only, until it is back and
-does not know them. Left to others: what the bytes mean (`simulation/talk.py` may listen).
+Addresses are names: a process listens on `(its address, port)`, and others connect to that. A crash resets
+the connections of a host. A cut (of one direction or both) makes bytes wait, as TCP would. A machine that
+vanishes resets nothing: its peers keep half-open connections until it is back and does not know them.
+Left to others: what the bytes mean (`simulation/talk.py` may listen).
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from .loop import SimLoop
 
 ORDER_S = 3e-9
-"""What keeps two arrivals apart."""
+"""The least time between two arrivals."""
 Hear: TypeAlias = Callable[["Transport", bytes], None]
 NOBODY = contextvars.Context()
-"""In whose name a machine answers for a process that is gone."""
+"""The context in which a machine answers for a process that is gone."""
 CUT_RETRY_S = 0.05
 """How often a stalled link tries again."""
 
 
 class SimServer:
-    """What `create_server` answers: something to close."""
+    """What `create_server` returns: a listener to close."""
 
     def __init__(self, network: Network, key: tuple[str, int], host: Host) -> None:
         self.network, self.key, self.host = network, key, host
         self.sockets: tuple[()] = ()
 
     def close(self) -> None:
-        """Of a process that is dead it may come late: another one of its name listens there by then."""
+        """A dead process may close late, when its restart already listens there: then do nothing."""
         if self.is_serving():
             del self.network.listeners[self.key]
 
     async def wait_closed(self) -> None:
-        """Nothing lingers."""
+        """Nothing to wait for."""
 
     def is_serving(self) -> bool:
         found = self.network.listeners.get(self.key)
@@ -56,7 +56,7 @@ class Network:
         self.transports: list[Transport] = []
         self.cuts: set[tuple[str, str]] = set()
         self.refused: set[tuple[str, str]] = set()
-        self.vanished: set[str] = set()  # machines that are off: nobody refuses, nobody resets
+        self.vanished: set[str] = set()  # machines that are off: they neither refuse nor reset
         self.hear: Hear | None = None
         self.latency_s = (0.0001, 0.002)
 
@@ -69,12 +69,12 @@ class Network:
         return SimServer(self, (address, port), host)
 
     async def dial(self, host: Host, address: str, port: int, factory: Any) -> Any:
-        """Connect, after the link's delay. A cut link swallows the call until the caller gives up."""
+        """Connect, after the link's delay. On a cut link this hangs until the caller gives up."""
         if not host.alive:
             raise CrashedHost(f"{host.name} is dead")
         await asyncio.sleep(self.delay())
         while self._swallows(host.name, address):
-            await asyncio.sleep(CUT_RETRY_S)  # a cut is looked at as TCP looks at it, by trying
+            await asyncio.sleep(CUT_RETRY_S)  # try again, as TCP does
         accept = self.listeners.get((address, port))
         if accept is None or not host.alive or (host.name, address) in self.refused:
             raise ConnectionRefusedError(111, f"{address}:{port} refuses connections")
@@ -84,7 +84,7 @@ class Network:
         near.peer, far.peer = far, near
         near.dialled = True
         self.transports += near, far
-        far.context.run(far.protocol.connection_made, far)  # what the server starts is the server's
+        far.context.run(far.protocol.connection_made, far)  # what the server starts belongs to its host
         near.protocol.connection_made(near)
         return near, near.protocol
 
@@ -101,7 +101,7 @@ class Network:
             self.cuts.add((target, source))
 
     def refuse(self, one: str, other: str) -> None:
-        """Connections between two hosts end now, and new ones are refused until links heal."""
+        """Break the connections between two hosts, and refuse new ones until links heal."""
         self.refused |= {(one, other), (other, one)}
         for transport in list(self.transports):
             if (transport.host.name, transport.remote.name) in self.refused and not transport.dead:
@@ -112,7 +112,7 @@ class Network:
         self.refused.clear()
 
     def crash(self, host: Host, *, vanishes: bool = False) -> None:
-        """A process is gone; its peers hear of it at once, or not before the machine is back."""
+        """A process is gone. Its peers get a reset at once or, if it `vanishes`, once the machine is back."""
         self.listeners = {key: value for key, value in self.listeners.items() if value[2] is not host}
         if vanishes:
             self.vanished.add(host.name)
@@ -126,7 +126,7 @@ class Network:
                 transport.peer.arrive(None)
 
     def is_back(self, name: str) -> None:
-        """A machine that had vanished is there again: what was sent to it meanwhile, it is sent once more."""
+        """A vanished machine is back: it resets connections on which peers sent something meanwhile."""
         self.vanished.discard(name)
         for transport in self.transports:
             if transport.remote.name == name and transport.peer.missed:
@@ -134,7 +134,7 @@ class Network:
                 transport.arrive(None)
 
     def reset(self, transport: Transport) -> None:
-        """A connection breaks: both ends hear of it, and what is under way is lost."""
+        """Break a connection: both ends get a reset, and bytes in flight are lost."""
         for end in (transport, transport.peer):
             end.broken = True
             end.arrive(None)
@@ -168,7 +168,7 @@ class Transport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def arrive(self, data: bytes | None) -> None:
-        """Bytes (None: the end) will reach this end later, but never before those sent earlier."""
+        """Schedule bytes (None: the end) to reach this end, after all those sent before."""
         loop = self.network.loop
         self.last = max(self.last + ORDER_S, loop.now + self.network.delay())
         if self.half_open:
@@ -191,7 +191,7 @@ class Transport(asyncio.Transport):
             self._hand_over(data)
 
     def _answer_for_the_dead(self) -> None:
-        """A machine that is back resets what it does not know."""
+        """A machine that is back resets connections that it does not know."""
         if self.host.name in self.network.vanished:
             self.missed = True
         elif not self.peer.dead:

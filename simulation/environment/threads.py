@@ -1,11 +1,10 @@
-"""Threads of a simulated process: they stop at each call to a file, and the loop runs on meanwhile.
+"""Simulated threads: each pauses before every call to a file, and the loop runs meanwhile.
 
-A thread is a greenlet, a stack of its own: one runs at a time, whoever has the baton. It gives it back before
-each call to a disk (`breathe`) and goes on when its timer fires, so the seed decides what happens in between.
-When its process crashes it is woken once more, finds every door shut and ends. The locks of the storage
-stand in for real ones: a thread that waits for one gives the baton back; the loop, if it ever waits, lets the
-holder run.
-Left to others: how long a call takes and who asked for it (`loop.py`).
+A thread is a greenlet with its own stack; only one runs at a time. It pauses before each call to a disk
+(`breathe`) and resumes when its timer fires, so the seed decides what happens in between. When its process
+crashes it is resumed once more, all its calls fail, and it ends. The storage's locks are replaced too: a
+thread that waits for one pauses; if the loop waits for one, it runs the holder until it is free.
+Left to others: how long a call takes, and the future that awaits it (`loop.py`).
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ LOCK_USERS = "strandline.storage."
 
 
 class _Here:
-    """Who has the baton."""
+    """Which thread is running now."""
 
-    worker: Worker | None = None  # none in the loop's own thread, which may do a thread's work itself
+    worker: Worker | None = None  # None in the loop's own thread, which may do a thread's work itself
     stands_in = False
 
 
 class Worker:
-    """One piece of work that a thread does."""
+    """One job in a simulated thread."""
 
     def __init__(self, work: Callable[[], object], on_pause: Callable[[Worker], object]) -> None:
         self.ended = False
@@ -42,12 +41,12 @@ class Worker:
         self._stack.gr_context = contextvars.copy_context()
 
     def step(self) -> None:
-        """Let the thread run up to its next call to a file, or to its end."""
+        """Run the thread up to its next call to a file, or to its end."""
         if self.ended:
             return
         before, loop = _here.worker, asyncio._get_running_loop()
         _here.worker = self
-        asyncio._set_running_loop(None)  # no thread but the loop's own has one
+        asyncio._set_running_loop(None)  # a real thread has no running loop either
         try:
             self._stack.parent = getcurrent()
             self._stack.switch()
@@ -59,7 +58,7 @@ class Worker:
             self._on_pause(self)
 
     def pause(self) -> None:
-        """In the thread: let others run."""
+        """Called in the thread: go back to the loop."""
         self._stack.parent.switch()
 
 
@@ -67,13 +66,13 @@ _here = _Here()
 
 
 def breathe() -> None:
-    """A file is about to be called: in a thread, others may run first."""
+    """Called before every file operation: a simulated thread pauses here."""
     if _here.worker is not None:
         _here.worker.pause()
 
 
 def stand_in(work: Callable[[], object]) -> None:
-    """The loop does what a thread would do, in one breath."""
+    """The loop does a thread's work itself, without a pause."""
     _here.stands_in = True
     try:
         work()
@@ -82,7 +81,7 @@ def stand_in(work: Callable[[], object]) -> None:
 
 
 def is_loop() -> bool:
-    """Whether whatever takes long here keeps everybody else of the process waiting."""
+    """Whether this runs on the event loop, where anything slow blocks the whole process."""
     return _here.worker is None and not _here.stands_in
 
 
@@ -90,7 +89,7 @@ class TurnLock:
     """A lock between the loop and its threads, or between threads. Not reentrant."""
 
     def __init__(self, waits: Callable[[], object]) -> None:
-        self._waits = waits  # is called when the loop waits for a thread
+        self._waits = waits  # called when the loop waits for a thread
         self._held = False
         self._holder: Worker | None = None
 
@@ -110,7 +109,7 @@ class TurnLock:
         return True
 
     def release(self) -> None:
-        """Let others have it."""
+        """Free the lock."""
         self._held, self._holder = False, None
 
     def locked(self) -> bool:
@@ -124,7 +123,7 @@ class TurnLock:
 
 
 def lock_in_turn(patches: Patches, waits: Callable[[], object]) -> None:
-    """From now on the storage takes locks that know of the baton; `waits` hears of it when the loop waits."""
+    """Patch the storage to use TurnLock; `waits` is called when the loop waits for one."""
     make = functools.partial(TurnLock, waits)
     for name, module in list(sys.modules.items()):
         for lock in LOCK_NAMES if name.startswith(LOCK_USERS) else ():

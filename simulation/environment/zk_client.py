@@ -1,9 +1,9 @@
-"""One process's session with the ZooKeeper in memory, with the delays and losses of a real one.
+"""One process's session with the simulated ZooKeeper, with the delays and losses of a real one.
 
-Requests and answers keep their order, as on one connection. While the link is cut nothing is answered;
-a write that was under way may have landed, and one that waited lands when the link heals, though its
-caller has given up: `Unknown` means unknown here too. A connection may also be lost for a while, with what
-is under way or without it, and the server that is read from may lag behind the one that writes.
+Requests and answers keep their order, as on one connection. While the link is cut, no answer comes: a write
+in flight may have been applied, and one that waits is applied when the link heals, even if its caller has
+given up. So `Unknown` really means unknown. A connection may also be lost for a while, with or without the
+requests in flight, and reads may come from a server that lags behind.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class SimRegistry:
         self._previous = previous_session
         self._session: SimSession | None = None
         self._host: Host = current_host()
-        self._context = contextvars.copy_context()  # whoever makes a watch fire: it is told here
+        self._context = contextvars.copy_context()  # watches run in this host, whichever host triggers them
         self._listeners: list[Listener] = []
         self._generation = 0
         self._state = SessionState.SUSPENDED
         self._sent = self._answered = 0.0
         self._heard_at = 0.0
-        self._pending: dict[asyncio.Future[Any], None] = {}  # in their order: a set's is another in each run
+        self._pending: dict[asyncio.Future[Any], None] = {}  # a dict, since a set's order differs by run
         self._closed = False
-        self.lag_s = 0.0  # how far behind the server is that this process reads from
-        self._seen_zxid = 0  # it never shows an older state than before
+        self.lag_s = 0.0  # how far the server that this process reads from lags behind
+        self._seen_zxid = 0  # reads never go back behind this
         self._down_until = 0.0
         self.hear: Callable[[str, Sequence[Op], object], None] | None = None
-        self.on_send: Callable[[Sequence[Op]], None] | None = None  # is shown what is about to leave
-        self._loses = False  # what arrives while the connection is down
+        self.on_send: Callable[[Sequence[Op]], None] | None = None  # called before a write is sent
+        self._loses = False  # requests that arrive while the connection is down are lost
 
     @property
     def session_id(self) -> int:
@@ -86,13 +86,13 @@ class SimRegistry:
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def look(self) -> None:
-        """Tell ASSUME_EXPIRED at once if nothing has been heard for as long as a session lasts."""
+        """Report ASSUME_EXPIRED at once if nothing was heard from ZooKeeper for the session timeout."""
         overdue = self._session is not None and self._loop.now - self._heard_at >= self._timeout_s
         if overdue and self._state in (SessionState.CONNECTED, SessionState.SUSPENDED) and not self._closed:
             self._tell(SessionState.ASSUME_EXPIRED)
 
     async def start(self) -> None:
-        """Close the predecessor's session and open one."""
+        """Close the session of the previous process, and open a new one."""
         try:
             async with asyncio.timeout(CONNECT_S_MAX):
                 while self.is_cut():
@@ -156,7 +156,7 @@ class SimRegistry:
             if self.hear is not None:
                 self.hear(self._host.name, ops, outcome)
 
-    # ------------------------------------------------------------ requests on their way
+    # ------------------------------------------------------------ requests in flight
 
     async def _ask(self, apply: Callable[[int], Any]) -> Any:
         if not self._host.alive:
@@ -177,7 +177,7 @@ class SimRegistry:
             self._pending.pop(done, None)
 
     def _arrive(self, apply: Callable[[int], Any], done: asyncio.Future[Any], session: SimSession) -> None:
-        """At the server: carried out even when nobody waits for the answer any more."""
+        """At the server: the request is applied even if its caller has given up."""
         if self.is_cut():
             if not (self._loses and self._is_down()):
                 self._loop.call_later(0.05, self._arrive, apply, done, session)
@@ -192,7 +192,7 @@ class SimRegistry:
         except ZkError as error:
             outcome = error
         if self._server.zxid != before:
-            self._seen_zxid = self._server.zxid  # whoever writes is not shown what was before
+            self._seen_zxid = self._server.zxid  # after a write, reads show at least that write
         self._in_order(self._answer, outcome, done)
 
     def _answer(self, outcome: Any, done: asyncio.Future[Any]) -> None:
@@ -224,7 +224,7 @@ class SimRegistry:
         return fire
 
     def _view(self) -> int | None:
-        """Up to where the history is shown; None: all of it."""
+        """The zxid up to which this process sees the history; None: all of it."""
         if self.lag_s == 0.0:
             return None
         self._seen_zxid = max(self._seen_zxid, self._server.zxid_before(self._loop.now - self.lag_s))
@@ -233,7 +233,7 @@ class SimRegistry:
     # ------------------------------------------------------------ the session
 
     def lose_connection(self, for_s: float, *, loses: bool) -> None:
-        """The connection is gone for a while, and with it all answers; `loses`: all requests, too."""
+        """Lose the connection for a while, and all answers; with `loses`, requests in flight too."""
         self._down_until, self._loses = self._loop.now + for_s, loses
         if self.connected and self._session is not None:
             self._server.forget_watches(self._session.id)
@@ -241,7 +241,7 @@ class SimRegistry:
             self._context.run(self._tell, SessionState.SUSPENDED)
 
     def lose_session(self) -> None:
-        """The server ends the session although it hears of it."""
+        """The server ends the session although the client is alive."""
         if self._session is not None:
             self._server.end(self._session.id)
 
@@ -253,7 +253,7 @@ class SimRegistry:
         self._tell(SessionState.CONNECTED)
 
     def _beat(self) -> None:
-        """What kazoo's pings and the server's answers do, every part of the session timeout."""
+        """Stands for kazoo's pings and their answers, BEATS_PER_SESSION times per session timeout."""
         if self._closed or not self._host.alive or self._session is None:
             return
         now = self._loop.now
@@ -286,11 +286,11 @@ class SimRegistry:
             listener(SessionEvent(state, self._generation))
 
     def is_troubled(self, now: float) -> bool:
-        """Whether it is worse off than others: without its connection, or shown what was before."""
+        """Whether its connection is down, or its reads lag behind."""
         return now < self._down_until or self.lag_s > 0.0
 
     def is_cut(self) -> bool:
-        """Whether nothing gets through: if that stays so, its session ends."""
+        """Whether nothing gets through to ZooKeeper; if that lasts, the session ends."""
         cuts = self._loop.network.cuts
         return self._is_down() or (self._host.name, ADDRESS) in cuts or (ADDRESS, self._host.name) in cuts
 

@@ -1,8 +1,7 @@
-"""ZooKeeper in memory: a tree, sessions with ephemeral nodes, one-shot watches, `multi` in one breath.
+"""ZooKeeper in memory: a tree, sessions with ephemeral nodes, one-shot watches, atomic `multi`.
 
-It is one linear history. A reader may be shown it as it was a moment ago, as by a server that follows another
-one. Left to others: what reaches it and when
-(`zk_client.py`), and what the paths mean (`zookeeper/znodes.py`).
+It is one linear history. A reader may see a state of a moment ago, as from a lagging follower of an ensemble.
+Left to others: what reaches it and when (`zk_client.py`), what the paths mean (`zookeeper/znodes.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Znode:
 
 @dataclass(slots=True)
 class SimSession:
-    """One session, alive until nobody was heard of for its timeout."""
+    """One session; it ends when nothing was heard from its client for its timeout."""
 
     id: int
     password: bytes
@@ -68,7 +67,7 @@ class NodeBefore(NamedTuple):
 
 Fire = Callable[[str], None]
 REMEMBERED_S = 3.0
-"""How far back a reader may be."""
+"""How stale a reader may be: so much history is kept."""
 
 
 def _at_once(fire: Fire, path: str) -> None:
@@ -76,7 +75,7 @@ def _at_once(fire: Fire, path: str) -> None:
 
 
 class SimZooKeeper:
-    """The server. Its callers bring the time."""
+    """The server. Its callers pass the time."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Znode] = {"/": Znode(b"", 0)}
@@ -86,10 +85,10 @@ class SimZooKeeper:
         self.writes: list[
             tuple[int, tuple[Op, ...]]
         ] = []  # (session, operations) of every multi that was applied
-        self.on_write: Callable[[int, Sequence[Op]], None] | None = None  # is shown each of them, too
+        self.on_write: Callable[[int, Sequence[Op]], None] | None = None  # called for each of them
         self.clock: Callable[[], float] = float
         self.defer: Callable[[Fire, str], object] = _at_once
-        self.grace_s = 0.0  # sessions live so much longer than their timeout
+        self.grace_s = 0.0  # sessions outlive their timeout by so much
         self._past: deque[NodeBefore] = deque()
 
     # ------------------------------------------------------------ sessions
@@ -101,12 +100,12 @@ class SimZooKeeper:
         return self.sessions[id]
 
     def expire(self, now: float) -> None:
-        """End the sessions that nobody was heard of in for their timeout."""
+        """End the sessions whose timeout has passed without a sign of their clients."""
         for session in [s for s in self.sessions.values() if now - s.heard_at > s.timeout_s + self.grace_s]:
             self.end(session.id)
 
     def end(self, id: int) -> None:
-        """End a session: its ephemeral nodes go, its watches are forgotten."""
+        """End a session: its ephemeral nodes are deleted, its watches dropped."""
         if self.sessions.pop(id, None) is None:
             return
         for key in list(self.watches):
@@ -120,7 +119,7 @@ class SimZooKeeper:
             self._remove(path)
 
     def forget_watches(self, id: int) -> None:
-        """What a dropped connection does to the watches of its session."""
+        """Drop the watches of a session, whose connection was lost."""
         for key in list(self.watches):
             self.watches[key] = [watch for watch in self.watches[key] if watch[0] != id]
 
@@ -150,14 +149,14 @@ class SimZooKeeper:
         return sorted(node.children)
 
     def zxid_before(self, when: float) -> int:
-        """How far the history went then."""
+        """The last zxid as of `when`."""
         for change in self._past:
             if change.when > when:
                 return change.zxid - 1
         return self.zxid
 
     def _seen(self, path: str, at: int | None, fire: Fire | None) -> tuple[Znode | None, Fire | None]:
-        """A node as of `at`; a watch on what has changed since fires as soon as it can."""
+        """A node as of zxid `at`. If it has changed since, the watch fires at once."""
         if at is not None:
             for change in self._past:
                 if change.path == path and change.zxid > at:
@@ -184,7 +183,7 @@ class SimZooKeeper:
     # ------------------------------------------------------------ writes
 
     def multi(self, ops: Sequence[Op], session: int) -> list[OpResult]:
-        """All or nothing: tried on copies of the nodes it touches, then put in place."""
+        """Apply all operations or none: on an error the nodes are restored from copies."""
         before, fired = self._touched(ops), list[tuple[str, str]]()
         results: list[OpResult] = []
         self.zxid += 1

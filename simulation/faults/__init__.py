@@ -1,1 +1,1 @@
-"""What happens to a world, and when."""
+"""Faults: what goes wrong in a world, and when."""

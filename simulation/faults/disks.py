@@ -12,11 +12,11 @@ from ..checks.committed import Violation
 from .kinds import BROKERS, SESSION_S, TROUBLE_S, FaultKinds
 
 LANDED_S = 0.05
-"""When whatever a dead process has sent has arrived."""
+"""After so long, everything that a dead process has sent has arrived."""
 DRAINED_S = 0.5
-"""When a reader has been handed all that reached it."""
+"""After so long, a reader has got all records that reached it."""
 SPARED_WITHIN_S = 90.0
-"""How soon others hold what a broker with a broken directory leads."""
+"""How soon other replicas must hold what a broker with a broken directory leads."""
 SLOW_THREAD_S = (0.02, 0.4)
 
 
@@ -25,27 +25,27 @@ class DiskFaults(FaultKinds, ABC):
 
     @abstractmethod
     async def end(self) -> None:
-        """Nothing is wrong any more."""
+        """End all faults."""
 
     async def slow_disk(self) -> None:
-        """What one broker's threads do takes long for a while."""
+        """One broker's threads are slow for a while."""
         id = self._one()
         self.world.note(f"the disk of b{id} is slow")
         self.world.loop.slow[f"b{id}"] = SLOW_THREAD_S
         self._later(TROUBLE_S, self.world.loop.slow.pop, f"b{id}", None)
 
     async def power_loss(self) -> None:
-        """A machine forgets what was not synced."""
+        """A machine loses power, and a random part of its unsynced data."""
         await self._lose_power(cruel=False)
 
     async def torn_tail(self) -> None:
-        """The same; what is left of it is damaged, and changes of names that no sync made sure are undone."""
+        """A power loss that also damages unsynced data, and undoes name changes that were not durable."""
         await self._lose_power(cruel=True)
 
     async def _lose_power(self, *, cruel: bool) -> None:
-        """One at a time, while another replica still holds what was promised, and ZooKeeper has noticed.
+        """Only while another replica in each ISR has its data, so that nothing acknowledged can be lost.
 
-        Who leads when every member of an ISR has lost data is the question of the family "dark".
+        What happens when every member of an ISR has lost data is tested by the family "dark".
         """
         world = self.world
         id = self._one()
@@ -57,9 +57,9 @@ class DiskFaults(FaultKinds, ABC):
             world.lose_power(id, cruel=cruel)
 
     async def blackout(self) -> None:
-        """All machines lose power at once: what was flushed is all there is.
+        """All machines lose power at once: only flushed data is left.
 
-        Where records are acknowledged before they are flushed, such ones may be lost; no others.
+        If records are acknowledged before they are flushed, those not flushed may be lost, and no others.
         """
         world = self.world
         flushed = world.checks.flushed()
@@ -75,9 +75,10 @@ class DiskFaults(FaultKinds, ABC):
             world.workload.forgive(flushed)
 
     async def last_power_loss(self) -> None:
-        """The last member of an ISR loses power; whoever was in it before holds what was acknowledged.
+        """The last member of an ISR loses power; earlier members still hold what was acknowledged.
 
-        As with `_lose_power`, whoever lost data before is whole again. Coming back first makes no leader.
+        As with `_lose_power`, the broker that lost data before must have recovered. The broker that comes
+        back first must not become leader just for that.
         """
         world = self.world
         id = world.checks.leader(self.random.choice(world.workload.partitions))
@@ -100,7 +101,7 @@ class DiskFaults(FaultKinds, ABC):
         await asyncio.sleep(self.random.uniform(0.0, 2 * SESSION_S))
 
     async def fill(self) -> None:
-        """A disk is full for a while; perhaps all of them are."""
+        """One disk is full for a while, or all of them."""
         for id in BROKERS if self.random.random() < 0.3 else [self._one()]:
             self.world.note(f"the disk of b{id} is full")
             self.world.disks[id].is_full = True
@@ -110,11 +111,11 @@ class DiskFaults(FaultKinds, ABC):
         self.world.disks[id].is_full = False
 
     async def break_dir(self) -> None:
-        """A directory fails, in every call or in one, and works again from the next start on.
+        """A log directory fails, in every call or in one, and works again after the next start.
 
-        With it the broker loses the proof of all that it holds: see `_lose_power`. So it happens while all
-        replicas are in their ISRs and nobody lacks room, which would soon leave it alone in one; and nothing
-        else is drawn before the broker has started again, which it does while others hold what it leads.
+        With it the broker loses the proof of all its data, as in `_lose_power`. So this happens only while
+        all replicas are in their ISRs and no disk is full, which would soon leave it alone in an ISR. No
+        other fault is drawn until the broker has restarted, which it does once others hold what it leads.
         """
         world, id = self.world, self._one()
         is_calm = len(world.hosts) == len(BROKERS) and not any(host.stopped for host in world.hosts.values())
@@ -140,12 +141,12 @@ class DiskFaults(FaultKinds, ABC):
             world.start(id)
 
     def _has_room(self) -> bool:
-        """Neither is a disk full, nor does a broker still think so."""
+        """No disk is full, and no broker thinks that one is."""
         full = [node.broker.replicas.logs.places.full for node in self.world.nodes.values()]
         return not any(full) and not any(disk.is_full for disk in self.world.disks.values())
 
     async def scarce(self) -> None:
-        """A broker has hardly any descriptors left for a while: some calls that need one fail."""
+        """A broker is short of file descriptors for a while: some calls that need one fail."""
         id = self._one()
         self.world.note(f"b{id} is short of descriptors")
         self.world.disks[id].scarce = self.random

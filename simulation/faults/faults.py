@@ -1,8 +1,8 @@
-"""What happens to a world: each kind of fault is a method, drawn at drawn moments.
+"""Injects faults into a world: each kind of fault is a method, called at random times.
 
 Left to others: which kinds a seed draws (`simulation/families.py`), what a fault does to bytes
 (`environment/network.py`), files (`environment/disk.py`), sessions (`environment/zk_client.py`) and processes
-(`environment/loop.py`); what must hold all the same (`checks/invariants.py`).
+(`environment/loop.py`); what must hold in spite of it (`checks/invariants.py`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ FAULTS_PER_S = 0.8
 PAUSE_S = (0.2, 2 * SESSION_S)
 STOP_WITHIN_S = 15.0
 SERVED_WITHIN_S = 30.0
-"""How soon whatever does not need a failed directory is served, when nothing else is wrong any more."""
+"""How soon partitions outside a failed directory must be served, once all other faults are over."""
 CLOCK_JUMP_S = 3 * 3600
 SWARM_MIN = 3
-"""So many kinds of faults a swarming seed draws at least."""
+"""The least number of fault kinds in a swarming seed."""
 
 
 class Faults(DiskFaults, LinkFaults, RegistryFaults):
-    """Draws faults and lets them happen."""
+    """Draws faults, and injects them."""
 
     def __init__(self, world: World, family: Family) -> None:
         self.world = world
@@ -47,7 +47,7 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
         self.lossy = None
 
     async def chaos(self) -> None:
-        """A number of faults at drawn moments; at least two brokers stay alive most of the time."""
+        """Inject the faults at random times; at least two brokers stay alive most of the time."""
         world = self.world
         for _ in range(self.number):
             await asyncio.sleep(self.random.expovariate(FAULTS_PER_S))
@@ -59,10 +59,10 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
                     world.start(id)
 
     async def end(self) -> None:
-        """Nothing is wrong any more; whoever was stopped or dead is there again, and who gave up a directory.
+        """End all faults: stopped brokers resume, dead ones start, those with an offline directory restart.
 
-        What a directory's failure has taken from partitions is not hidden by that: those that others hold
-        have their leaders before the broker is started again.
+        The restart must not hide a bug: before it, every partition that other brokers hold must be served
+        without the failed directory.
         """
         world = self.world
         world.note("the faults are over")
@@ -83,7 +83,7 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
             await world.liveness.wait_served(SERVED_WITHIN_S)
         for id in BROKERS:
             if self._offline(id) and not world.disks[id].broken:
-                world.crash(id)  # a directory that was given up comes back with the next start
+                world.crash(id)  # an offline directory comes back with the next start
                 world.start(id)
 
     def _offline(self, id: int) -> bool:
@@ -105,7 +105,7 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
             self.world.start(id)
 
     async def vanish(self) -> None:
-        """A machine is off: its peers' connections stay half open. Its disk keeps all."""
+        """A machine is off: its peers' connections stay half open. Its disk loses nothing."""
         self.world.crash(self._one(), vanishes=True)
 
     async def pause(self) -> None:
@@ -123,7 +123,7 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
             self.world.loop.resume(host)
 
     async def behead(self) -> None:
-        """A leader dies, and then its successor, before all have heard what it holds."""
+        """A leader dies, and soon after its successor, which the others have hardly fetched from."""
         world = self.world
         tp = self.random.choice(world.workload.partitions)
         leader = world.checks.leader(tp)
@@ -138,7 +138,7 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
                     break
 
     async def interrupt_plan(self) -> None:
-        """A leader dies, and the controller in the middle of what it does about that."""
+        """A broker dies, and then the controller while it handles that."""
         world = self.world
         controller = next((id for id, node in world.nodes.items() if node.broker.controller.active), None)
         others = [id for id in world.hosts if id != controller]
@@ -157,11 +157,11 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
             world.start(controller)
 
     async def move(self) -> None:
-        """Somebody moves a partition to other brokers, or changes his mind."""
+        """An administrator moves a partition to other brokers, or cancels a move."""
         self.world.mover.move()
 
     async def stop(self) -> None:
-        """A broker is stopped as one stops it, and started again after a while."""
+        """A broker is shut down cleanly, and started again after a while."""
         world, id = self.world, self._one()
         node, host = world.nodes.get(id), world.hosts.get(id)
         if node is None or host is None or host.stopped:
@@ -176,7 +176,7 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
         world.crash(id)
 
     async def make_topic(self) -> None:
-        """A topic is made."""
+        """A topic is created."""
         self.world.errands.make()
 
     async def grow_topic(self) -> None:
@@ -188,20 +188,20 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
         self.world.errands.delete()
 
     async def elect(self) -> None:
-        """Preferred leaders are asked for."""
+        """An administrator asks for preferred leaders."""
         self.world.errands.elect()
 
     async def elect_uncleanly(self) -> None:
-        """Any leaders are asked for, of topics beside the one that is judged."""
+        """An administrator asks for unclean elections, in topics other than the one that is judged."""
         self.world.errands.elect_uncleanly()
 
     async def churn(self) -> None:
-        """A member leaves the group, and another one joins it."""
+        """A member leaves the group, and another joins it."""
         if self.world.readers is not None:
             self.world.readers.churn()
 
     async def clock(self) -> None:
-        """A machine's wall clock jumps, by hours."""
+        """A machine's wall clock jumps by up to hours."""
         id = self._one()
         jump_s = self.random.uniform(-CLOCK_JUMP_S, CLOCK_JUMP_S)
         self.world.note(f"the clock of b{id} jumps by {jump_s:.0f} s")

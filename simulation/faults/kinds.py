@@ -1,4 +1,4 @@
-"""What every kind of fault needs: the world, its chance, and times.
+"""What every kind of fault needs: the world, its random source, and durations.
 
 Left to others: the faults themselves (`faults.py`, `links.py`, `disks.py`, `zookeeper.py`).
 """
@@ -18,11 +18,11 @@ TROUBLE_S = (0.3, 2.5 * SESSION_S)
 
 
 class FaultKinds:
-    """Some kinds of faults; each is a method."""
+    """The base of all classes of faults; each kind is a method."""
 
     world: World
     random: Random
-    lossy: tuple[int, int] | None  # who lost data last, and in which incarnation
+    lossy: tuple[int, int] | None  # the broker that lost data last, and its incarnation
 
     def _one(self) -> int:
         return self.random.choice(BROKERS)

@@ -1,6 +1,6 @@
-"""Links that are cut, refused or reset; for a moment, or for so long that whoever can must go on without.
+"""Links that are cut, refused or reset; for a moment, or so long that the others must go on without them.
 
-Left to others: what that does to bytes (`environment/network.py`), who must go on (`checks/liveness.py`).
+Left to others: what that does to bytes (`environment/network.py`), which must go on (`checks/liveness.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ..environment.zk_client import ADDRESS
 from .kinds import BROKERS, SESSION_S, FaultKinds
 
 PART_S = (12.0, 16.0)
-"""Longer than it may take until whoever can goes on."""
+"""Longer than partitions that can go on may take to do so."""
 CALM_WITHIN_S = 30.0
 
 
@@ -19,7 +19,7 @@ class LinkFaults(FaultKinds):
     """Faults of the network."""
 
     async def cut(self) -> None:
-        """Two brokers do not hear each other, or one not the other: bytes wait."""
+        """The link between two brokers stalls, in both directions or in one."""
         a, b = self.random.sample(BROKERS, 2)
         both = self.random.random() < 0.7
         self.world.note(f"b{a} {'and' if both else 'to'} b{b} are cut")
@@ -32,7 +32,7 @@ class LinkFaults(FaultKinds):
         self.world.loop.network.cut(f"b{id}", ADDRESS)
 
     async def exile(self) -> None:
-        """A leader reaches neither ZooKeeper nor one of its followers, only the other one."""
+        """A leader loses one follower and then ZooKeeper; it reaches only its other follower."""
         world = self.world
         leader = world.checks.leader(self.random.choice(world.workload.partitions))
         follower = self.random.choice([id for id in BROKERS if id != leader])
@@ -48,7 +48,7 @@ class LinkFaults(FaultKinds):
         self.world.loop.network.heal()
 
     async def reset(self) -> None:
-        """Some connections break; what is under way on them is lost."""
+        """Some connections break; bytes in flight on them are lost."""
         network = self.world.loop.network
         share = self.random.choice([0.1, 0.5, 1.0])
         broken = [t for t in network.transports if self.random.random() < share / 2]
@@ -65,9 +65,9 @@ class LinkFaults(FaultKinds):
         self._later((0.05, SESSION_S), network.refused.clear)
 
     async def part(self) -> None:
-        """Some links are bad for long, and nothing else is: the controller's, one broker's, ZooKeeper's.
+        """Some links of one broker (controller, leader or any) fail for long, and nothing else does.
 
-        The others hear each other and ZooKeeper, so they go on.
+        The others reach each other and ZooKeeper, so they must go on.
         """
         world = self.world
         world.loop.network.heal()
@@ -94,7 +94,7 @@ class LinkFaults(FaultKinds):
         world.loop.network.heal()
 
     def _part(self, one: int, others: list[int]) -> None:
-        """Silently, or with a word: a router may drop or refuse."""
+        """Drop or refuse: a router may do either."""
         network = self.world.loop.network
         silent = self.random.random() < 0.5
         self.world.note(f"b{one} and {others} {'do not hear' if silent else 'refuse'} each other for long")

@@ -1,4 +1,4 @@
-"""Connections to ZooKeeper that are lost, sessions that end early or late, servers that lag behind.
+"""Faults of ZooKeeper: connections are lost, sessions end early or late, servers lag behind.
 
 Left to others: what that does to requests (`environment/zk_client.py`).
 """
@@ -12,14 +12,14 @@ LAG_S = (0.05, 1.0)
 
 
 class RegistryFaults(FaultKinds):
-    """Faults of ZooKeeper, and of the way there."""
+    """Faults of ZooKeeper, and of the connections to it."""
 
     async def lose_zookeeper(self) -> None:
-        """A connection to ZooKeeper is lost for a while, and with it what was asked on it."""
+        """A broker's connection to ZooKeeper is lost for a while, and the requests in flight with it."""
         await self._lose_connection(loses=True)
 
     async def late_writes(self) -> None:
-        """The same, but what was asked is carried out when nobody expects it any more."""
+        """The same, but requests in flight are applied later, when nobody expects it any more."""
         await self._lose_connection(loses=False)
 
     async def _lose_connection(self, *, loses: bool) -> None:
@@ -30,7 +30,7 @@ class RegistryFaults(FaultKinds):
             self.world.registries[id].lose_connection(for_s, loses=loses)
 
     async def early_expiry(self) -> None:
-        """ZooKeeper ends a session that it hears of."""
+        """ZooKeeper ends a session although its client is alive."""
         id = self._one()
         if id in self.world.nodes:
             self.world.note(f"the session of b{id} ends early")

@@ -1,1 +1,1 @@
-"""Compaction: keeping the last record of each key, in a process of its own."""
+"""Compaction: keeping the last record of each key, in its own process."""

@@ -1,6 +1,6 @@
-"""Up to where each compacted log is clean: `cleaner-offset-checkpoint` in each log directory.
+"""CleanerOffsets: up to where each compacted log is clean (`cleaner-offset-checkpoint` per log directory).
 
-An entry also says that the log has gaps, or may have them soon: it is on the medium before the first swap.
+An entry also says that the log has gaps, or may soon have some: it is synced before the first swap.
 Left to others: the file's format (log/checkpoints.py), what the offsets mean for planning (plan.py).
 """
 
@@ -15,7 +15,7 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
 
 class CleanerOffsets:
-    """The entries of all directories. Threads write them, one at a time; the loop waits for none of them."""
+    """The entries of all directories. Threads write them, one per directory; the event loop does not wait."""
 
     def __init__(
         self,
@@ -23,31 +23,31 @@ class CleanerOffsets:
         directory_of: Callable[[TopicPartition], str | None],
         is_bound: Callable[[TopicPartition], bool] = lambda partition: False,
     ) -> None:
-        """`is_bound`: the log is about to be cut, and its entry has been lowered for that."""
+        """`is_bound`: the log is about to be truncated, and its entry was lowered for that."""
         self._disk = disk
         self._directory_of = directory_of
         self._is_bound = is_bound
         self._offsets: dict[TopicPartition, int] = {}
         self._cuts: dict[TopicPartition, int] = {}
         self._stale: dict[TopicPartition, str] = {}  # removed logs that the file of a directory still names
-        self._turns: dict[str | None, Lock] = {}  # of whoever writes into a directory
-        self.on_cut: Callable[[TopicPartition], None] = _nobody  # a log loses records, or is gone
+        self._turns: dict[str | None, Lock] = {}  # by directory, held while writing there
+        self.on_cut: Callable[[TopicPartition], None] = _nobody  # told when a log is truncated or removed
 
     def get(self, partition: TopicPartition) -> int | None:
         """Before this offset the log is clean; None if it has never been cleaned."""
         return self._offsets.get(partition)
 
     def adopt(self, entries: Mapping[TopicPartition, int]) -> None:
-        """Take what a file said about logs that are here."""
+        """Take the entries that a file has for existing logs."""
         self._offsets.update(entries)
 
     def cuts(self, partition: TopicPartition) -> int:
-        """How often records were cut from the log: what was found out before a cut says nothing after it."""
+        """How often the log was truncated. A result from before a truncation is worthless after it."""
         return self._cuts.get(partition, 0)
 
     def note(self, partition: TopicPartition, offset: int, cuts: int) -> bool:
-        """The log is clean up to `offset`, on the medium when this returns; False if it has been cut since
-        `cuts` was asked, or is about to be. Blocking. Raises DiskError.
+        """Write durably that the log is clean up to `offset`. Returns False if it was truncated since `cuts`
+        was read, or is about to be. Blocking. Raises DiskError.
         """
         with self._turn(self._directory_of(partition)):
             if self.cuts(partition) != cuts or self._is_bound(partition):
@@ -58,16 +58,16 @@ class CleanerOffsets:
                 return True
             if self._directory_of(partition) is None:  # removed meanwhile
                 self._offsets.pop(partition, None)
-            else:  # cut meanwhile: from where on is not known here
+            else:  # truncated meanwhile, to an offset that is not known here
                 self._write({**self._offsets, partition: 0}, self._directory_of(partition))
                 self._offsets[partition] = 0
             return False
 
     def lower_all(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, DiskError]:
-        """Logs are about to be cut to these `ends`. Blocking; the error of each whose entry still says more.
+        """Logs are about to be truncated to these `ends`: lower their entries. Blocking.
 
-        No entry of theirs is raised as long as `is_bound` says so. Who is writing has asked that before: only
-        when he is done it is known what their entries say.
+        While `is_bound` holds, none of their entries is raised. A writer may have checked that earlier, so we
+        wait for it first. Returns the errors of logs whose entry is still too high.
         """
         errors: dict[TopicPartition, DiskError] = {}
         directories: dict[str, list[TopicPartition]] = {}
@@ -87,9 +87,9 @@ class CleanerOffsets:
         return errors
 
     def lower(self, partition: TopicPartition, end: int) -> None:
-        """The log ends at `end` in a moment: what comes there later has not been cleaned. Raises DiskError.
+        """The log is about to end at `end`: records that come there later have not been cleaned.
 
-        Blocking, unless `lower_all` has done it.
+        Blocking, unless `lower_all` has done it. Raises DiskError.
         """
         self.on_cut(partition)
         self._cuts[partition] = self.cuts(partition) + 1
@@ -101,7 +101,7 @@ class CleanerOffsets:
                     self._offsets[partition] = end
 
     def forget(self, partition: TopicPartition) -> None:
-        """The log is about to leave its directory. Its entry goes from the file when that is written next, at
+        """The log is about to be removed from its directory. The next write of the file drops its entry, at
         the latest before a log of its name is made there.
         """
         self.on_cut(partition)
@@ -111,9 +111,9 @@ class CleanerOffsets:
             self._stale[partition] = directory
 
     def begin_anew(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, DiskError]:
-        """New logs are about to be made: no file says of them what is true of others of their names.
+        """New logs are about to be made: drop entries of older logs with their names.
 
-        Blocking. The error of each of which one still may.
+        Blocking. Returns the errors of logs that may still have such an entry.
         """
         errors: dict[TopicPartition, DiskError] = {}
         for directory in {self._directory_of(p) for p in partitions if p in self._stale}:

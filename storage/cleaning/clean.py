@@ -1,11 +1,11 @@
-"""The cleaning of one log: which keys the dirty part knows, then old segments into new ones.
+"""The cleaning of one log: map the keys of the dirty part, then rewrite old segments into new ones.
 
-Two passes. The first reads the dirty part and notes of each key its last offset, as far as there is room;
-the second reads everything up to there and writes what stays. Where there are transactions, a pass over the
-headers finds how they ended; the first one without an end is where the cleaning ends. Runs in a helper
-process, or wherever somebody asks for the next report; changes no file but `.cleaned` ones, so that whoever
-gives up has nothing to undo but them. Of the segment that grows only whole batches below its size when the
-job was made are read.
+Two passes. The first reads the dirty part and notes the last offset of each key, as far as there is room. The
+second reads everything up to there and writes the records that stay. If there are transactions, a pass over
+the headers finds how they ended; the cleaning stops before the first one without an end.
+It runs in a helper process, or in the caller of the next report. It writes only `.cleaned` files, so to give
+up is to delete those. Of the active segment it reads only complete batches below its size when the job was
+made.
 Left to others: what is due (plan.py), the swap (segment/segment_swap.py), abandoning
 (broker/upkeep/compaction.py).
 """
@@ -30,7 +30,7 @@ from .transactions import Fates, Open, Undecided
 
 
 def clean(disk: Disk, job: Job, throttle: Throttle) -> Iterator[Report]:
-    """One report for each new segment, as soon as it stands, and at last `Done` or `Failed`."""
+    """One report for each new segment, as soon as it is finished, and at last `Done` or `Failed`."""
     try:
         yield from Cleaning(disk, job, throttle).run()
     except DamagedSegment as error:
@@ -40,7 +40,7 @@ def clean(disk: Disk, job: Job, throttle: Throttle) -> Iterator[Report]:
 
 
 class Cleaning:
-    """One job on its way."""
+    """One job in progress."""
 
     def __init__(self, disk: Disk, job: Job, throttle: Throttle) -> None:
         self._disk = disk
@@ -88,7 +88,7 @@ class Cleaning:
     # -- the first pass
 
     def _fill_map(self, upper: int) -> int:
-        """Returns the offset before which every key is known: `upper`, if there is room for all."""
+        """Map the dirty keys; returns the offset before which every key is known: `upper`, if all fit."""
         for base, size in self._dirty(upper):
             file = self._open(base)
             try:
@@ -116,10 +116,10 @@ class Cleaning:
         if self._fates is None:
             self._fates = self._learn_fates()
             self._upper = self._decided_before(self._fates)
-        return not self._fates.aborted(header)  # what was taken back shadows nothing
+        return not self._fates.aborted(header)  # an aborted record must not displace others
 
     def _learn_fates(self) -> Fates:
-        """How transactions ended; behind `upper` only as long as one from before it has no end."""
+        """How transactions ended; reads beyond `upper` only while one from before it has no end."""
         job = self._job
         fates = Fates(job.first_dirty, job.upper, job.committed)
         for base, size in [*self._dirty(job.upper), *job.later]:
@@ -179,12 +179,12 @@ class Cleaning:
             file.close()
 
     def _after(self, sources: list[SourceSegment]) -> int:
-        """The offset behind the last of the segments that are rewritten."""
+        """The end offset (exclusive) of the segments that are rewritten."""
         bases = [base for base, _ in self._job.sources]
         return [*bases, self._job.upper][len(sources)]
 
     def _clean_group(self, group: list[SourceSegment], rules: CleaningRules) -> Cleaned | None:
-        """None if there was nothing to take away."""
+        """Rewrite neighbouring segments into one; None if there was nothing to remove."""
         job = self._job
         out = CleanedSegment(
             self._disk,

@@ -1,4 +1,4 @@
-"""What a cleaner is told and what it tells, as plain data that goes through a pipe.
+"""The jobs and reports of a cleaner, as plain data that goes through a pipe.
 
 Left to others: the work (clean.py), the pipe (process.py, broker/upkeep/cleaner_processes.py).
 """
@@ -10,12 +10,12 @@ from ...base.values import dataclass
 
 
 class DamagedSegment(Exception):
-    """A segment does not hold what was written; the log cannot be cleaned."""
+    """A segment's content is not what was written; the log cannot be cleaned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One log to be cleaned, up to `upper` or to the first transaction without an end before it.
+    """One log to be cleaned, up to `upper` or to an earlier transaction without an end.
 
     All limits are in bytes or milliseconds.
     """
@@ -24,10 +24,10 @@ class Job:
     sources: list[tuple[int, int]]  # base offset and size of each closed segment below `upper`
     later: list[
         tuple[int, int]
-    ]  # of the segments from `upper` on, where transactions may end: read, not cleaned
+    ]  # of the segments from `upper` on: read for the ends of transactions, not cleaned
     first_dirty: int
     upper: int
-    committed: int  # the high watermark: a marker from here on may be taken back
+    committed: int  # the high watermark: a marker from here on may be truncated
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
@@ -42,7 +42,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """The segments with these base offsets have become one, which stands in `.cleaned` files, synced."""
+    """The segments with these base offsets were rewritten into one, in `.cleaned` files, synced."""
 
     bases: list[int]
     size: int
@@ -50,7 +50,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Everything before `end_offset` is clean now; not more, if a transaction has no end yet."""
+    """Everything before `end_offset` is clean now. An open transaction may have stopped it there."""
 
     end_offset: int
     keys: int
@@ -62,7 +62,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The job came to nothing. `damaged`: it will not go better next time."""
+    """The job failed. `damaged`: trying again will not help."""
 
     reason: str
     damaged: bool
@@ -90,7 +90,7 @@ def load_job(line: bytes) -> Job:
 
 
 def is_last(report: Report) -> bool:
-    """Whether nothing follows it."""
+    """Whether it is the last report of a job."""
     return not isinstance(report, Cleaned)
 
 

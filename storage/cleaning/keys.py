@@ -1,9 +1,9 @@
 """Keys as 128-bit numbers: SipHash-2-4 with a secret, over many keys at once with numpy.
 
-A cleaner keeps no keys, only these numbers, and takes equal numbers for equal keys. With a secret that is
-drawn for each cleaning nobody can prepare two keys that meet, and by chance two of a billion keys meet once
-in 10^20 cleanings.
-Left to others: where the keys lie (protocol/columns.py), what is kept by them (offset_map.py).
+A cleaner keeps no keys, only these numbers, and takes equal numbers for equal keys. The secret is drawn for
+each cleaning, so nobody can prepare two keys that collide. By chance two of a billion keys collide once in
+10^20 cleanings.
+Left to others: where the keys are (protocol/columns.py), what is kept for each (offset_map.py).
 """
 
 from typing import NamedTuple, TypeAlias
@@ -35,7 +35,7 @@ class Hashes(NamedTuple):
 
 
 def hash_keys(array: Bytes, start: Ints, length: Ints, secret: bytes) -> Hashes:
-    """Of each key `array[start : start + length]`; a null key counts as an empty one."""
+    """The hash of each key `array[start : start + length]`; a null key counts as an empty one."""
     length = np.maximum(length, 0)
     if len(array) < WORD:
         array = np.concatenate([array, np.zeros(WORD, np.uint8)])
@@ -64,7 +64,7 @@ def _begun(secret: bytes, count: int) -> list[Words]:
 
 
 def _last_words(words: Words, at: Ints, length: Ints) -> Words:
-    """What is left of each key below eight bytes, with the key's length on top."""
+    """The last, incomplete word of each key, with the key's length in the top byte."""
     rest = length % WORD
     reach = np.clip(at, 0, len(words) - 1)  # a key may end with the buffer: read earlier, and shift
     shift = np.minimum(at - reach, WORD - 1).astype(np.uint64) * np.uint64(8)

@@ -1,8 +1,8 @@
-"""OffsetMap: of each key, by its hash, the last offset. Twenty-four bytes a slot, no more than given.
+"""OffsetMap: the last offset of each key, by the key's hash. Twenty-four bytes a slot, within a given limit.
 
-An open-addressed table as three numpy arrays; a whole run of keys is put or looked up at once, those that
-met a foreign key going on together to their next slot.
-Left to others: what a key's hash is (keys.py), how far a map gets (clean.py).
+An open-addressed table as three numpy arrays. A run of keys is put or looked up at once; those that collide
+go on together to their next slots.
+Left to others: the hash of a key (keys.py), how far a map reaches (clean.py).
 Why: docs/decisions/0021-keys-by-keyed-hash.md
 """
 
@@ -17,7 +17,7 @@ ABSENT = -1
 
 
 class OffsetMap:
-    """Room for so many keys. `latest`: the last offset of every key up to this one is known here."""
+    """A map with `room` for so many keys. Up to offset `latest` it has the last offset of every key."""
 
     def __init__(self, bytes_max: int, load_factor: float) -> None:
         slots = _prime_up_to(max(bytes_max // SLOT_BYTES, SLOTS_MIN))
@@ -31,13 +31,13 @@ class OffsetMap:
 
     @property
     def nbytes(self) -> int:
-        """What the table takes."""
+        """The bytes of the table."""
         return self._low.nbytes + self._high.nbytes + self._offset.nbytes
 
     def put(self, keys: Hashes, offset: Ints) -> int:
-        """Note the offsets, which rise and are above all earlier ones; returns how many got in.
+        """Store offsets, which rise and are above all earlier ones; returns how many were stored.
 
-        The first key for which there is no room stays out, and so does all behind it.
+        The first key without room is left out, and so is everything after it.
         """
         fits, left = len(offset), self.room - self.count
         first, last = _occurrences(keys)
@@ -51,7 +51,7 @@ class OffsetMap:
         return fits
 
     def get(self, keys: Hashes) -> Ints:
-        """The last offset of each key, ABSENT if it is not here."""
+        """The last offset of each key; ABSENT if it is not in the map."""
         found = np.full(len(keys.low), ABSENT, np.int64)
         at, step = self._path(keys)
         left = np.arange(len(found))
@@ -67,7 +67,7 @@ class OffsetMap:
         return found
 
     def _store(self, keys: Hashes, offset: Ints) -> None:
-        """Keys that differ, with offsets that differ, and for which there is room."""
+        """Store distinct keys with distinct offsets, for which there is room."""
         at, step = self._path(keys)
         left = np.arange(len(offset))
         while left.size:
@@ -75,7 +75,7 @@ class OffsetMap:
             empty = self._offset[slot] == ABSENT
             same = ~empty & (self._low[slot] == keys.low[left]) & (self._high[slot] == keys.high[left])
             self._offset[slot[same]] = mine[same]
-            self._offset[slot[empty]] = mine[empty]  # several may want the slot: whose offset stays has won
+            self._offset[slot[empty]] = mine[empty]  # several may want a slot: the last one written wins
             won = empty & (self._offset[slot] == mine)
             self._low[slot[won]] = keys.low[left[won]]
             self._high[slot[won]] = keys.high[left[won]]
@@ -84,7 +84,7 @@ class OffsetMap:
             at[left] = (at[left] + step[left]) % self._slots
 
     def _path(self, keys: Hashes) -> tuple[Words, Words]:
-        """Where each key's search begins and by how much it goes on; slots are prime, so it visits all."""
+        """First slot and step of each key's search; the number of slots is prime, so it visits all."""
         one = np.uint64(1)
         return keys.low % self._slots, keys.high % (self._slots - one) + one
 

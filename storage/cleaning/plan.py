@@ -1,8 +1,8 @@
-"""Which log to clean next, and from where to where: pure rules over what is known of the segments.
+"""Which log to clean next, and which part of it. Pure.
 
-The filthiest log goes first: the one with the largest share of bytes that no cleaning has seen yet. Never
-cleaned are the segment that grows, what is not committed, what is younger than the topic wants, and what
-comes after the beginning of a transaction without an end.
+The dirtiest log goes first: the one with the largest share of bytes that no cleaning has seen yet. Never
+cleaned are the active segment, uncommitted records, records younger than the topic's lag, and anything after
+the beginning of a transaction without an end.
 Left to others: the cleaning (clean.py), what is in progress or cannot be cleaned
 (broker/upkeep/compaction.py).
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Soiled(Protocol):
-    """What planning asks of a segment. Times may have to be read from a file: they are asked for last."""
+    """What planning needs of a segment. Times may have to be read from a file, so they are asked last."""
 
     @property
     def base_offset(self) -> int: ...
@@ -36,20 +36,20 @@ class Soiled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What planning asks of a log."""
+    """What planning needs of a log."""
 
     segments: Sequence[Soiled]
     start_offset: int
     end_offset: int
     committed: int  # the high watermark
-    cleaned_to: int | None  # as it was written down; None before the first cleaning
+    cleaned_to: int | None  # from the checkpoint; None before the first cleaning
     config: "TopicConfig"
-    undecided_from: int | None = None  # the last cleaning found a transaction here that had no end
+    undecided_from: int | None = None  # start of a transaction that had no end at the last cleaning
 
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
-    """A log's share of dirt: [first_dirty, upper) may be cleaned; `upper` is a segment's base offset."""
+    """How dirty a log is: [first_dirty, upper) may be cleaned; `upper` is a segment's base offset."""
 
     first_dirty: int
     upper: int
@@ -59,13 +59,13 @@ class Dirt:
 
     @property
     def ratio(self) -> float:
-        """Of all bytes that a cleaning would go through, those that none has seen."""
+        """The share of dirty bytes among all that a cleaning would read."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
 
 def first_dirty(facts: LogFacts) -> int:
-    """Where the last cleaning ended; the log's start if that cannot be true any more."""
+    """Where the last cleaning ended; the log start if that offset is no longer in the log."""
     known = facts.cleaned_to
     if known is None or not facts.start_offset <= known <= facts.end_offset:
         return facts.start_offset
@@ -85,7 +85,7 @@ def dirt(facts: LogFacts, now_ms: int) -> Dirt:
     if lag_ms > 0:
         young = (s.base_offset for s in dirty if s.age_from_ms > now_ms - lag_ms)
         end = min(end, next(young, end))
-    # whole segments only: the one that holds `end` stays as it is
+    # complete segments only: the one that holds `end` stays as it is
     uppers = [after for after in reach[:-1] if after <= end]
     upper = max([begin, *uppers])
     ready = [segment for segment in dirty if segment.base_offset < upper and begin < upper]
@@ -124,7 +124,7 @@ class SourceSegment:
 def groups(
     sources: Sequence[SourceSegment], upper: int, segment_bytes: int, index_bytes_max: int
 ) -> list[list[SourceSegment]]:
-    """Neighbours that fit into one segment together, by bytes, indexes and range of offsets."""
+    """Groups of neighbours that fit into one segment, by bytes, indexes and range of offsets."""
     after = [*(source.base_offset for source in sources[1:]), upper]
     found: list[list[SourceSegment]] = []
     for source, next_offset in zip(sources, after, strict=True):

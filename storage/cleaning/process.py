@@ -1,8 +1,8 @@
-"""A cleaner in a process of its own: jobs come in by lines, reports go out by lines.
+"""A cleaner in its own process: jobs come in as lines, reports go out as lines.
 
-A process and no thread, for the work would hold the broker's interpreter; and it imports no more of the
-broker than it needs. It ends with the pipe, whatever it is doing: the broker is gone then, and the next one
-removes what was left.
+It is not a thread because the work would hold the broker's interpreter lock. It imports no more of the broker
+than it needs. When the pipe closes it ends at once: the broker is gone then, and the next one deletes what is
+left.
 Left to others: starting and ending it (broker/upkeep/cleaner_processes.py).
 """
 
@@ -22,7 +22,7 @@ REST_S_MAX = 1.0
 
 
 class Rate:
-    """Holds reads and writes to so many bytes a second, over the time of one job."""
+    """Limits reads and writes to so many bytes a second, over one job."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
@@ -38,7 +38,7 @@ class Rate:
 def main() -> None:
     """Work until the pipe is closed."""
     os.nice(NICE)
-    gc.disable()  # headers by the hundred thousand and no cycles: looking for them is half of the time
+    gc.disable()  # hundreds of thousands of headers and no cycles: collecting would take half of the time
     jobs: SimpleQueue[Job] = SimpleQueue()
     Thread(target=_listen, args=(jobs,), daemon=True).start()
     while True:

@@ -1,4 +1,4 @@
-"""A closed segment read through once: blocks of whole batches, opened in pieces of bounded size.
+"""One pass over a closed segment: blocks of complete batches, decoded in pieces of bounded size.
 
 Left to others: what is done with a piece (clean.py, rewrite.py).
 """
@@ -22,7 +22,7 @@ PIECE_BYTES_MAX = 16 << 20
 BATCH_BYTES_MAX = 1 << 30  # decompressed
 NEVER = 1 << 63
 
-Throttle: TypeAlias = Callable[[int], None]  # told of so many bytes read or written, it may wait
+Throttle: TypeAlias = Callable[[int], None]  # told of bytes read or written; it may wait
 Placed: TypeAlias = tuple[int, BatchHeader]
 
 ABORT, COMMIT = 0, 1
@@ -39,7 +39,7 @@ class Piece:
 
 
 def blocks(file: File, size: int, throttle: Throttle) -> Iterator[tuple[memoryview, list[Placed]]]:
-    """Whole batches, up to `size`."""
+    """Complete batches, up to `size`."""
     position = 0
     while position < size:
         data = file.pread(position, min(BLOCK_BYTES, size - position))
@@ -65,9 +65,9 @@ def pieces(
     wanted: Callable[[BatchHeader], bool],
     verified_from: int = NEVER,
 ) -> Iterator[Piece]:
-    """All batches of a segment; opened are those that have records and are `wanted`.
+    """All batches of a segment; those that have records and are `wanted` are opened.
 
-    Checksums from the offset `verified_from` on have been looked at just before.
+    Checksums from offset `verified_from` on are not verified again.
     """
     for data, batches in blocks(file, size, throttle):
         piece, rows, nbytes = Piece(data), 0, 0
@@ -95,7 +95,7 @@ def opened(data: memoryview, at: int, header: BatchHeader, verify: bool = True) 
 
 
 def control_type(data: memoryview, at: int, header: BatchHeader) -> int | None:
-    """What a control batch says: ABORT, COMMIT or something else; None if it has been emptied."""
+    """The type of a control batch: ABORT, COMMIT or another; None if it has been emptied."""
     try:
         for record in iterate(data[at : at + header.size]):
             if record.key is None or len(record.key) < 4:

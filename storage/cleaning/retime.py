@@ -1,6 +1,6 @@
-"""The records of batches that are written anew: as they were, or with their times told from another base.
+"""The records of rewritten batches: unchanged, or with their timestamps relative to another base.
 
-All batches of a piece at once; the bytes themselves are joined from slices, and no record is looked at alone.
+All batches of a piece are done at once: bytes are joined from slices, and no record is handled on its own.
 Left to others: which records stay (rewrite.py).
 """
 
@@ -19,12 +19,12 @@ SIGN = 63
 
 
 def kept_sections(columns: Columns, keep: Flags, batch_of: Ints, chosen: Flags) -> dict[int, bytes]:
-    """For each chosen batch its records that stay, unchanged."""
+    """For each chosen batch the records that stay, unchanged."""
     rows = np.flatnonzero(keep & chosen[batch_of])
     if not rows.size:
         return {}
     batch = batch_of[rows]
-    begins = np.ones(len(rows), bool)  # of a run of records that lie side by side
+    begins = np.ones(len(rows), bool)  # of a run of adjacent records
     begins[1:] = (rows[1:] != rows[:-1] + 1) | (batch[1:] != batch[:-1])
     firsts = np.flatnonzero(begins)
     lasts = np.append(firsts[1:], len(rows)) - 1
@@ -35,7 +35,7 @@ def kept_sections(columns: Columns, keep: Flags, batch_of: Ints, chosen: Flags) 
 def retimed_sections(
     columns: Columns, keep: Flags, batch_of: Ints, chosen: Flags, base_ms: int
 ) -> dict[int, bytes]:
-    """For each chosen batch its records that stay, their times counted from `base_ms`."""
+    """For each chosen batch the records that stay, with timestamps relative to `base_ms`."""
     rows = np.flatnonzero(keep & chosen[batch_of])
     if not rows.size:
         return {}

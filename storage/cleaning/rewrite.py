@@ -1,10 +1,10 @@
-"""What of a piece of log stays, and the bytes of it. The rules are Kafka's, the offsets never change.
+"""Which records of a piece of log stay, and their new bytes. The rules are Kafka's; offsets never change.
 
-Of each key the last record stays; a tombstone stays until the delete horizon of its batch has passed, which
-is set when a cleaning first comes by and written in place of the batch's base timestamp (KIP-534). A batch
-that keeps all is copied byte for byte. One that loses records keeps its header but for count, times and
-checksum; its records are copied as they are, for their deltas still count from the same base. A batch
-without records stays only as its producer's last, or as the last of the cleaning.
+The last record of each key stays. A tombstone stays until the delete horizon of its batch has passed; the
+first cleaning sets that horizon, in place of the batch's base timestamp (KIP-534). A batch that keeps all
+records is copied byte for byte. One that loses records keeps its header except count, times and checksum; its
+records are copied unchanged, because their deltas still refer to the same base. A batch without records stays
+only as its producer's last one, or as the last one of the cleaning.
 Left to others: the file (segment.py), which producers are active (broker/upkeep/compaction.py).
 """
 
@@ -35,7 +35,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class CleaningRules:
-    """What one cleaning goes by."""
+    """The rules of one cleaning."""
 
     map: OffsetMap
     secret: bytes
@@ -50,11 +50,11 @@ class CleaningRules:
         return self.fates is not None and self.fates.aborted(header)
 
     def opens(self, header: BatchHeader) -> bool:
-        """Whether the records of a batch have to be looked at."""
+        """Whether the records of a batch must be decoded."""
         return not header.is_control and not self.is_aborted(header)
 
     def stays_empty(self, header: BatchHeader) -> bool:
-        """Whether a batch stays although none of its records does."""
+        """Whether a batch stays even without records."""
         if header.next_offset == self.upper:
             return True
         last = self.last_of_producers.get(header.producer_id)
@@ -71,16 +71,16 @@ class CleaningRules:
 
 @dataclass(slots=True)
 class KeptRecords:
-    """For each opened batch of a piece: how many of its records stay, and what becomes of it."""
+    """For each opened batch of a piece: how many of its records stay, and how it is rewritten."""
 
     count: list[int]
     max_time: list[int]
     needs_horizon: list[bool]
-    sections: dict[int, bytes]  # the records of those that are written anew
+    sections: dict[int, bytes]  # the records of those that are rewritten
 
 
 def rewrite(piece: Piece, rules: CleaningRules, out: CleanedSegment) -> None:
-    """Write to `out` what stays of a piece."""
+    """Write what stays of a piece to `out`."""
     kept = _judge(piece, rules) if piece.opened else KeptRecords([], [], [], {})
     at_opened = {at: place for place, (at, _, _) in enumerate(piece.opened)}
     for at, header in piece.batches:
@@ -102,7 +102,7 @@ def rewrite(piece: Piece, rules: CleaningRules, out: CleanedSegment) -> None:
 
 
 def _judge(piece: Piece, rules: CleaningRules) -> KeptRecords:
-    """Which records stay, all batches at once."""
+    """Decide which records stay, for all batches at once."""
     heads = [header for _, header, _ in piece.opened]
     try:
         columns = joined(piece.data, piece.opened, 0)
@@ -127,7 +127,7 @@ def _judge(piece: Piece, rules: CleaningRules) -> KeptRecords:
 
 
 def _latest(columns: Columns, rules: CleaningRules, deletes_stay: Flags) -> Flags:
-    """The records that stay: the last of their key, or not accounted for yet."""
+    """The records that stay: the last of their key, or beyond what the map covers."""
     known = rules.map
     keys = hash_keys(columns.array, columns.key_start, columns.key_length, rules.secret)
     newest = columns.offset >= known.get(keys)
@@ -154,7 +154,7 @@ def _control(piece: Piece, at: int, header: BatchHeader, rules: CleaningRules, o
 
 
 def resealed(header: BatchHeader, section: bytes, count: int, max_time: int, horizon: int | None) -> bytes:
-    """A batch with some of its records: its offsets, its producer and its codec stay."""
+    """A batch with only some of its records; offsets, producer and codec stay."""
     if header.codec != Codec.NONE:
         section = compress(header.codec, section)
     return _batch(
@@ -169,7 +169,7 @@ def resealed(header: BatchHeader, section: bytes, count: int, max_time: int, hor
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """A batch of which only the header is left, for its offsets and its producer's sequence."""
+    """A batch with only its header, kept for its offsets and its producer's sequence."""
     return _batch(
         header._replace(
             attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),

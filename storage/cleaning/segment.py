@@ -1,6 +1,6 @@
 """The segment that a cleaning writes: `.cleaned` files beside the old ones, synced before they count.
 
-Left to others: what goes into it (rewrite.py), its putting in place (segment/segment_swap.py).
+Left to others: what goes into it (rewrite.py), swapping it in (segment/segment_swap.py).
 """
 
 from ...protocol.batches import BatchHeader
@@ -27,7 +27,7 @@ class CleanedSegment:
     ) -> None:
         self.base_offset = base_offset
         self.size = 0
-        self.copied_bytes = 0  # of batches taken over as they were
+        self.copied_bytes = 0  # of batches copied unchanged
         self._disk = disk
         self._directory = directory
         self._throttle = throttle
@@ -38,7 +38,7 @@ class CleanedSegment:
         self._newest = (-1, base_offset)
         self._parts: list[bytes | memoryview] = []
         self._waiting = 0
-        self._run: tuple[memoryview, int, int] | None = None  # neighbours to be copied in one go
+        self._run: tuple[memoryview, int, int] | None = None  # adjacent batches, copied together
         disk.unlink(self._path(LOG))
         self._file = disk.open(self._path(LOG), create=True)
 
@@ -46,7 +46,7 @@ class CleanedSegment:
         return f"{self._directory}/{file_name(self.base_offset, suffix)}{CLEANED}"
 
     def copy(self, data: memoryview, at: int, header: BatchHeader) -> None:
-        """A batch as it stands in `data`."""
+        """Add a batch unchanged from `data`."""
         if self._run is not None and self._run[0] is data and self._run[2] == at:
             self._run = (data, self._run[1], at + header.size)
         else:
@@ -56,14 +56,14 @@ class CleanedSegment:
         self._account(header, header.size, header.max_timestamp)
 
     def add(self, batch: bytes, header: BatchHeader, max_time: int) -> None:
-        """A batch in place of the one that `header` is of."""
+        """Add `batch` in place of the one with `header`."""
         self._end_run()
         self._parts.append(batch)
         self._waiting += len(batch)
         self._account(header, len(batch), max_time)
 
     def _account(self, header: BatchHeader, size: int, max_time: int) -> None:
-        """As `Segment.placed`: entries stand where a broker's own would."""
+        """As `Segment.placed`: index entries are where the broker would put them."""
         relative = header.last_offset - self.base_offset
         if max_time > self._newest[0]:
             self._newest = (max_time, header.last_offset)
@@ -84,7 +84,7 @@ class CleanedSegment:
             self._run = None
 
     def flush(self) -> None:
-        """Write what has come together, if it is worth a call."""
+        """Write what has gathered, if it is enough for a system call."""
         self._end_run()
         if self._waiting >= FLUSH_BYTES:
             self._write()
@@ -96,14 +96,14 @@ class CleanedSegment:
             self._parts, self._waiting = [], 0
 
     def finish(self, written_ms: int) -> None:
-        """Write the rest and the indexes, and bring all of it to the medium.
+        """Write the rest and the indexes, and sync everything.
 
-        Cleaning makes no record younger: the file passes for one that was written at `written_ms`, when the
-        last of those in it was. Where records carry no timestamps retention goes by that.
+        Cleaning must not make records younger: the file's modification time becomes `written_ms`, that of the
+        last segment in it. Retention uses it for records without timestamps.
         """
         self._end_run()
         self._write()
-        self._disk.set_modified_ms(self._path(LOG), written_ms)  # before the sync, which takes it along
+        self._disk.set_modified_ms(self._path(LOG), written_ms)  # before the sync, which makes it durable
         self._file.sync()
         self._file.close()
         newest, offset = self._newest
@@ -114,7 +114,7 @@ class CleanedSegment:
         self._disk.sync_dir(self._directory)
 
     def abandon(self) -> None:
-        """Take it away again."""
+        """Delete the files."""
         self._file.close()
         for suffix in (LOG, INDEX, TIME_INDEX):
             self._disk.unlink(self._path(suffix))

@@ -1,11 +1,10 @@
-"""How transactions ended, as far as a cleaning must know: aborted records go, markers stay while needed.
+"""How transactions ended, as far as a cleaning needs it: aborted records go, markers stay while needed.
 
-A batch of a transaction is judged by the next marker of its producer. What was aborted before the dirty part
-went in an earlier cleaning, and a marker that was there then may be gone: so nothing before it is asked. The
-marker of a dirty batch may stand behind what is cleaned, in the segment that grows too: markers are learnt up
-to the end of what is committed. A transaction that has none there is undecided: it may still be aborted, so
-none of its records may displace another, and a cleaning ends before it (as Kafka's does before its last
-stable offset).
+The next marker of its producer decides about a transactional batch. Records aborted before the dirty part
+went in an earlier cleaning, and their markers may be gone, so nothing before the dirty part is judged. The
+marker of a dirty batch may come after the cleaned part, even in the active segment, so markers are read up to
+the high watermark. A transaction without one there is undecided: it may still be aborted, so none of its
+records may displace another, and the cleaning ends before it (as Kafka's does before the last stable offset).
 Left to others: the delete horizon of a marker (rewrite.py), which segments are read (clean.py).
 """
 
@@ -36,11 +35,11 @@ class Fates:
         self._open: dict[int, int] = {}  # first offset of each producer's open transaction
 
     def learn(self, blocks: Iterable[tuple[memoryview, list[Placed]]]) -> None:
-        """Take note of the markers among these batches, which follow those seen before."""
+        """Read the markers of these batches, which follow those seen before."""
         for data, batches in blocks:
             for at, header in batches:
                 if header.base_offset >= self._committed:
-                    return  # what is not committed may be cut: a marker there decides nothing
+                    return  # uncommitted batches may be truncated: a marker there decides nothing
                 if header.base_offset < self._from:
                     continue
                 if header.is_control:
@@ -56,12 +55,12 @@ class Fates:
 
     @property
     def undecided(self) -> Undecided | None:
-        """The earliest transaction without an end, as far as markers have been learnt."""
+        """The earliest transaction without an end, as far as markers were read."""
         found = ((offset, producer_id) for producer_id, offset in self._open.items())
         return Undecided(*min(found)) if self._open else None
 
     def aborted(self, header: BatchHeader) -> bool:
-        """Whether the transaction of a data batch was aborted; of an undecided one nobody may ask."""
+        """Whether the transaction of a data batch was aborted. Not to be called for an undecided one."""
         if not header.is_transactional or header.base_offset < self._from:
             return False
         offsets = self._offsets.get(header.producer_id, [])
@@ -70,18 +69,18 @@ class Fates:
 
 
 class Open:
-    """Producers of whose transaction something is still in the log, while it is read from its start."""
+    """Producers with records of a transaction still in the log, while it is read from its start."""
 
     def __init__(self) -> None:
         self._producers: set[int] = set()
 
     def data(self, header: BatchHeader) -> None:
-        """A data batch came by."""
+        """Note a data batch."""
         if header.is_transactional:
             self._producers.add(header.producer_id)
 
     def marker_is_idle(self, header: BatchHeader, kind: int | None) -> bool:
-        """Whether a control batch that came by ends a transaction of which nothing is left."""
+        """Whether a control batch ends a transaction that has no records left."""
         if kind is None:
             return True
         if kind not in (ABORT, COMMIT):

@@ -1,9 +1,9 @@
-"""A clean stop of many logs: their syncs side by side, for each is mostly waiting.
+"""A clean stop of many logs: their syncs run in parallel, since each is mostly waiting.
 
-A log costs half a dozen syncs; thousands of logs, one after the other, take minutes, and whoever has asked
-for the stop kills the broker after a few seconds. What is to be synced is written by one thread, for the logs
-share their open files (segment/open_files.py); then many threads wait for the medium, and it serves them
-together. Left to others: what a log writes when it is closed (log/log_files.py), whether it was a clean stop
+A log costs half a dozen syncs. Thousands of logs, one after the other, take minutes, and a supervisor kills
+the broker after a few seconds. One thread writes what must be synced, because the logs share their open files
+(segment/open_files.py); then many threads wait for the disk, which serves them together.
+Left to others: what a log writes when it is closed (log/log_files.py), whether it was a clean stop
 (log_manager.py).
 """
 
@@ -17,13 +17,13 @@ from ..log.log import Log
 from .workers import Crew
 
 LANES = 32  # threads, which do nothing but wait for syncs
-SHARE = 256  # logs of which a second descriptor is held at once
+SHARE = 256  # logs at a time: each holds a second descriptor
 
 logger = structlog.get_logger(__name__)
 
 
 def close_all(logs: Sequence[Log], crew: Crew) -> bool:
-    """Close these logs; whether all of them are whole on the medium, or known not to be. Blocking."""
+    """Close these logs; True if each one is completely synced, or already known as damaged. Blocking."""
     good = True
     for first in range(0, len(logs), SHARE):
         good = _close_some(logs[first : first + SHARE], crew) and good

@@ -1,7 +1,7 @@
 """Incarnations: which start of this broker id this is, and what its log directories remember of earlier ones.
 
-They are locked, belong to one broker of one cluster, and keep what the verdict of this start is drawn from;
-what is about to be lost is noted in them before it is.
+The directories are locked and belong to one broker of one cluster. They keep what the verdict of this start
+is based on. A loss is noted in them before it happens.
 Left to others: the verdict (intact.py), the registration itself (broker/registration.py).
 Why: docs/decisions/0007-incarnations.md
 """
@@ -52,10 +52,10 @@ class KeptSession(BaseModel, frozen=True):
 
 
 def put_small(disk: Disk, path: str, data: bytes, mode: int = 0o644) -> None:
-    """Replace a file of less than a block. On a full disk, write over it where it lies: that takes no room.
+    """Replace a file of less than a block. On a full disk overwrite it in place, which needs no room.
 
-    A crash of the machine at that moment may tear it, and a torn one counts as missing: the claim to be
-    intact is lost then, not the truth. OSError if even that cannot be done.
+    A machine crash at that moment may tear it, and a torn file counts as missing. Then we can no longer claim
+    to be intact, but we claim nothing false. OSError if even that cannot be done.
     """
     try:
         disk.replace(path, data, mode=mode)
@@ -77,27 +77,27 @@ def _incarnation_in(marker: bytes) -> int | None:
 
 
 class Incarnations:
-    """The locked log directories of a broker and what they remember. All methods block."""
+    """The locked log directories of a broker, and what they remember. All methods block."""
 
     def __init__(self, disk: Disk, dirs: Sequence[str], boot_id: str) -> None:
         self.disk = disk
-        self.dirs = list(dirs)  # that can be used
+        self.dirs = list(dirs)  # those that can be used
         self.offline: dict[str, str] = {}  # the others, and why
         self.boot_id = boot_id
         self.clean = False
         self.dir_ids: dict[str, str] = {}  # directory -> its id, after `identify`
-        self._lost = False  # what has been noted since the last verdict
+        self._lost = False  # with `_doubts`: what was noted since the last verdict
         self._doubts: set[str] = set()
         self._locks: list[Lock] = []
-        self._writing = Mutex()  # notes come from several threads, and each must know of those before it
+        self._writing = Mutex()  # notes come from several threads, and each must include the earlier ones
         self._files: dict[str, IncarnationFile | None] = {}
         self._markers: dict[str, bytes] = {}  # clean markers that were found, by their paths
 
     @classmethod
     def load(cls, disk: Disk, dirs: Sequence[str], boot_id: str) -> "Incarnations":
-        """Lock the directories, read what they remember, and take the clean markers away at once.
+        """Lock the directories, read what they remember, and delete the clean markers at once.
 
-        One that cannot be used is offline, unless it is the last: then its OSError is raised.
+        A directory that cannot be used goes offline; if it is the last one its OSError is raised.
         """
         state = cls(disk, dirs, boot_id)
         marked = []
@@ -113,7 +113,7 @@ class Incarnations:
         return state
 
     def _take(self, directory: str) -> bool:
-        """Lock and read a directory; whether it was closed cleanly."""
+        """Lock and read a directory; True if it was closed cleanly."""
         self.disk.mkdir(directory)
         lock = self.disk.lock(f"{directory}/{LOCK}")
         self._locks.append(lock)
@@ -121,7 +121,7 @@ class Incarnations:
         return self._take_marker(directory)
 
     def give_up(self, directory: str, error: OSError) -> None:
-        """A directory cannot be used. It counts as missing. The error is raised if there is no other one."""
+        """A directory cannot be used, and counts as missing. Raises the error if there is no other one."""
         if directory not in self.dirs:
             return
         if self.dirs == [directory]:
@@ -138,10 +138,10 @@ class Incarnations:
             return None
 
     def _take_marker(self, directory: str) -> bool:
-        """Whether the marker fits the incarnation. It goes before anything is loaded (KAFKA-10471).
+        """Whether the marker fits the incarnation. It is deleted before anything is loaded (KAFKA-10471).
 
-        One that is not ours was left by another program, Kafka most likely, which has written here since:
-        what we remember is of no worth any more, and that is on the medium before the marker goes.
+        A marker that is not ours was left by another program, most likely Kafka, which has written here
+        since. Then what we remember is worthless; that is made durable before the marker is deleted.
         """
         path = f"{directory}/{CLEAN_MARKER}"
         if not self.disk.exists(path):
@@ -158,7 +158,7 @@ class Incarnations:
         return ours
 
     def identify(self, broker_id: int, cluster_id: str, new_id: Callable[[], UUID]) -> None:
-        """Hold each directory's meta.properties against this broker; a directory without gets its own."""
+        """Check each directory's meta.properties against this broker; a directory without one gets one."""
         for directory in list(self.dirs):
             try:
                 self.dir_ids[directory] = self._identify(directory, broker_id, cluster_id, new_id)
@@ -183,7 +183,7 @@ class Incarnations:
 
     @property
     def same_boot(self) -> bool:
-        """Whether the last process ran in this boot: then all that it wrote is still there."""
+        """Whether the last process ran in this boot: then everything it wrote is still there."""
         return self.remembered().boot_id == self.boot_id
 
     def remembered(self) -> Remembered:
@@ -191,21 +191,21 @@ class Incarnations:
         return worst(list(self._files.values()), self.clean)
 
     def mark_doubt(self, partition: TopicPartition | None) -> None:
-        """What `note_doubt` is about to write: whatever is written from now on says it too."""
+        """Remember a doubt, so that every file written from now on has it."""
         if partition is None or len(self._doubts) >= DOUBTS_MAX:
             self._lost = True
         else:
             self._doubts.add(str(partition))
 
     def note_doubt(self, partition: TopicPartition | None, _reason: str = "") -> None:
-        """Write down, on the medium, that data of one partition (or of all: None) is about to be lost.
+        """Write durably that data of one partition (or of all: None) is about to be lost.
 
-        One directory that has the note is enough: the worst counts. OSError if none could take it.
+        One directory with the note is enough: the worst counts. OSError if none could take it.
         Fits the `before_loss` of `Logs.open`.
         """
         self.mark_doubt(partition)
         if all(file is None for file in self._files.values()):
-            return  # nothing is claimed that could be withdrawn: the verdict is "not intact" already
+            return  # there is no claim to withdraw: the verdict is "not intact" already
         noted_somewhere, trouble = False, None
         with self._writing:
             for directory, file in self._files.items():
@@ -218,7 +218,7 @@ class Incarnations:
                 try:
                     self._write_file(directory, noted)
                     noted_somewhere = True
-                except OSError as error:  # this may be the directory that has failed: the others must know
+                except OSError as error:  # perhaps this directory has failed: still write the others
                     trouble = error
         if trouble is not None and not noted_somewhere:
             raise trouble
@@ -230,7 +230,7 @@ class Incarnations:
         recovery_lost: bool = False,
         failed_dirs: Collection[str] = (),
     ) -> Intactness:
-        """What this start may claim. `z_dirs` are directory ids as ZooKeeper knows them."""
+        """What this start may claim. `z_dirs` are the directory ids that ZooKeeper has."""
         return judge(
             self.remembered(),
             boot_id=self.boot_id,
@@ -242,9 +242,9 @@ class Incarnations:
         )
 
     def write(self, verdict: Intactness, flush_mode: bool, keep_notes: bool = False) -> None:
-        """Remember the verdict in every directory, before ZooKeeper is told.
+        """Write the verdict in every directory, before ZooKeeper is told.
 
-        `keep_notes`: losses noted since the verdict was drawn are not accounted for in it, and stay noted.
+        `keep_notes`: the verdict does not include losses noted since it was drawn, so they stay noted.
         Raises DiskError.
         """
         with self._writing:
@@ -270,15 +270,15 @@ class Incarnations:
         self._files[directory] = file
 
     def mark_clean(self) -> None:
-        """All logs are closed and on the medium: say so in every directory, for the incarnation it knows.
+        """All logs are closed and synced: write a clean marker in every directory, for its incarnation.
 
-        That one need not have come to be known elsewhere: a start may fail after it has counted itself.
-        Not so while a doubt is in memory only.
+        ZooKeeper need not know that incarnation: a start may fail after it has counted itself.
+        No marker is written while a doubt is in memory only.
         """
         files = [self._files.get(directory) for directory in self.dirs]
         noted = {doubt for file in files if file is not None for doubt in file.doubts}
         if not self._doubts <= noted:
-            return  # it could not be written down
+            return  # a doubt could not be written
         ks = {None if file is None else file.last_k for file in files}
         k = ks.pop() if len(ks) == 1 else None
         if k is None:
@@ -288,7 +288,7 @@ class Incarnations:
             self.disk.replace(f"{directory}/{CLEAN_MARKER}", marker)
 
     def put_markers_back(self) -> None:
-        """No log has been changed since `load`: the markers that it took away are as right as they were."""
+        """Restore the markers that `load` deleted: no log has changed since, so they are still right."""
         for path, marker in self._markers.items():
             self.disk.replace(path, marker)
 
@@ -300,16 +300,16 @@ class Incarnations:
         return None
 
     def save_session(self, session_id: int, password: bytes) -> None:
-        """Keep the session; nobody else may read the file."""
+        """Keep the session, in a file that only this user may read."""
         session = KeptSession(session_id=session_id, password=password.hex())
         put_small(self.disk, f"{self.dirs[0]}/{SESSION}", session.model_dump_json().encode(), mode=0o600)
 
     def forget_session(self) -> None:
-        """It has ended."""
+        """Delete the kept session: it has ended."""
         for directory in self.dirs:
             self.disk.unlink(f"{directory}/{SESSION}")
 
     def release(self) -> None:
-        """Let go of the directory locks."""
+        """Release the directory locks."""
         while self._locks:
             self._locks.pop().release()

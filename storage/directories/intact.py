@@ -1,8 +1,8 @@
-"""Whether the data of this start is what it was: what log directories remember, and the verdict. Pure.
+"""The proof of intactness: does this broker still have the data it had before? Pure.
 
-A broker may be elected only for what it can prove to hold. Each log directory keeps the number of the last
-incarnation, the boot it ran in and since which incarnation the data is intact; a clean marker says that all
-was on the medium. From these and from ZooKeeper's record the verdict of this start is drawn.
+A broker may be elected only for data that it can prove to have. Each log directory keeps the number of the
+last incarnation, the boot it ran in, and since which incarnation the data is intact. A clean marker says that
+everything was synced. The verdict of this start follows from these and from ZooKeeper's record.
 Left to others: the files themselves (incarnation.py), what may be elected (controller/).
 """
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from ...base.types import TopicPartition
 from ...base.values import dataclass
 
-DOUBTS_MAX = 100  # more doubtful partitions than this condemn the broker as a whole
+DOUBTS_MAX = 100  # with more doubtful partitions than this the broker as a whole is not intact
 
 
 class IncarnationFile(BaseModel, frozen=True, extra="forbid"):
@@ -26,13 +26,13 @@ class IncarnationFile(BaseModel, frozen=True, extra="forbid"):
     intact_since: int
     intact_since_of: dict[str, int] = {}
     flush_mode: bool
-    lost_note: bool = False  # written before data is cut, cleared by the next registration
-    doubts: list[str] = []  # partitions about which the same must be said
+    lost_note: bool = False  # written before data is lost, cleared by the next registration
+    doubts: list[str] = []  # the same, for single partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The worst of what all log directories say: None where one of them says nothing."""
+    """The worst of all log directories' files: None where one of them is missing or they differ."""
 
     last_k: int | None
     boot_id: str | None
@@ -55,7 +55,7 @@ class Intactness:
 
     @property
     def intact(self) -> bool:
-        """Whether the broker as a whole holds what it held before."""
+        """Whether the broker as a whole has the data it had before."""
         return self.intact_since < self.k
 
     def again(self, k: int, doubts: Collection[TopicPartition] = ()) -> "Intactness":
@@ -71,7 +71,7 @@ class Intactness:
 
 
 def worst(files: Sequence[IncarnationFile | None], clean: bool) -> Remembered:
-    """Fold the directories' files into one: any that is missing or disagrees takes the proof away."""
+    """Merge the directories' files: one that is missing or disagrees destroys the proof."""
     there = [file for file in files if file is not None]
     complete = bool(there) and len(there) == len(files)
     ks = {file.last_k for file in there}

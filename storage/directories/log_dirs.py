@@ -1,8 +1,8 @@
 """The log directories of a broker: which can be used, which are offline, which are full.
 
-Offline is for the life of this process: after a failed sync nobody knows what the directory holds. Full
-passes. What follows from either is decided elsewhere.
-Left to others: noticing and telling it (broker/upkeep/disk_failures.py), the logs themselves
+Offline lasts for the life of this process: after a failed sync nobody knows what the directory has. Full
+passes.
+Left to others: detecting and reporting it (broker/upkeep/disk_failures.py), the logs themselves
 (log_manager.py).
 """
 
@@ -24,12 +24,12 @@ class LogDirs:
         return [directory for directory in self.configured if directory not in self.offline]
 
     def holding(self, path: str) -> str | None:
-        """The log directory that `path` lies in, or is."""
+        """The log directory that `path` is in, or is itself."""
         found = [each for each in self.configured if path == each or path.startswith(f"{each}/")]
         return max(found, key=len, default=None)
 
     def for_new(self, used: Iterable[str]) -> str:
-        """Where the next log goes: the fewest logs, and not where there is no room, if that can be helped."""
+        """Where the next log goes: the directory with the fewest logs; a full one only if all are."""
         usable = self.usable
         assert usable, "a broker without any directory has ended"
         if len(usable) == 1:
@@ -38,7 +38,7 @@ class LogDirs:
         return min(usable, key=lambda directory: (directory in self.full, counts[directory]))
 
     def lose(self, directory: str, reason: str) -> bool:
-        """A directory goes offline. False if it was."""
+        """Take a directory offline. False if it already was."""
         if directory in self.offline:
             return False
         self.offline[directory] = reason

@@ -1,7 +1,8 @@
 """Logs: all partitions of a broker, over one or more log directories.
 
-Opening, creating and removing them, the checkpoints they share, and passes that the broker calls from its
-own tasks. What says "blocking" may run in a thread: it works on copies and never touches a log's state.
+Opens, creates and removes logs, keeps their shared checkpoints, and has the passes that the broker calls from
+its own tasks. A method marked "blocking" may run in a thread: it works on copies and does not touch a log's
+state.
 Left to others: when passes run (broker/node.py), who is told of a failed directory
 (broker/replicas/replicas.py).
 """
@@ -41,7 +42,7 @@ STRAY = "-stray"
 
 
 class Logs:
-    """The logs of a broker. `recovered` tells what opening them has cost."""
+    """The logs of a broker. `recovered` says what opening each has cost."""
 
     _opening: Opening
 
@@ -58,12 +59,12 @@ class Logs:
         self.config = config
         self.clock = clock
         self.logs: dict[TopicPartition, Log] = {}
-        self.closed: set[TopicPartition] = set()  # there, but to mend them there was no room
+        self.closed: set[TopicPartition] = set()  # there, but not opened: no room to recover them
         self.spoilt: dict[TopicPartition, str] = {}  # there, but they cannot be opened: why
-        self._being_opened: frozenset[TopicPartition] = frozenset()  # by a thread, which knows no removals
+        self._being_opened: frozenset[TopicPartition] = frozenset()  # by a thread that misses removals
         self.recovered: list[Recovered] = []
         self.condemned = PendingDeletion()
-        self.starts_moved: set[str] = set()  # directories; since log start offsets were last written down
+        self.starts_moved: set[str] = set()  # directories where log starts moved since the last checkpoint
         self.removed: dict[str, list[TopicPartition]] = {}  # by directory; they wait for a sync
         self._dir_of: dict[TopicPartition, str] = {}
         self._promises = OffsetCheckpoints(disk, self.places, self._dir_of)
@@ -89,11 +90,11 @@ class Logs:
         doubts: Collection[str] = (),
         crew: Crew = one_by_one,
     ) -> "Logs":
-        """Open every log in `dirs`; those that are `offline`, or turn out to be, are left out. Blocking.
+        """Open every log in `dirs`, except in directories that are `offline` or turn out to be. Blocking.
 
-        `clean` says that the previous process closed them all (Incarnations.clean), `same_boot` that what it
-        wrote is still there, `doubts` in which partitions it found damage. `before_loss` must have written
-        its note to the medium when it returns. `crew` works on several logs at once.
+        `clean`: the previous process closed them all (Incarnations.clean). `same_boot`: what it wrote is
+        still there. `doubts`: the partitions in which it found damage. `before_loss` must have made its note
+        durable when it returns. `crew` works on several logs at once.
         """
         logs = cls(dirs, disk, config, clock, offline)
         stop = Stop(clean, same_boot, doubts)
@@ -103,8 +104,8 @@ class Logs:
         return logs
 
     def open_again(self, path: str) -> Directory:
-        """What could not be opened in this directory for want of room, for `take_again`. Blocking. Meanwhile
-        no log can be made under their names: it would be taken for what is being mended.
+        """Open the logs of this directory for which there was no room, for `take_again`. Blocking. Meanwhile
+        no log can be created under their names: it would be mistaken for the one being recovered.
         """
         self._being_opened = frozenset(p for p in list(self.closed) if self._dir_of.get(p) == path)
         try:
@@ -114,7 +115,7 @@ class Logs:
             self._being_opened = frozenset()
 
     def take_again(self, directory: Directory) -> None:
-        """What was opened is ours, but for what was removed meanwhile. Raises why a directory has failed."""
+        """Adopt what was opened, except logs that were removed meanwhile. Raises the directory's failure."""
         if directory.failure is not None:
             raise directory.failure
         directory.keep(self.closed)
@@ -122,7 +123,7 @@ class Logs:
         self._take(directory)
 
     def _take(self, directory: Directory) -> None:
-        """What was found in a directory is ours; a failed one is offline, unless it is the only one."""
+        """Adopt what was found in a directory. A failed one goes offline; the only one raises its failure."""
         if directory.failure is not None:
             if self.places.usable == [directory.path]:
                 raise directory.failure
@@ -154,15 +155,15 @@ class Logs:
         return self.logs.get(partition)
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Whether there is a log of the partition in a directory that can be used, be it open or not."""
+        """Whether a usable directory has a log of the partition, open or not."""
         return partition in self.logs or partition in self.closed or partition in self.spoilt
 
     def directory_of(self, partition: TopicPartition) -> str:
-        """The log directory that holds the partition, also when it is offline."""
+        """The log directory that holds the partition, even an offline one."""
         return self._dir_of[partition]
 
     def give_up(self, directory: str, reason: str) -> list[TopicPartition]:
-        """A directory is offline from now on: its logs are closed as they are. The partitions it held."""
+        """Take a directory offline: its logs are closed as they are. Returns the partitions it held."""
         self.places.lose(directory, reason)
         gone = [partition for partition in self.logs if self._dir_of[partition] == directory]
         for partition in gone:
@@ -173,7 +174,7 @@ class Logs:
     def create(
         self, partition: TopicPartition, topic_id: UUID | None, config: TopicConfig, is_new: bool = True
     ) -> Log:
-        """An empty log, on the medium; the log that is there if there is one. Blocking. Raises DiskError."""
+        """The partition's log, or a new, synced, empty one if there is none. Blocking. Raises DiskError."""
         existing = self.logs.get(partition)
         if existing is not None:
             return existing
@@ -184,10 +185,10 @@ class Logs:
     def fresh(
         self, partition: TopicPartition, topic_id: UUID | None, config: TopicConfig, is_new: bool = True
     ) -> Fresh:
-        """A log to be made, by `make`, in the directory with the fewest.
+        """A log for `make` to create, in the directory with the fewest logs.
 
-        A replica that is not new (`is_new`) may lie in a directory that is offline: then it is not begun
-        elsewhere, for it would be empty. Raises DiskError.
+        A replica that is not new (`is_new`) may be in an offline directory. Then it is not created elsewhere,
+        because it would be empty. Raises DiskError.
         """
         assert partition not in self.logs, f"{partition} has a log"
         if self.places.offline and not is_new:
@@ -199,9 +200,9 @@ class Logs:
         return Fresh(partition, topic_id, config, directory)
 
     def make(self, wanted: Sequence[Fresh], sync: bool = False) -> None:
-        """Make the files of new logs; on the medium if `sync`. Blocking; what has failed stands in each.
+        """Create the files of new logs; synced if `sync`. Blocking; failures are in each `Fresh.error`.
 
-        First nothing must be promised any more of other logs that had their names.
+        Checkpoint entries of older logs with the same names are removed first.
         """
         partitions = {fresh.partition for fresh in wanted}
         promised = self._promises.begin_anew(partitions) | self.cleaned.begin_anew(partitions)
@@ -243,16 +244,16 @@ class Logs:
         each.gone = self.condemned.add
 
     def lower(self, cuts: Mapping[TopicPartition, Bounds]) -> Lowered:
-        """Logs are about to be cut: promise no more than will be there. Blocking. `lift` must follow.
+        """Logs are about to be truncated: lower their checkpoint entries first. Blocking. `lift` must follow.
 
-        From then on to cut them asks for no write but their own.
+        From then on truncating them needs no checkpoint write.
         """
         lowered = self._promises.lower_all(cuts)
         lowered.errors.update(self.cleaned.lower_all({p: bounds.end for p, bounds in cuts.items()}))
         return lowered
 
     def lift(self, lowered: Lowered) -> None:
-        """They have been cut, or will not be."""
+        """The logs of `lower` have been truncated, or will not be."""
         self._promises.lift(lowered)
 
     def _lower(self, partition: TopicPartition, end: int, start: int) -> None:
@@ -260,10 +261,10 @@ class Logs:
         self._promises.lower(partition, end, start)
 
     def remove(self, partition: TopicPartition, name: UUID, suffix: str = DELETED, sync: bool = True) -> str:
-        """Take a log away at once by renaming its directory; it is deleted later. Raises DiskError.
+        """Remove a log at once by renaming its directory; the files are deleted later. Raises DiskError.
 
-        With `suffix=STRAY` the data is kept for an operator and never served. Without `sync` the new name
-        waits for `settle_removals`. A log whose directory cannot be renamed stays. It need not be open.
+        With `suffix=STRAY` the data is kept for an operator and never served. Without `sync` the new name is
+        synced by `settle_removals`. If the rename fails the log stays. The log need not be open.
         """
         gone, directory = self.logs.get(partition), self._dir_of[partition]
         path = f"{directory}/{partition}"
@@ -291,10 +292,10 @@ class Logs:
         self.closed.discard(partition)
 
     def settle_removals(self, only: str | None = None) -> None:
-        """Bring the new names of removed logs to the medium, in all directories or `only` in one. Blocking.
+        """Sync the new names of removed logs, in all directories or `only` in one. Blocking.
 
-        Checkpoints forget them then, for a log that they name and that is not there counts as lost. What
-        fails is done by the next call. Raises DiskError.
+        Then drop their checkpoint entries, because a log that a checkpoint names and that is missing counts
+        as lost. What fails is retried by the next call. Raises DiskError.
         """
         failed: list[DiskError] = []
         for directory in list(self.removed) if only is None else [only]:
@@ -313,24 +314,24 @@ class Logs:
 
     @property
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """As they were written down last."""
+        """As last written to the checkpoint files."""
         return self._promises.high_watermarks
 
     def checkpoint_high_watermarks(
         self, high_watermarks: Callable[[], Mapping[TopicPartition, int]], only: str | None = None
     ) -> None:
-        """Write down the watermarks, in all directories or `only` in one. Blocking. Raises DiskError."""
+        """Write the high watermarks, in all directories or `only` in one. Blocking. Raises DiskError."""
         self._promises.give_watermarks(
             lambda: {p: at for p, at in high_watermarks().items() if p in self.logs}, only
         )
 
     def checkpoint_recovery_points(self, only: str | None = None) -> None:
-        """Write down up to where each log is on the medium, and where it starts. Blocking."""
+        """Write up to where each log is flushed, and where it starts. Blocking."""
         self._promises.give_recovery_points(self._flushed, only)
         self.checkpoint_start_offsets(only)
 
     def _flushed(self) -> dict[TopicPartition, int]:
-        """Those of logs that are not open stay as they are: whoever opens them must know them."""
+        """Flushed offsets; logs that are not open keep their entries for when they are opened."""
         shut = self._of_shut(self._promises.recovery_points)
         return shut | {partition: each.flushed_offset for partition, each in dict(self.logs).items()}
 
@@ -338,12 +339,12 @@ class Logs:
         return {p: at for p in [*self.closed, *self.spoilt] if (at := written.get(p))}
 
     def promise_flushed(self, each: Log, end: int) -> bool:
-        """Have it written down that the log is on the medium up to `end`; False if it is not. Blocking.
+        """Write a recovery point of at least `end`; False if the log is not flushed that far. Blocking.
 
-        So a gap before `end` can be told from one that a power loss has left: before the first is made.
-        Raises DiskError.
+        To be called before compaction makes its first gap before `end`: the next start can then tell it from
+        a hole that a power loss has left. Raises DiskError.
         """
-        if each.closed or each.flushed_offset < end:  # its name may be another log's by now
+        if each.closed or each.flushed_offset < end:  # if closed, another log may have its name by now
             return False
         points, tp = self._promises.recovery_points, each.partition
         if points.get(tp, 0) < end:
@@ -351,9 +352,9 @@ class Logs:
         return points.get(tp, 0) >= end
 
     def checkpoint_start_offsets(self, only: str | None = None) -> None:
-        """Write down where logs begin, if that is not where their first segment does. Blocking."""
+        """Write the start offsets of logs that start inside their first segment. Blocking."""
         for directory in self.places.configured if only is None else [only]:
-            self.starts_moved.discard(directory)  # first: what moves meanwhile may or may not be written
+            self.starts_moved.discard(directory)  # first: a start that moves meanwhile may miss this write
         self._promises.give_starts(self._starts, only)
 
     def _starts(self) -> dict[TopicPartition, int]:
@@ -363,7 +364,7 @@ class Logs:
     # -- passes
 
     def retire(self, each: Log, high_watermark: int, count_max: int) -> int:
-        """Take up to `count_max` expired segments out of a log; returns how many. Raises DiskError."""
+        """Remove up to `count_max` expired segments of a log; returns how many. Raises DiskError."""
         config, now_ms = each.config, self.clock.wall_ms()
         segments = with_ends(each.segments, each.end_offset)
         log_bytes = each.size if config.retention_bytes != FOREVER else 0
@@ -373,7 +374,7 @@ class Logs:
         return count
 
     def configure(self, config: StorageConfig) -> None:
-        """Another configuration holds from now on. What topics inherit of it is told to logs one by one."""
+        """Take a new configuration. What topics inherit from it is passed to each log separately."""
         self.config = config
         for each in self.logs.values():
             each.producers.producers_max = config.producer_ids_max
@@ -383,10 +384,10 @@ class Logs:
         return each.producers.expire(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
 
     def close(self, clean: bool = True, crew: Crew = one_by_one) -> bool:
-        """Close all logs; True if every one is whole on the medium, so that a clean marker may be written.
+        """Close all logs; True if every one is completely synced, so that a clean marker may be written.
 
-        One in which damage was found counts as closed: that it is in doubt is written down already. With
-        `clean=False` nothing is written. `crew` waits for several syncs at once. Blocking.
+        A log in which damage was found counts as closed: the doubt is already recorded. With `clean=False`
+        nothing is written. `crew` waits for several syncs at once. Blocking.
         """
         if not clean:
             for each in self.logs.values():
@@ -395,7 +396,7 @@ class Logs:
         good = close_all(list(self.logs.values()), crew) and not (self.closed or self.spoilt)
         try:
             self.checkpoint_recovery_points()
-        except DiskError as error:  # a longer recovery
+        except DiskError as error:  # costs a longer recovery
             logger.error("recovery_points_not_written", reason=str(error))
             good = False
         return good

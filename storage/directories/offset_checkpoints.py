@@ -1,14 +1,13 @@
-"""What the offset checkpoints of all directories say, in memory as it stands in the files.
+"""The offset checkpoints of all directories: recovery points, high watermarks, log start offsets.
 
-They promise: up to here a log is on the medium, this much of it is committed, there it begins. A promise is
-lowered before the log is cut, and forgotten when the log is removed, in memory and in the file, at the latest
-before a log of the same name is made: none is larger than what is there.
+In memory they are as in the files. An entry is a promise: up to here a log is flushed, this much of it is
+committed, here it starts. It must never exceed the log. So it is lowered before the log is truncated, and
+removed with the log, at the latest before another log of that name is made.
 
-Who writes waits for the medium: that is for threads, one at a time in each directory, so that one that
-hangs keeps nobody from the others. A thread that lowers promises leaves a bound, and nothing larger is
-written until it is lifted; so the loop, when it cuts, finds nothing to write and waits for nobody.
-Left to others: what a log can promise (log_manager.py), what becomes of a promise at the next start
-(recovery/recover_log.py).
+Writing waits for the disk, so threads do it, one at a time per directory; a directory that hangs does not
+block the others. A thread that lowers entries leaves a bound, and nothing larger is written until the bound
+is lifted. So when the event loop truncates, it has nothing to write and does not wait.
+Left to others: the values (log_manager.py), what the next start does with them (recovery/recover_log.py).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -33,25 +32,25 @@ ALL = (RECOVERY_POINTS, HIGH_WATERMARKS, START_OFFSETS)
 
 
 class Bounds(NamedTuple):
-    """A log that is about to be cut: no file may say more than that."""
+    """The bounds of a log that is about to be truncated: no file may have more than that."""
 
     end: int
     start: int
 
     def of(self, name: str) -> int:
-        """What this checkpoint may say at most."""
+        """The largest value that this checkpoint may have."""
         return self.start if name == START_OFFSETS else self.end
 
 
 class Lowered(NamedTuple):
-    """Promises that stay low until `lift`; `errors` of those logs of which more may still be promised."""
+    """Entries that stay low until `lift`; `errors` of the logs whose entries may still be too high."""
 
     bounds: list[Mapping[TopicPartition, Bounds]]
     errors: dict[TopicPartition, DiskError]
 
 
 class OffsetCheckpoints:
-    """The offset checkpoints. What the loop asks for is answered from memory, with one exception: `lower`."""
+    """The offset checkpoints. The event loop is answered from memory, except that `lower` may write."""
 
     def __init__(self, disk: Disk, places: LogDirs, directory_of: Mapping[TopicPartition, str]) -> None:
         self._said: dict[str, Owned] = {name: {} for name in ALL}
@@ -60,11 +59,11 @@ class OffsetCheckpoints:
         self._directory_of = directory_of
         self._turns = {directory: Lock() for directory in places.configured}
         self._bounds: dict[int, Mapping[TopicPartition, Bounds]] = {}  # by identity: several threads lift
-        self._cut: dict[str, Owned] = {name: {} for name in ALL}  # ends that a late writer does not know of
+        self._cut: dict[str, Owned] = {name: {} for name in ALL}  # new ends that a slow writer may not know
 
     @property
     def high_watermarks(self) -> Owned:
-        """As they were written down last."""
+        """As last written."""
         return self._said[HIGH_WATERMARKS]
 
     @property
@@ -74,15 +73,15 @@ class OffsetCheckpoints:
 
     @property
     def start_offsets(self) -> Owned:
-        """Likewise, of logs that begin behind the beginning of their first segment."""
+        """Likewise, of logs that start inside their first segment."""
         return self._said[START_OFFSETS]
 
     # Logs that are cut, removed, made.
 
     def lower_all(self, cuts: Mapping[TopicPartition, Bounds]) -> Lowered:
-        """Logs are about to be cut: a write for each file that says more. Blocking. `lift` must follow.
+        """Logs are about to be truncated: rewrite each file that has more. Blocking. `lift` must follow.
 
-        A log that is not cut then after all has promised too little for a while, which costs time at most.
+        If a log is not truncated after all, its entries were too low for a while, which costs only time.
         """
         lowered = Lowered([], {})
         for directory, partitions in self._by_directory(cuts).items():
@@ -99,15 +98,15 @@ class OffsetCheckpoints:
         return lowered
 
     def lift(self, lowered: Lowered) -> None:
-        """The logs have been cut, or will not be."""
+        """The logs have been truncated, or will not be."""
         for bounds in lowered.bounds:
             self._bounds.pop(id(bounds), None)
             for partition, bound in bounds.items():
                 if self._cut[RECOVERY_POINTS].get(partition) == bound.end:
-                    self._cut[RECOVERY_POINTS].pop(partition, None)  # who writes those asks in his turn
+                    self._cut[RECOVERY_POINTS].pop(partition, None)  # their writer reads fresh values
 
     def keep_below(self, recovered: Iterable[Log]) -> None:
-        """These logs may end before what was promised of them. Blocking."""
+        """Lower the entries of recovered logs, which may end before them. Blocking."""
         ends = {each.partition: Bounds(each.end_offset, each.start_offset) for each in recovered}
         lowered = self.lower_all(ends)
         self.lift(lowered)
@@ -115,26 +114,26 @@ class OffsetCheckpoints:
             logger.warning("checkpoint_not_lowered", partition=str(partition), reason=str(error))
 
     def is_bound(self, partition: TopicPartition) -> bool:
-        """Whether the log is about to be cut."""
+        """Whether the log is about to be truncated."""
         return any(partition in bounds for bounds in tuple(self._bounds.values()))
 
     def lower(self, partition: TopicPartition, end: int, start: int) -> None:
-        """A log is about to be cut, in this breath. Blocking, unless `lower_all` has done it. DiskError.
+        """A log is truncated right after this, without an await. Blocking, unless `lower_all` has done it.
 
-        Else recovery would take the cut for a loss, and new records below the old recovery point for flushed.
-        Where a log began stays, unless it begins earlier now: what a client had deleted does not come back
-        with a crash in the middle.
+        Otherwise recovery would take the truncation for a loss, and new records below the old recovery point
+        for flushed. The log start stays, unless it is lower now: records that a client had deleted must not
+        come back after a crash in between. Raises DiskError.
         """
         bounds = {partition: Bounds(end, start)}
         before = {name: self._cut[name].get(partition) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)}
-        for name, known in before.items():  # before the look: who has written looks there last
+        for name, known in before.items():  # before the check below: a writer looks at `_cut` last
             self._cut[name][partition] = end if known is None else min(end, known)
         try:
             for name in ALL:
                 if self._says_more(name, bounds):
                     self._lower_one(name, partition, bounds[partition].of(name))
         except DiskError:
-            for name, known in before.items():  # it is not cut
+            for name, known in before.items():  # it is not truncated
                 if known is None:
                     self._cut[name].pop(partition, None)
                 else:
@@ -148,7 +147,7 @@ class OffsetCheckpoints:
                 self._put(directory, name, {**self._said[name], partition: least})
 
     def forget_removed(self, directory: str, removed: Collection[TopicPartition]) -> None:
-        """Logs there have a name of the removed. If there is no room for this, those names tell enough."""
+        """Drop the entries of removed logs. If there is no room for that, their folder names tell enough."""
         try:
             with self._turns[directory]:
                 self._forget(directory, [p for p in removed if p not in self._directory_of])
@@ -158,10 +157,9 @@ class OffsetCheckpoints:
             logger.warning("removals_not_written_down", directory=directory, reason=str(error))
 
     def begin_anew(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, DiskError]:
-        """New logs are about to be made: nothing that was promised of others of these names holds for them.
+        """New logs are about to be made: drop the entries of older logs with these names. Blocking.
 
-        Usually all of that was forgotten when those were removed. Blocking. The error of each of which
-        something still is promised.
+        Usually they were dropped when those were removed. Returns the errors of logs that still have entries.
         """
         errors: dict[TopicPartition, DiskError] = {}
         for directory, some in self._by_directory(partitions).items():
@@ -183,33 +181,33 @@ class OffsetCheckpoints:
     # Given by threads, from time to time; of one directory, or of all.
 
     def give_watermarks(self, high_watermarks: Callable[[], Offsets], only: str | None = None) -> None:
-        """Those that are not given keep theirs (KAFKA-1647). Blocking. Raises DiskError.
+        """Write high watermarks; logs without a new one keep theirs (KAFKA-1647). Blocking. Raises DiskError.
 
-        Asked for when it is this writer's turn: while he waited a log may have been cut more than once, or
-        another one made under its name.
+        `high_watermarks` is called once this writer has its turn: while it waited a log may have been
+        truncated more than once, or another one made under its name.
         """
         said = self._said[HIGH_WATERMARKS]
         self._give(HIGH_WATERMARKS, lambda: {**said, **high_watermarks()}, only)
 
     def give_recovery_points(self, points: Callable[[], Offsets], only: str | None = None) -> None:
-        """All of them, asked for likewise. Blocking. Raises DiskError."""
+        """Write all recovery points; `points` is called likewise. Blocking. Raises DiskError."""
         self._give(RECOVERY_POINTS, points, only)
 
     def give_recovery_point(self, partition: TopicPartition, point: Callable[[], int]) -> None:
-        """That of one log, likewise; unless it has just been removed."""
+        """Write that of one log, likewise, unless it has just been removed."""
         directory = self._directory_of.get(partition)
         if directory is not None:
             said = self._said[RECOVERY_POINTS]
             self._give(RECOVERY_POINTS, lambda: {**said, partition: point()}, directory)
 
     def give_starts(self, starts: Callable[[], Offsets], only: str | None = None) -> None:
-        """All of them, likewise."""
+        """Write all log start offsets, likewise."""
         self._give(START_OFFSETS, starts, only, changed_only=True)
 
     def _give(
         self, name: str, offsets: Callable[[], Offsets], only: str | None, changed_only: bool = False
     ) -> None:
-        """What is wrong with one directory does not spare the others."""
+        """Write in each directory, even if another one fails; then raise."""
         trouble: DiskError | None = None
         for directory in self._places.usable if only is None else [only]:
             try:
@@ -223,13 +221,13 @@ class OffsetCheckpoints:
         if trouble is not None:
             raise trouble
 
-    # Files. Whoever writes one has the turn in its directory.
+    # Files. Only the holder of a directory's lock (`_turns`) writes there.
 
     def _put(self, directory: str, name: str, offsets: Offsets) -> None:
-        """Write what is promised of the logs there, but nothing beyond a bound. Raises DiskError.
+        """Write the entries of the logs there, none beyond a bound. Raises DiskError.
 
-        A log may be cut while the file is being written, more than once: then it is written once more, and
-        bounded by the deepest cut.
+        If a log is truncated while the file is being written, the file is written again, bounded by the
+        lowest end.
         """
         path, cut = f"{directory}/{name}", self._cut[name]
         mine = self._mine(directory, offsets)
@@ -269,7 +267,7 @@ class OffsetCheckpoints:
         return any(said.get(partition, 0) > bound.of(name) for partition, bound in bounds.items())
 
     def _by_directory(self, partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-        """Those in directories that can be used."""
+        """Partitions by directory, without offline directories."""
         found: dict[str, list[TopicPartition]] = {}
         for partition in partitions:
             directory = self._directory_of.get(partition)

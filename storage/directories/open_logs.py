@@ -1,7 +1,7 @@
-"""Opening all logs of a broker: look into every directory first, then recover, several at a time.
+"""Opening all logs of a broker: look into every directory first, then recover, several logs at a time.
 
-Nothing is changed before it is known that no partition lies in two places. Names that are not ours are left
-alone. How far a long recovery has come is told once a second.
+Nothing is changed before it is certain that no partition is in two directories. Names that are not ours are
+left alone. The progress of a long recovery is logged once a second.
 Left to others: one log (recovery/recover_log.py), what a log is once it is open (log/log.py).
 """
 
@@ -47,7 +47,7 @@ MEND = "mend it or move it out of the log directory, then start again; until the
 
 
 class AmbiguousDirectory(Exception):
-    """Two log directories hold the same partition: nobody can say which is right."""
+    """Two log directories hold the same partition, and we cannot tell which is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Stop:
     """How the previous process ended, as far as its log directories tell."""
 
     clean: bool
-    same_boot: bool = True  # what it wrote is still there, on the medium or in memory
-    doubts: Collection[str] = ()  # partitions in which it had found damage
+    same_boot: bool = True  # what it wrote is still there, on disk or in the page cache
+    doubts: Collection[str] = ()  # partitions in which it found damage
 
 
 @dataclass(slots=True)
@@ -67,21 +67,21 @@ class Directory:
     recoveries: list[tuple[LogRecovery, Known]] = field(default_factory=list)
     condemned: list[str] = field(default_factory=list)
     opened: list[tuple[Log, Recovered, Known]] = field(default_factory=list)
-    closed: dict[TopicPartition, Known] = field(default_factory=dict)  # no room to mend them
+    closed: dict[TopicPartition, Known] = field(default_factory=dict)  # no room to recover them
     spoilt: dict[TopicPartition, tuple[Known, str]] = field(default_factory=dict)  # what is wrong with them
     cleaned: Mapping[TopicPartition, int] = field(default_factory=dict)  # up to where logs are compacted
-    promised: set[TopicPartition] = field(default_factory=set)  # whose logs were here, as checkpoints say
-    removed: list[str] = field(default_factory=list)  # names of logs that were taken away
+    promised: set[TopicPartition] = field(default_factory=set)  # logs that the checkpoints name
+    removed: list[str] = field(default_factory=list)  # folder names of removed logs
     failure: OSError | DiskFailed | None = None  # it cannot be used
 
     def holds(self) -> set[TopicPartition]:
-        """Whose logs are there, before they are opened."""
+        """The partitions whose logs are there, before they are opened."""
         return (
             {recovery.partition for recovery, _ in self.recoveries} | self.closed.keys() | self.spoilt.keys()
         )
 
     def keep(self, wanted: Collection[TopicPartition]) -> None:
-        """Let go of all other logs, open as they may be by now."""
+        """Close and drop all other logs, which may already be open."""
         for each, _, _ in self.opened:
             if each.partition not in wanted:
                 each.abandon()
@@ -114,7 +114,7 @@ class Opening:
         self._noting = Lock()
 
     def open(self, dirs: Iterable[str]) -> list[Directory]:
-        """All of `dirs`, in their order, with the logs of each in the order of their names."""
+        """Open all of `dirs`; they keep their order, and the logs of each are in name order."""
         directories = [Directory(path) for path in dirs]
         for directory in directories:
             self._guarded(directory, self._look)
@@ -130,10 +130,10 @@ class Opening:
     def open_again(
         self, path: str, partitions: Collection[TopicPartition], promise_no_more: Callable[[list[Log]], None]
     ) -> Directory:
-        """Logs of one directory for which there was no room before.
+        """Open the logs of one directory for which there was no room before.
 
-        Others are in use meanwhile: which of their files are open is not for this thread to say, and what
-        checkpoints promise of them stands there, too.
+        Other logs are in use meanwhile. So this thread must not close their files (it gets its own
+        `OpenSegments`), nor change their entries in the checkpoints.
         """
         apart = copy(self)
         apart._open_segments = OpenSegments(self.config.sealed_open_max)
@@ -159,7 +159,7 @@ class Opening:
                 raise Obstructed(f"{error.filename} is a directory where a file should be") from error
             except (OSError, DiskFailed) as error:
                 directory.failure = error
-                directory.keep(directory.holds())  # none that is open already is used
+                directory.keep(directory.holds())  # drop the logs that are already open
 
     # Look.
 
@@ -221,7 +221,7 @@ class Opening:
         return known
 
     def _offsets(self, directory: str, name: str) -> Mapping[TopicPartition, int] | None:
-        """A checkpoint that cannot be read (None) costs a longer recovery, nothing else."""
+        """A checkpoint's entries; None if it cannot be read, which costs only a longer recovery."""
         try:
             return checkpoints.read_offsets(self.disk, f"{directory}/{name}")
         except Unreadable as error:
@@ -241,7 +241,7 @@ class Opening:
         except OSError as error:
             if error.errno in DISK_FAILS:
                 raise
-            # whoever opens the log is told
+            # opening the log reports the error
         return True
 
     def _insist_on_one_place(self, directories: Iterable[Directory]) -> None:
@@ -256,7 +256,7 @@ class Opening:
                     )
 
     def _insist_on_format(self, directory: Directory) -> None:
-        """Raises OldFormat while nothing has been changed yet."""
+        """Raise OldFormat while nothing has been changed yet."""
         for recovery, known in directory.recoveries:
             found = self._contained(directory, recovery.partition, known, recovery.old_format)
             if found is not None:
@@ -265,10 +265,10 @@ class Opening:
         directory.recoveries = [each for each in directory.recoveries if each[0].partition not in shut]
 
     def _miss(self, directories: Iterable[Directory]) -> None:
-        """A log that checkpoints name and that nobody here has taken away is lost: its replica begins empty.
+        """Note as lost each log that checkpoints name and that is missing, unless we removed it.
 
-        The files are written again when logs are removed, so they name a removed one only after a crash in
-        between, which its new name tells.
+        Removing a log also removes its entries. Only a crash in between leaves an entry, and then the log's
+        new folder name shows that it was removed.
         """
         there = {partition for each in directories for partition in each.holds()}
         removed = [name for each in directories for name in each.removed]
@@ -311,11 +311,11 @@ class Opening:
         progress.end()
 
     def _promise_no_more(self, directory: Directory) -> None:
-        """Checkpoints say no more than there is, on the medium, before anything is appended or made.
+        """Lower the checkpoints to what is there, durably, before anything is appended or created.
 
-        Else the start after this one would take an old watermark for that of records which came later, or
-        take those for flushed; and what was said of a log that is gone would hold for the next of its name.
-        Where there is no room, nothing is appended either.
+        Otherwise the next start would apply an old high watermark to records that came later, or take those
+        for flushed, and entries of a log that is gone would count for the next one of its name.
+        If there is no room for the write, nothing can be appended either.
         """
         there = [each for each, _, _ in directory.opened]
         bounds = {each.partition: Bounds(each.end_offset, each.start_offset) for each in there}
@@ -338,7 +338,7 @@ class Opening:
     ) -> T | None:
         """Do the work of one log; None if it cannot be opened: the others are served all the same.
 
-        Nobody knows what a spoilt one holds, so its replica must not vouch for it. OSError: the disk fails.
+        The content of a spoilt log is unknown, so it is noted as a loss. OSError means the disk fails.
         """
         path = f"{directory.path}/{partition}"
         try:
@@ -353,7 +353,7 @@ class Opening:
         return None
 
     def _threads(self, progress: RecoveryProgress) -> int:
-        """Each log is synced by itself. Where that is all the work, many wait for the disk at once."""
+        """How many logs at once. Each is synced by itself, so many small ones wait for the disk together."""
         logs = progress.logs_total
         is_small = logs >= MANY_LOGS and progress.bytes_total < logs * SMALL_LOG_BYTES
         return max(self.config.recovery_threads, SMALL_LOGS_AT_ONCE if is_small else 0)
@@ -364,7 +364,7 @@ class Opening:
 
 
 def was_called(name: str, partition: TopicPartition) -> bool:
-    """Whether the log that is set aside as `name` was that of the partition; a long name was cut to fit."""
+    """Whether the removed log `name` was the partition's; a long topic name was shortened to fit."""
     found = MARKED.fullmatch(name)
     return (
         found is not None

@@ -1,4 +1,4 @@
-"""What a start tells of the logs that it opens: how far it has come, and what was wrong with each.
+"""What a start reports about the logs that it opens: its progress, and what was wrong with each.
 
 Left to others: the opening itself (open_logs.py).
 """
@@ -19,7 +19,7 @@ logger = structlog.get_logger(__name__)
 
 
 class RecoveryProgress:
-    """How far the recovery of a directory has come. Told once a second, and at the end, if there was any."""
+    """Progress of a directory's recovery. Logged once a second, and at the end if anything was scanned."""
 
     def __init__(self, directory: str, clock: Clock, surveys: Sequence[Survey]) -> None:
         self.directory = directory
@@ -41,7 +41,7 @@ class RecoveryProgress:
                 self._tell("recovery_progress")
 
     def opened(self, segments: int) -> None:
-        """One more log is open, `segments` of which have been scanned."""
+        """One more log is open; `segments` of it were scanned."""
         with self._turn:
             self.logs += 1
             self.segments += segments
@@ -63,7 +63,7 @@ class RecoveryProgress:
 
 
 def tell(opened: Log, cost: Recovered) -> None:
-    """One line about a log in which something was wrong."""
+    """Log one line if something was wrong with a log."""
     if cost.torn_bytes or cost.lost or cost.repairs:
         report = logger.warning if cost.torn_bytes or cost.lost else logger.info
         report(

@@ -1,4 +1,4 @@
-"""Crew: several blocking things done at once, or one after the other where the world has no threads.
+"""Crew: runs several blocking functions at once, or one after the other where there are no threads.
 
 Left to others: what is done (open_logs.py, close_logs.py).
 """
@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class Crew(Protocol):
-    """Does several things, and returns what they gave, in their order."""
+    """Runs several functions, and returns their results in order."""
 
     def __call__(self, works: Sequence[Callable[[], T]], threads: int) -> list[T]: ...
 
 
 def one_by_one(works: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """In the thread that asks."""
+    """In the calling thread."""
     return [work() for work in works]
 
 
 def in_threads(works: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """So many at a time; the first failure, in the order of `works`, is raised when all have ended."""
+    """`threads` at a time; the first failure, in the order of `works`, is raised once all have ended."""
     if min(threads, len(works)) <= 1:
         return one_by_one(works, 1)
     with ThreadPoolExecutor(threads, "logs") as pool:

@@ -1,1 +1,1 @@
-"""One partition's log: its segments, epochs, producers and flushes, and the small files beside them."""
+"""One partition's log: its segments, epochs, producer state and flushes, and the small files beside them."""

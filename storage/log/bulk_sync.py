@@ -1,8 +1,8 @@
-"""What many logs need on the medium at once: the files of new logs, the epochs of new leaders.
+"""Syncs for many logs at once: the files of new logs, the epochs of new leaders.
 
-A file and the directory that names it cost two syncs, some milliseconds each. A failover makes thousands of
-replicas leaders in one breath; for so many the file system is asked once to write down all that it holds.
-Everything here blocks and belongs into a thread.
+A file and its directory cost two syncs, some milliseconds each. A failover makes thousands of replicas
+leaders at once; for so many, one sync of the whole file system is cheaper.
+Everything here blocks and belongs in a thread.
 Why: docs/decisions/0040-thousands-of-partitions-in-one-breath.md
 """
 
@@ -19,14 +19,14 @@ Failures = list[tuple[Log, DiskError]]
 
 
 def save_epochs(disk: Disk, logs: Sequence[Log]) -> Failures:
-    """The epoch files of these logs, written and on the medium; what has failed."""
+    """Write and sync the epoch files of these logs; returns the failures."""
     one_by_one = len(logs) < MANY
     failures = _each(logs, lambda each: each.save_epochs(sync=one_by_one))
     return failures if one_by_one else failures + _sync_all(disk, _others(logs, failures))
 
 
 def settle_new(disk: Disk, logs: Sequence[Log]) -> Failures:
-    """Bring new, empty logs to the medium: their files, their directories, their names; what has failed."""
+    """Sync new, empty logs: their files, their directories, their names; returns the failures."""
     if len(logs) >= MANY:
         return _sync_all(disk, logs)
     failures = _each(logs, lambda each: _sync_files(disk, each))
@@ -39,7 +39,7 @@ def _others(logs: Iterable[Log], failures: Failures) -> list[Log]:
 
 
 def settle_restarted(disk: Disk, logs: Sequence[Log]) -> Failures:
-    """Bring to the medium that logs have begun anew; what has failed."""
+    """Make the restart of logs durable (`Log.restart_at`); returns the failures."""
     if len(logs) >= MANY:
         return _sync_all(disk, logs)
     return _each(logs, lambda each: disk.sync_dir(each.directory))
@@ -62,7 +62,7 @@ def _sync_all(disk: Disk, logs: Iterable[Log]) -> Failures:
 
 
 def _by_directory(sync: Callable[[str], None], logs: Iterable[Log]) -> Failures:
-    """One call for each log directory; if it fails, it has failed for all logs in there."""
+    """One call per log directory; if it fails, it fails for all logs there."""
     among: dict[str, list[Log]] = {}
     for each in logs:
         among.setdefault(posixpath.dirname(each.directory), []).append(each)

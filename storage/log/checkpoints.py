@@ -1,10 +1,10 @@
-"""The small files beside the logs, in Kafka's formats, each replaced in one step.
+"""The small files beside the logs, in Kafka's formats, each replaced atomically.
 
 `replication-offset-checkpoint`, `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`:
 "0\\n<n>\\n<topic> <partition> <offset>\\n"; `leader-epoch-checkpoint`: "0\\n<n>\\n<epoch> <start>\\n";
 `partition.metadata`: version and topic id; `meta.properties`: whose directory this is. One is ours alone:
-`topic-config.json`, the settings of a log, so that it can be opened before the controller has spoken.
-A file that cannot be read is `Unreadable`: the caller says what that means, and never guesses.
+`topic-config.json`, the settings of a log, so that it can be opened before the controller sends them.
+A file that cannot be parsed raises `Unreadable`: the caller decides what that means, nothing is guessed.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -30,11 +30,11 @@ VERSION = "0"
 
 
 class Unreadable(ValueError):
-    """A checkpoint file whose content cannot be what was written; `path` and reason in the message."""
+    """A checkpoint file's content cannot be what was written; the message has path and reason."""
 
 
 class Torn(Unreadable):
-    """It was never written as a whole, or not brought to the medium before the power failed."""
+    """It was not completely written, or not synced before the power failed."""
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -92,7 +92,7 @@ def read_lines(disk: Disk, path: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise Unreadable(f"{path}: not text") from error
     if not text:
-        return []  # Kafka makes the file before it has anything to write
+        return []  # Kafka creates the file before it has anything to write
     lines = text.splitlines()
     if len(lines) < 2 or lines[0] != VERSION:
         raise Unreadable(f"{path}: no checkpoint of version {VERSION}")
@@ -115,7 +115,7 @@ def kafka_uuid(uuid: UUID) -> str:
 
 
 def parse_kafka_uuid(text: str) -> UUID:
-    """The inverse of `kafka_uuid`; ValueError if it is none."""
+    """The inverse of `kafka_uuid`; ValueError if `text` is not one."""
     if len(text) != 22:
         raise ValueError(f"no topic id: {text!r}")
     return UUID(bytes=urlsafe_b64decode(text + "=="))
@@ -141,19 +141,19 @@ def read_partition_metadata(disk: Disk, path: str) -> UUID | None:
 
 
 class KeptConfig(BaseModel, frozen=True, extra="forbid"):
-    """The settings under which a log was last written; `gaps` once it has been compacted."""
+    """The settings a log was last written with; `gaps` once it has been compacted."""
 
     config: TopicConfig
     gaps: bool
 
 
 def write_topic_config(disk: Disk, path: str, config: TopicConfig, gaps: bool, sync: bool = False) -> None:
-    """Replace topic-config.json. Later changes need no sync: the controller tells the settings again."""
+    """Replace topic-config.json. Later changes need no sync: the controller sends the settings again."""
     disk.replace(path, checked_json.dump(KeptConfig(config=config, gaps=gaps)), sync)
 
 
 def read_topic_config(disk: Disk, path: str) -> KeptConfig | None:
-    """None if the file is missing. Torn if it is not what any version of ours has written."""
+    """None if the file is missing. Raises Torn if it is not complete JSON, else Unreadable."""
     try:
         return KeptConfig.model_validate_json(checked_json.load(disk.read(path)))
     except FileNotFoundError:

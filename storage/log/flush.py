@@ -1,10 +1,10 @@
-"""Which part of a log is on the medium, and how more of it gets there.
+"""Flushing: which part of a log is synced to disk, and how the rest gets there.
 
-A flush has three steps. `begin`, on the loop, takes what is to be synced: a second handle on the file that
-grows, so that whoever closes, cuts or retires it meanwhile is not in the way, and the names of closed
-segments. `Flush.run`, in a thread, syncs that and touches nothing of the log. `finish`, on the loop again,
-believes it only if no record was taken away meanwhile.
-The directory and the small files beside the segments are synced when something has changed in them.
+A flush has three steps. `begin`, on the event loop, collects what must be synced: a second handle on the
+active file, which may be closed, truncated or deleted meanwhile, and the names of closed segments.
+`Flush.run`, in a thread, syncs them and touches nothing of the log. `finish`, on the loop again, counts the
+result only if no record was removed meanwhile.
+The directory and the small files beside the segments are synced when they have changed.
 Left to others: when to flush (broker/replicas/flushing.py, broker/upkeep/passes.py), what a failed flush
 means (broker/upkeep/disk_failures.py).
 """
@@ -18,11 +18,11 @@ from ..segment.segment import Segment
 from . import checkpoints, metadata_files
 from .segments import Segments
 
-WITH_DATA = (checkpoints.EPOCHS, checkpoints.TOPIC_CONFIG)  # without them the data is read wrongly
+WITH_DATA = (checkpoints.EPOCHS, checkpoints.TOPIC_CONFIG)  # without them the data would be misread
 
 
 class Flush:
-    """One flush of one log, from its beginning to its end."""
+    """One flush of one log."""
 
     __slots__ = ("_beside", "_chain", "_growing", "_names", "_sealed", "end", "error", "generation", "gone")
 
@@ -37,16 +37,16 @@ class Flush:
     ) -> None:
         self._chain = chain
         self.generation = chain.generation
-        self.end = end  # all before it is on the medium, if this goes well
+        self.end = end  # all before it is synced, if this goes well
         self.error: OSError | None = None
-        self.gone: list[Segment] = []  # whose files had been renamed or deleted
+        self.gone: list[Segment] = []  # their files had been renamed or deleted
         self._sealed = sealed
         self._growing = growing
         self._beside = tuple(beside)
         self._names = names
 
     def run(self) -> None:
-        """Sync. Blocking, for any thread; how it went stands in `error` and `gone`."""
+        """Sync. Blocking, for any thread. Sets `error` and `gone`."""
         try:
             for segment in self._sealed:
                 try:
@@ -68,15 +68,15 @@ class Flush:
 
 
 class FlushState:
-    """Up to where a log is on the medium: `offset`."""
+    """Up to where a log is synced: `offset`."""
 
     __slots__ = ("_beside", "_chain", "_names", "_running", "offset")
 
     def __init__(self, chain: Segments, flushed_offset: int) -> None:
         self._chain = chain
-        self.offset = flushed_offset  # everything before it is on the medium
-        self._beside = set(WITH_DATA)  # small files that were put in place and not synced since
-        self._names: tuple[object, ...] = ()  # the directory as it was when it was last synced
+        self.offset = flushed_offset  # everything before it is synced
+        self._beside = set(WITH_DATA)  # small files that were replaced and not synced since
+        self._names: tuple[object, ...] = ()  # what identified the directory's content at its last sync
         self._running = 0
 
     def cut(self, end: int) -> None:
@@ -85,24 +85,24 @@ class FlushState:
 
     def restart(self, offset: int, sync: bool) -> None:
         """The log is empty and begins at `offset`; its generation has risen."""
-        if sync:  # at once: whoever is told "I hold all before" must not see old files again
+        if sync:  # at once: old files must not come back after we reported the new start
             with self._chain.guarded():
                 self._chain.disk.sync_dir(self._chain.directory)
         self.offset = offset
 
     def written(self, name: str) -> None:
-        """A small file has been replaced, and is not on the medium yet."""
+        """A small file has been replaced and is not synced yet."""
         self._beside.add(name)
 
     @property
     def sealed_is_flushed(self) -> bool:
-        """Whether all that stands in closed segments is on the medium."""
+        """Whether all closed segments are synced."""
         return self._chain.active.base_offset <= self.offset
 
     def begin(self, end: int, sealed_only: bool = False) -> Flush:
-        """Take what is to be synced so that everything before `end`, the log's present end, is safe.
+        """Collect what must be synced so that everything before `end`, the current log end, is durable.
 
-        With `sealed_only` the segment that grows is left out. Two flushes of one log may overlap; then each
+        With `sealed_only` the active segment is left out. Two flushes of one log may overlap; then each
         does all of the work.
         """
         chain = self._chain
@@ -129,9 +129,9 @@ class FlushState:
         return flush
 
     def finish(self, flush: Flush) -> None:
-        """Take note of how a flush went. DiskFailed if a sync has failed: it must never be tried again.
+        """Account for a flush. DiskFailed if a sync has failed: it must never be retried.
 
-        NoDescriptor if it never came to a sync: then it may be.
+        NoDescriptor if no file could be opened for it: that may be retried.
         """
         self._running -= 1
         chain = self._chain

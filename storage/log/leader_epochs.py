@@ -1,9 +1,9 @@
 """EpochHistory: where each leader epoch begins in a log. Pure.
 
-Two replicas find the point where their logs part by asking one another where an epoch ends
+Two replicas find where their logs diverge by asking each other where an epoch ends
 (docs/replication.md, *truncation*). The rules are those of Kafka's LeaderEpochFileCache after
 KIP-101, KIP-279 and KAFKA-10706.
-Left to others: the file (checkpoints.py) and the asking (replication/truncation.py).
+Left to others: the file (checkpoints.py), asking the other replica (replication/truncation.py).
 """
 
 from bisect import bisect_right
@@ -28,8 +28,8 @@ class EpochHistory:
     def assign(self, epoch: int, start: int) -> bool:
         """Epoch `epoch` begins at `start`. True if the history changed.
 
-        Entries that this one contradicts (a later epoch, a later start) go: they stand for records
-        that were never written or that are being replaced.
+        Entries that this one contradicts (a later epoch, a later start) are dropped: their records were
+        never written, or are being replaced.
         """
         assert epoch >= 0 and start >= 0, f"no such epoch or offset: {epoch} at {start}"
         entries = self.entries
@@ -47,7 +47,7 @@ class EpochHistory:
         return self.entries[place - 1][0] if place else NONE
 
     def end_offset_for(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """The largest known epoch up to `epoch`, and where it ends; (-1, -1) if that cannot be said."""
+        """The largest known epoch up to `epoch`, and its end offset; (-1, -1) if unknown."""
         entries = self.entries
         if epoch < 0 or not entries:
             return NONE, NONE
@@ -68,7 +68,7 @@ class EpochHistory:
         return len(entries) != before
 
     def truncate_from_start(self, offset: int) -> bool:
-        """The log begins at `offset` now: the epoch that holds it begins there, earlier ones go."""
+        """The log starts at `offset` now: the epoch that holds it starts there, earlier ones go."""
         place = bisect_right(self.entries, offset, key=_start)
         if place == 0 or (place == 1 and self.entries[0][1] == offset):
             return False

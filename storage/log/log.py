@@ -1,7 +1,7 @@
-"""Log: one partition's records on disk; segments in order, with epochs, producers and a tail in memory.
+"""Log: one partition's records on disk: ordered segments, epochs, producer state, and the tail in memory.
 
-Everything that changes a log is one breath: no await, no thread, and the end offset moves only after the
-system call has returned in full. Only what `begin_flush` hands out runs in a thread.
+Every change to a log happens without an await and without a thread. The end offset moves only after the
+system call has returned in full. Only what `begin_flush` returns runs in a thread.
 Left to others: who may append and what is committed (broker/replicas/partition.py), opening after a stop
 (recovery/recover_log.py), directories and background work (directories/log_manager.py).
 """
@@ -36,21 +36,21 @@ __all__ = ["CorruptBatch", "DiskError", "DiskFailed", "DiskFull", "Log", "NotNex
 
 
 class AsOf(NamedTuple):
-    """What was known of producers when the log ended at `end`."""
+    """The producer state as of log end offset `end`."""
 
     end: int
     producers: ProducerStates
 
 
 class Log(LogState):
-    """A partition's log. Offsets in [start_offset, end_offset) are here."""
+    """A partition's log. It holds the offsets in [start_offset, end_offset)."""
 
     # -- appending
 
     def append(self, batch: Buffer, header: BatchHeader, epoch: int, now_ms: int) -> int:
-        """As leader: give one checked batch its place and write it. Returns its base offset.
+        """Leader append: assign offsets to one checked batch and write it. Returns its base offset.
 
-        `batch` is stamped where it lies. DiskFull and DiskFailed leave the log as it was.
+        `batch` is stamped in place. After DiskFull or DiskFailed the log is as it was.
         """
         base_offset = self.end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -76,10 +76,10 @@ class Log(LogState):
         return base_offset
 
     def append_replicated(self, records: Buffer, epoch_max: int | None = None, now_ms: int = 0) -> int:
-        """As follower: write a run of batches that carry their offsets; returns the bytes appended.
+        """Follower append: write a run of batches that have their offsets; returns the bytes appended.
 
-        A torn batch at the end is ignored, as is what follows good batches and is not. A run that begins
-        so is refused with CorruptBatch or NotNext.
+        A torn batch at the end is ignored, and so is anything bad after good batches. A run that begins with
+        a bad batch raises CorruptBatch or NotNext.
         """
         expected, epoch = self.end_offset, self.epochs.latest
         run, has_gaps = checked_run(records, expected, epoch, epoch_max)
@@ -91,7 +91,7 @@ class Log(LogState):
         return sum(header.size for _, header in run)
 
     def _append_stretch(self, records: Buffer, run: list[Placed], first: int, now_ms: int) -> int:
-        """Write the batches from `first` on that fit one segment, in one call; returns what comes next."""
+        """Write the batches from `first` on that fit one segment, in one call; returns the next place."""
         position, header = run[first]
         segment = self._chain.to_append()
         if segment.must_roll(header.size, header.last_offset, header.max_timestamp, now_ms, self._limits):
@@ -108,7 +108,7 @@ class Log(LogState):
             raise
         for at, batch in run[first:last]:
             if batch.base_offset != self.end_offset:
-                self._tail.clear()  # it has no room for gaps
+                self._tail.clear()  # it cannot hold gaps
             segment.placed(batch.last_offset, batch.size, batch.max_timestamp, self._interval)
             self.end_offset = batch.next_offset
             self.producers.update(batch, batch.base_offset)
@@ -117,10 +117,10 @@ class Log(LogState):
         return last
 
     def _roll_for(self, header: BatchHeader, now_ms: int) -> Segment:
-        """A new segment begins where the log ends, also if the next batch stands behind a gap: so what lies
-        between two segments after a power loss is lost, and was not compacted away by the leader.
+        """Begin a new segment at the log end, even if the next batch comes after a gap. So a hole between two
+        segments after a power loss means lost records, never the leader's compaction.
 
-        Where the gap is wider than a segment can be, the log ends behind it, as its next start would say.
+        If the gap is wider than a segment can be, the log end moves past it, as the next start would find.
         """
         base_offset = max(self.end_offset, header.last_offset - RELATIVE_MAX)
         segment = self._roll(base_offset, now_ms)
@@ -130,7 +130,7 @@ class Log(LogState):
         return segment
 
     def _forget_epochs_to_come(self) -> None:
-        """Their batches were not written: they will come again, and one of an earlier epoch first."""
+        """Drop epochs whose batches were not written. They come again, after one of an earlier epoch."""
         if self.epochs.truncate_from_end(self.end_offset + 1):
             self._epoch_saved = UNSAVED
 
@@ -150,10 +150,10 @@ class Log(LogState):
     def read(
         self, offset: int, bytes_max: int, end: int, at_least_one: bool = True, wait: bool = True
     ) -> Slices:
-        """Whole batches from the one that holds `offset`, none that begins at `end` or later.
+        """Complete batches from the one that holds `offset`; none begins at `end` or later.
 
-        At most `bytes_max`, unless the first batch alone is larger and `at_least_one` is set. What is
-        returned is never written to again. Without `wait`, Cold is raised if the medium is needed.
+        At most `bytes_max`, unless the first batch alone is larger and `at_least_one` is set. The returned
+        bytes never change. Without `wait`, raises Cold if it would have to wait for the disk.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise error_for(
@@ -176,21 +176,21 @@ class Log(LogState):
         return WalkRules(self.gaps_allowed, epochs.epoch_at(offset), latest)
 
     def apart(self, offset: int, bytes_max: int, end: int, earlier: ReadApart | None = None) -> ReadApart:
-        """`read`, after it has raised Cold, for a thread; `earlier` if that is still the answer."""
+        """The same read for a thread, after `read` raised Cold; `earlier` if that still answers it."""
         end = min(end, self.end_offset)
         if earlier is not None and earlier.holds(self._chain, offset, end):
             return earlier
         return ReadApart(self._chain, self._rules(offset), offset, bytes_max, end, self.end_offset)
 
     def lookup(self, end: int, ms: int | None = None) -> TimeLookup:
-        """The first record below `end` that is as late as `ms`, or the one with the largest timestamp: a
-        question whose `run` is for a thread.
+        """Look for the first record below `end` with a timestamp of at least `ms`, or (None) for the one with
+        the largest timestamp. The result's `run` is for a thread.
         """
         end = min(end, self.end_offset)
         return TimeLookup(self._chain, self.epochs, self.gaps_allowed, self.start_offset, end, ms)
 
     def find_timestamp(self, ms: int, end: int) -> Found | None:
-        """(timestamp, offset, epoch) of the first record below `end` that is as late as `ms`. Blocking."""
+        """(timestamp, offset, epoch) of the first record below `end` stamped `ms` or later. Blocking."""
         return self.lookup(end, ms).now()
 
     def latest_timestamp(self, end: int) -> Found | None:
@@ -200,7 +200,7 @@ class Log(LogState):
     # -- taking away
 
     def leaving(self, offset: int) -> Leaving | None:
-        """What `truncate_to(offset)` would take away; None if that is nothing."""
+        """What `truncate_to(offset)` would remove; None if nothing."""
         offset = max(offset, self.start_offset)
         if offset >= self.end_offset:
             return None
@@ -212,57 +212,57 @@ class Log(LogState):
         return Leaving(end, self.end_offset, tuple(epochs.entries), tuple(files))
 
     def producers_as_of(self, end: int) -> AsOf:
-        """The producers once the log is cut at `end`, a batch boundary. Blocking, for any thread.
+        """The producer state if the log is truncated to `end`, a batch boundary. Blocking, for any thread.
 
-        Nobody may append or cut meanwhile: whoever cuts then must know that it is still the same log.
-        Raises OSError or CorruptBatch.
+        Nobody may append or truncate meanwhile: the caller must check that the log is still the same before
+        it truncates. Raises OSError or CorruptBatch.
         """
         found = ProducerStates(self.producers.producers_max)
-        if len(self.producers):  # else none has written lately: nothing has to be known of any
+        if len(self.producers):  # else none has written lately, and there is nothing to rebuild
             producer_snapshots.rebuild(self.disk, self.directory, found, list(self.segments), end, apart=True)
         return AsOf(end, found)
 
     def truncate_to(self, offset: int, known: AsOf | None = None) -> int:
-        """Take away `offset` and everything after it, epochs and producers too; returns the new end.
+        """Remove `offset` and everything after it, from epochs and producers too; returns the new end.
 
-        A batch that holds `offset` goes as a whole. Never cuts below the start offset. Without `known`,
-        which counts if it is of the new end, producers are found out here: up to a segment is read.
-        A DiskError leaves the records, the epochs and the producers as they were, or the log is closed for
-        appends for good (DiskFailed, LogDamaged): a history that says one thing of a log that holds another
-        would mislead the leader that is asked next.
+        A batch that holds `offset` goes completely. Never truncates below the start offset. Producer state
+        is rebuilt here, which reads up to a segment, unless `known` is of the new end.
+        After a DiskError records, epochs and producers are as they were, or the log is closed for appends for
+        good (DiskFailed, LogDamaged). An epoch history that disagrees with its log would mislead the next
+        replica that asks for it.
         """
         offset = max(offset, self.start_offset)
         if offset < self.end_offset:
             with self._chain.guarded():
                 offset = self._chain.boundary_before(offset)
-            if offset < self.start_offset:  # the log begins inside the batch that goes: nothing is left
+            if offset < self.start_offset:  # the log starts inside the batch that goes: nothing is left
                 self.restart_at(self.start_offset)
                 return self.end_offset
             self._cut(offset, known)
         else:
             self._chain.generation += 1
         if self.epochs.truncate_from_end(offset):  # also when no record goes (KAFKA-10706)
-            self.save_epochs_if_room(sync=False)  # what it says too much is cut when the log is opened
+            self.save_epochs_if_room(sync=False)  # opening the log removes what a stale file has too much
         if self.gaps_allowed:
             self._tell_end()
         return self.end_offset
 
     def _tell_end(self) -> None:
-        """The name of an empty segment tells it, where the batch before it was compacted away.
+        """Keep the log end known if the batch before it was compacted away: an empty segment's name says it.
 
-        For want of room or of a descriptor the cut stands all the same, for it has been made: then less is
-        promised, so that a start before the next append, which tells the end, takes nothing for lost.
+        Without room or a descriptor the truncation stands all the same, for it is done. The checkpoints are
+        then lowered instead, so that a start before the next append takes nothing for lost.
         """
         try:
             if not self._chain.tells_end(self.end_offset):
                 self._roll(self.end_offset, 0)
         except (DiskFull, NoDescriptor) as error:
             logger.warning("log_end_not_told", partition=str(self.partition), reason=str(error))
-            with suppress(DiskFull, NoDescriptor):  # then a start is cautious
+            with suppress(DiskFull, NoDescriptor):  # then the next start may assume a loss
                 self.before_cut(self._chain.active.base_offset, self.start_offset)
 
     def _cut(self, end: int, known: AsOf | None) -> None:
-        """First all that may fail and can be tried again, then what must not stop halfway."""
+        """First everything that may fail and can be retried, then what must not stop halfway."""
         chain = self._chain
         self._lasting.cut(end)
         self.before_cut(end, self.start_offset)
@@ -280,10 +280,10 @@ class Log(LogState):
         chain.count_opened()
 
     def restart_at(self, offset: int, now_ms: int = 0, sync: bool = True) -> None:
-        """Take everything away and begin anew at `offset`: the leader no longer has what comes before.
+        """Remove everything and start again, empty, at `offset`: the leader no longer has what comes before.
 
-        Without `sync` the directory is to be brought to the medium before anybody is told of the new start.
-        A DiskError leaves the log as `truncate_to` does.
+        Without `sync` the caller must sync the directory before anyone is told of the new start.
+        A DiskError leaves the log as in `truncate_to`.
         """
         chain, start = self._chain, self.start_offset
         with chain.guarded():
@@ -293,7 +293,7 @@ class Log(LogState):
             self.before_cut(0, offset)  # as in `_cut`
             with chain.guarded():
                 producer_snapshots.drop(self.disk, self.directory, high=-1)
-            self._save_no_epochs(sync)  # first: a log that begins behind its epochs has lost some
+            self._save_no_epochs(sync)  # first: a log that starts after its first epoch looks like a loss
         except DiskError:
             fresh.give_up()
             raise
@@ -309,7 +309,7 @@ class Log(LogState):
         self.producers.clear()
 
     def move_start(self, offset: int) -> bool:
-        """Records before `offset` are no longer part of the log; their segments go in a retention pass."""
+        """Raise the log start offset to `offset`; segments before it go in a retention pass."""
         if not self.start_offset < offset <= self.end_offset:
             return False
         self.start_offset = offset
@@ -319,16 +319,16 @@ class Log(LogState):
         return True
 
     def replace(self, bases: Sequence[int]) -> list[str]:
-        """Closed segments have been cleaned into one: swap it in. Returns their renamed files."""
+        """Swap in the one segment that closed segments were cleaned into. Returns their renamed files."""
         return self._chain.replace(bases)
 
     def retire(self, count: int, now_ms: int) -> list[str]:
-        """Take the oldest `count` segments out of the log; returns their files, renamed for deletion.
+        """Remove the oldest `count` segments; returns their files, renamed for deletion.
 
-        If that is all of them, a new one is begun first.
+        If that is all of them, a new segment is made first.
         """
         if count >= len(self.segments):
-            with suppress(DiskFull):  # then the last one stays until what goes now has made room
+            with suppress(DiskFull):  # then the last one stays until the others have made room
                 self.roll(now_ms)
             count = min(count, len(self.segments) - 1)
         if count:

@@ -1,6 +1,6 @@
-"""LogState: what a log is made of, and what of it lasts: settings, epochs, flushes, its end.
+"""LogState: the parts of a log and what of them is durable: settings, epochs, flushes, closing.
 
-Left to others: records that come, are read or go (log.py).
+Left to others: appending, reading and removing records (log.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ UNSAVED = -2  # no epoch
 
 
 class LogState:
-    """The state of a log. Offsets in [start_offset, end_offset) are here."""
+    """The state of a log. It holds the offsets in [start_offset, end_offset)."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class LogState:
         self._chain = Segments(disk, directory, segments, open_segments, limits_of(config))
         self.before_cut: Callable[[int, int], None] = _nothing  # told end and start before records go
         self.start_moved: Callable[[int], None] = _nothing  # told the new start
-        self.gone: Callable[[list[str]], None] = self._delete  # told which files are out of use
+        self.gone: Callable[[list[str]], None] = self._delete  # told which files may be deleted
         self._tail = Tail(tail_bytes_max, open_segments.memory)
         self.keep_tail = False
         self._lasting = FlushState(self._chain, flushed_offset)
@@ -80,10 +80,10 @@ class LogState:
             self._lasting.written(checkpoints.TOPIC_CONFIG)
 
     def allow_gaps(self) -> None:
-        """Gaps are no damage from now on: the leader's log was compacted once, whatever its topic wants now.
+        """From now on gaps are not damage: the leader's log was compacted once, whatever the topic says now.
 
-        Written down before the first batch behind one, for a start takes it for a loss otherwise.
-        Raises DiskError, and nothing has changed.
+        Saved before the first batch after a gap; otherwise the next start would take the gap for a loss.
+        Raises DiskError; then nothing has changed.
         """
         self.gaps_allowed = True
         try:
@@ -93,7 +93,7 @@ class LogState:
             raise
 
     def save_what_waits(self) -> None:
-        """Write what a full disk has kept from being written. Raises DiskError."""
+        """Write what could not be written on a full disk. Raises DiskError."""
         if not self._config_saved:
             self.save_config()
         if self._epoch_saved != self.epochs.latest:
@@ -118,13 +118,13 @@ class LogState:
 
     @property
     def begins_within(self) -> int | None:
-        """Where the log begins, if that is behind the beginning of its first segment. A thread may ask."""
+        """The log start offset, if it lies inside the first segment; else None. A thread may ask."""
         first, start = self.segments[:1], self.start_offset
         return start if first and first[0].base_offset < start else None
 
     @property
     def generation(self) -> int:
-        """Rises whenever records are taken away, so that whoever waited can tell."""
+        """Rises whenever records are removed, so that anyone who waited can tell."""
         return self._chain.generation
 
     @property
@@ -133,12 +133,12 @@ class LogState:
 
     @property
     def damaged(self) -> bool:
-        """What it holds, and not its disk, closed this log for appends: the next start will look at it."""
+        """Closed for appends by its content, not by its disk. The next start will check it."""
         return self._chain.damaged
 
     @property
     def failed(self) -> bool:
-        """A disk error that does not heal closed this log for appends."""
+        """Closed for appends by a permanent disk error."""
         return self._chain.failed
 
     @property
@@ -153,14 +153,14 @@ class LogState:
     # -- epochs
 
     def assign_epoch(self, epoch: int) -> bool:
-        """As new leader: this epoch begins at the end of the log. In memory; `save_epochs` makes it last."""
+        """New leader: this epoch begins at the log end. In memory only, until `save_epochs`."""
         changed = self.epochs.assign(epoch, self.end_offset)
         if changed:
             self._epoch_saved = UNSAVED
         return changed
 
     def save_epochs(self, sync: bool = True) -> None:
-        """Write the epoch file. May run in a thread; then nobody else may call it meanwhile."""
+        """Write the epoch file. May run in a thread, if nobody else calls it meanwhile."""
         self._epoch_saved = UNSAVED
         metadata_files.save_epochs(self._chain, self.epochs.entries, sync)
         self._epoch_saved = self.epochs.latest
@@ -168,7 +168,7 @@ class LogState:
             self._lasting.written(checkpoints.EPOCHS)
 
     def _open_epoch(self, epoch: int, base_offset: int) -> None:
-        """Note an epoch before its first batch is written. `flush` syncs the file before it counts."""
+        """Save an epoch before its first batch is written. `flush` syncs the file."""
         self._chain.insist_on_open()
         if epoch < self.epochs.latest:
             raise CorruptBatch(f"{self.partition}: epoch {epoch} after {self.epochs.latest}")
@@ -176,50 +176,50 @@ class LogState:
         self.save_epochs(sync=False)
 
     def save_epochs_if_room(self, sync: bool = True) -> None:
-        """On a full disk, or without a descriptor, the file waits, and so does the next append."""
+        """Without room or a descriptor the file is written later, before the next append."""
         with suppress(DiskFull, NoDescriptor):
             self.save_epochs(sync)
 
     def _save_no_epochs(self, sync: bool) -> None:
-        """Write, if there is room, that no record is there; in memory the history stays until none is."""
+        """Write an empty history, if there is room; the one in memory stays until the records are gone."""
         self._epoch_saved = UNSAVED
         with suppress(DiskFull):
             metadata_files.save_epochs(self._chain, (), sync)
-            self._epoch_saved = NONE  # what it knows once it is cleared
+            self._epoch_saved = NONE  # the latest epoch once the history is cleared
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """Where `epoch`, or the last one before it, ends in this log; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
 
-    # -- lasting
+    # -- durability
 
     @property
     def flushed_offset(self) -> int:
-        """Everything before it is on the medium."""
+        """Everything before it is synced to disk."""
         return self._lasting.offset
 
     @property
     def sealed_is_flushed(self) -> bool:
-        """Whether closed segments are on the medium, as they should be soon after they are closed."""
+        """Whether all closed segments are synced, as they should be soon after they are closed."""
         return self._lasting.sealed_is_flushed
 
     def begin_flush(self, sealed_only: bool = False) -> Flush:
-        """What is to be synced now; its `run` may run in a thread. Raises DiskError."""
+        """Collect what must be synced now; its `run` may run in a thread. Raises DiskError."""
         with self._chain.guarded():
             return self._lasting.begin(self.end_offset, sealed_only)
 
     def end_flush(self, flush: Flush) -> None:
-        """Count what a flush has brought to the medium. Raises DiskFailed if a sync has failed."""
+        """Advance the flushed offset after a flush. Raises DiskFailed if a sync has failed."""
         self._lasting.finish(flush)
 
     def flush(self) -> None:
-        """Bring everything up to the present end to the medium, and wait for it. Blocking."""
+        """Sync everything up to the current log end. Blocking."""
         flush = self.begin_flush()
         flush.run()
         self.end_flush(flush)
 
     def close(self) -> None:
-        """Write what makes the next start fast, bring all to the medium, close the files. Blocking."""
+        """Write what makes the next start fast, sync everything, close the files. Blocking."""
         try:
             flush = self.begin_close()
             if flush is not None:
@@ -229,9 +229,9 @@ class LogState:
             self.abandon()
 
     def begin_close(self) -> Flush | None:
-        """Write what makes the next start fast; what is to be synced before the log is abandoned.
+        """Write what makes the next start fast; returns the flush that must run before `abandon`.
 
-        None if there is nothing to be written any more. Raises DiskError.
+        None if the log is already closed or has failed. Raises DiskError.
         """
         if self.closed or self.failed:
             return None
@@ -241,12 +241,12 @@ class LogState:
         return self.begin_flush()
 
     def forget_tail(self) -> None:
-        """Nobody reads the end any more; what comes is not kept in memory."""
+        """Nobody reads the end of the log any more: stop keeping new batches in memory."""
         self.keep_tail = False
         self._tail.clear()
 
     def fail(self) -> None:
-        """The disk is gone: nothing is appended or synced any more."""
+        """The disk is gone: append and sync nothing any more."""
         self._chain.failed = True
         with suppress(OSError):
             self.abandon()
@@ -257,7 +257,7 @@ class LogState:
         self._chain.close()
 
     def _delete(self, paths: Sequence[str]) -> None:
-        """Nobody else does. On a broker a thread deletes them, a little at a time."""
+        """Delete at once, where nobody else does. On a broker a thread deletes them, a little at a time."""
         for path in paths:
             with suppress(OSError):  # the next start does
                 self.disk.unlink(path)

@@ -1,6 +1,6 @@
 """The small files beside a log's segments: its epochs, its topic's id and settings.
 
-Left to others: what stands in them (checkpoints.py).
+Left to others: their formats (checkpoints.py).
 Why: docs/decisions/0010-topic-config-per-log.md
 """
 
@@ -13,7 +13,7 @@ from .segments import Segments
 
 
 def save_config(chain: Segments, config: TopicConfig, gaps_allowed: bool, sync: bool) -> None:
-    """Write the settings: recovery comes before the controller can tell them."""
+    """Write the settings: recovery needs them before the controller can send them."""
     path = f"{chain.directory}/{checkpoints.TOPIC_CONFIG}"
     with chain.guarded():
         checkpoints.write_topic_config(chain.disk, path, config, gaps_allowed, sync)
@@ -27,14 +27,14 @@ def save_topic_id(chain: Segments, topic_id: UUID) -> None:
 
 
 def save_epochs(chain: Segments, entries: Sequence[tuple[int, int]], sync: bool) -> None:
-    """Write the epoch file. May run in a thread; then nobody else may call it meanwhile."""
+    """Write the epoch file. May run in a thread, if nobody else calls it meanwhile."""
     path = f"{chain.directory}/{checkpoints.EPOCHS}"
     with chain.guarded():
         checkpoints.write_epochs(chain.disk, path, list(entries), sync)
 
 
 def sync(chain: Segments, name: str) -> None:
-    """Bring one of these files to the medium, if there is one."""
+    """Sync one of these files, if it exists."""
     path = f"{chain.directory}/{name}"
     if chain.disk.exists(path):
         file = chain.disk.open(path)

@@ -1,8 +1,8 @@
-"""A log that is not there yet: its files are made first, which may take long, and then it is a log.
+"""Creating the files of a new log, before the log itself exists.
 
 A file costs microseconds, or milliseconds while the file system writes its journal. A new topic may need ten
 thousand of them, so `make` may run in a thread; it touches nothing but the new directory.
-Left to others: in which directory (directories/log_dirs.py), the log itself and what has to last
+Left to others: in which directory (directories/log_dirs.py), the log itself and what must be durable
 (directories/log_manager.py, bulk_sync.py).
 """
 
@@ -19,7 +19,7 @@ from . import checkpoints
 
 
 class ReplicaMissing(LogDamaged):
-    """The log that a replica should have is not there under its name; `path` is where it may be."""
+    """A replica's log is not there under its name; `path` is where it may be."""
 
     def __init__(self, partition: TopicPartition, path: str, error: OSError) -> None:
         super().__init__(path, error)
@@ -28,7 +28,7 @@ class ReplicaMissing(LogDamaged):
 
 @dataclass(slots=True)
 class Fresh:
-    """A log to be made; `error` or `segment` is there once `make` has returned."""
+    """A log to be created; `make` sets `error` or `segment`."""
 
     partition: TopicPartition
     topic_id: UUID | None
@@ -42,12 +42,12 @@ class Fresh:
         return f"{self.directory}/{self.partition}"
 
     def make(self, disk: Disk, now_ms: int, sync: bool) -> None:
-        """Its directory and files, empty; on the medium if `sync`. Blocking."""
+        """Create its directory and empty files; synced if `sync`. Blocking."""
         was_there = disk.exists(self.path)
         try:
             self._make(disk, now_ms, sync)
         except (OSError, DiskError) as error:
-            if not was_there:  # else the next attempt, in another directory, would leave the log in two
+            if not was_there:  # the next attempt may take another directory: do not leave the log in two
                 with suppress(OSError):
                     disk.rmtree(self.path)
             self.segment = None
@@ -58,7 +58,7 @@ class Fresh:
         if self.topic_id is not None:
             name = f"{self.path}/{checkpoints.PARTITION_METADATA}"
             checkpoints.write_partition_metadata(disk, name, self.topic_id, sync)
-        # recovery must know that a gap is one
+        # recovery must know whether gaps are allowed
         kept = f"{self.path}/{checkpoints.TOPIC_CONFIG}"
         checkpoints.write_topic_config(disk, kept, self.config, self.config.compacted, sync)
         self.segment = Segment(disk, self.path, 0, now_ms, create=True)
@@ -66,7 +66,7 @@ class Fresh:
             disk.sync_dir(self.directory)
 
     def check(self, offline: Mapping[str, str]) -> None:
-        """Its directory may have been given up meanwhile."""
+        """Fail if its directory went offline meanwhile."""
         if self.segment is not None and self.directory in offline:
             self.segment.close_file()
             self.segment = None

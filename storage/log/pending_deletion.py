@@ -1,10 +1,10 @@
-"""What is out of use and waits to be deleted: when it may go, and how it goes, a little at a time.
+"""Files that wait to be deleted: when they may go, and deleting them a little at a time.
 
-A file stays for a while after it was renamed, for a thread or a foreign tool may still read it. Then it goes
-in steps, each a few files or one large one: a gigabyte takes a quarter of a second, and a partition may
-have tens of thousands of files.
-Left to others: the renaming, after which nobody takes it for part of a log (segments.py,
-directories/log_manager.py); the thread, and the rest between two steps (broker/upkeep/passes.py).
+A file stays for a while after it was renamed, because a thread or another tool may still read it. Then it is
+deleted in steps, each a few files or one large one: a gigabyte takes a quarter of a second, and a partition
+may have tens of thousands of files.
+Left to others: the renaming, after which it is no longer part of a log (segments.py,
+directories/log_manager.py); the thread, and the pause between two steps (broker/upkeep/passes.py).
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ STEP_SECONDS_MAX = 0.01  # a step ends with the file that takes it past this
 
 
 class PendingDeletion:
-    """Paths by the time from which they may be deleted. Belongs to the loop."""
+    """Paths by the time from which they may be deleted. For the event loop only."""
 
     def __init__(self) -> None:
         self._fresh: list[tuple[int, str]] = []
@@ -30,11 +30,11 @@ class PendingDeletion:
         return len(self._fresh) + len(self._dated)
 
     def add(self, paths: Iterable[str], delay_ms: int = 0) -> None:
-        """They may go `delay_ms` after the next look."""
+        """They may go `delay_ms` after the next call of `due`."""
         self._fresh += ((delay_ms, path) for path in paths)
 
     def due(self, now: float) -> list[str]:
-        """Take out what may go now. The delay of what was added since the last look begins."""
+        """Take out what may go now. The delay of paths added since the last call starts now."""
         fresh, self._fresh = self._fresh, []
         for delay_ms, path in fresh:
             heappush(self._dated, (now + delay_ms / 1000, path))
@@ -45,7 +45,7 @@ class PendingDeletion:
 
 
 class Deletion:
-    """Deletes some paths one after the other. Belongs to one thread at a time."""
+    """Deletes some paths one after the other. For one thread at a time."""
 
     def __init__(self, disk: Disk, paths: Iterable[str]) -> None:
         self._disk = disk
@@ -56,7 +56,7 @@ class Deletion:
         return bool(self._left)
 
     def step(self, now: Callable[[], float]) -> None:
-        """Delete some. Blocking. What raises an OSError is not tried again: the next start finds it."""
+        """Delete some. Blocking. A path that raises OSError is not retried: the next start finds it."""
         until = now() + STEP_SECONDS_MAX
         for _ in range(STEP_FILES_MAX):
             if not self._left or now() >= until:

@@ -1,6 +1,6 @@
 """Producer snapshots in a log's directory: taken at each roll and clean close, used when a log is opened.
 
-Left to others: what is in them (producer_state.py).
+Left to others: their content (producer_state.py).
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ SUFFIX = ".snapshot"
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
-    """The offsets before which snapshots were taken, rising."""
+    """The offsets of the snapshots, ascending. Each covers everything before its offset."""
     return sorted(int(name[:20]) for name in disk.listdir(directory) if is_segment_file(name, SUFFIX))
 
 
 def take(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> None:
-    """Write down the state as of `end_offset`. Not synced: what is lost is rebuilt from headers."""
+    """Write the state as of `end_offset`. Not synced: a lost one is rebuilt from headers."""
     path = f"{directory}/{file_name(end_offset, SUFFIX)}"
     disk.replace(path, producers.snapshot(), sync=False)
 
@@ -42,7 +42,7 @@ def rebuild(
 ) -> None:
     """Bring `producers` to the state as of `end_offset`: newest usable snapshot, then batch headers.
 
-    With `apart` it may run in any thread: it uses files of its own. Blocking: up to a segment is read.
+    With `apart` it opens its own files, so any thread may run it. Blocking: reads up to a segment.
     """
     start = restore_newest(disk, directory, producers, end_offset)
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
@@ -59,7 +59,7 @@ def rebuild(
 
 
 def _take_in(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> None:
-    """What the batches of a segment in [start, end_offset) say."""
+    """Take in the batches of a segment in [start, end_offset)."""
     found = segment.locate(max(start, segment.base_offset))
     if found is None:
         return

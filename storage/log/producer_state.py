@@ -1,9 +1,9 @@
 """ProducerStates: the last batches of each producer, so that a batch sent twice is stored once.
 
-A leader checks a batch against the last five of its producer; followers and a log that is opened again
-rebuild the same state from batch headers. Snapshots have Kafka's format, which keeps one batch a producer;
-the four before it stand behind what Kafka reads, for a producer may have five on their way when its leader
-stops, and will send all of them again.
+A leader checks a batch against the last five of its producer. Followers, and a log that is opened again,
+rebuild the same state from batch headers. Snapshots have Kafka's format, which keeps one batch per producer.
+The four before it are stored after the part that Kafka reads: a producer may have five batches in flight
+when its leader stops, and it will send all of them again.
 Left to others: where snapshots lie and when they are taken (producer_snapshots.py).
 Why: docs/decisions/0048-an-unknown-producer-begins-anywhere.md
 """
@@ -17,7 +17,7 @@ from crc32c import crc32c
 from ...protocol.batches import SEQUENCES, BatchHeader
 from ...protocol.errors import ErrorCode, error_for
 
-BATCHES_KEPT = 5  # as many as a producer may have on their way
+BATCHES_KEPT = 5  # as many as a producer may have in flight
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 
@@ -32,7 +32,7 @@ EARLIER_ENTRY = Struct(">qiiqqq")
 
 
 class Duplicate(NamedTuple):
-    """Where a batch that came again already stands."""
+    """Where the first copy of a repeated batch is."""
 
     base_offset: int
     last_offset: int
@@ -40,7 +40,7 @@ class Duplicate(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """One batch of a producer, as it stands in the log."""
+    """One batch of a producer, as it is in the log."""
 
     base_sequence: int
     last_sequence: int
@@ -60,7 +60,7 @@ class ProducerState:
         self.epoch = epoch
         self.batches: deque[Stored] = deque(maxlen=BATCHES_KEPT)
         self.last_timestamp = -1
-        self.silent_from: int | None = None  # the first look at it since it last spoke
+        self.silent_from: int | None = None  # the first `expire` pass since its last batch
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
 
@@ -74,7 +74,7 @@ class InvalidSnapshot(ValueError):
 
 
 class ProducerStates:
-    """All producers of one partition; the longest silent ones first."""
+    """All producers of one partition, the least recently active first."""
 
     __slots__ = ("_producers", "producers_max")
 
@@ -89,7 +89,7 @@ class ProducerStates:
         return self._producers.get(producer_id)
 
     def check(self, header: BatchHeader) -> Duplicate | None:
-        """The leader's question before an append: is it new (None), stored already, or out of turn?
+        """The leader's check before an append: is the batch new (None), already stored, or out of order?
 
         Raises INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap.
         """
@@ -116,14 +116,14 @@ class ProducerStates:
         return None
 
     def update(self, header: BatchHeader, base_offset: int, timestamp: int | None = None) -> None:
-        """The batch stands in the log at `base_offset`."""
+        """Take in a batch that is in the log at `base_offset`."""
         producer_id = header.producer_id
         if producer_id < 0:
             return
         known = self._producers.pop(producer_id, None)
         if known is None or known.epoch != header.producer_epoch:
             known = ProducerState(header.producer_epoch)
-        self._producers[producer_id] = known  # behind all others: the last to have spoken
+        self._producers[producer_id] = known  # at the end: the most recently active
         known.last_timestamp = header.max_timestamp if timestamp is None else timestamp
         known.silent_from = None
         if header.base_sequence >= 0:
@@ -137,7 +137,7 @@ class ProducerStates:
             del self._producers[next(iter(self._producers))]
 
     def last_batches(self) -> list[tuple[int, int, int]]:
-        """Of each producer its id, the last offset of its last batch, -1 if it has none, and its epoch."""
+        """Per producer: id, last offset of its last batch (-1 if it has none), epoch."""
         return [
             (producer_id, known.batches[-1].last_offset if known.batches else -1, known.epoch)
             for producer_id, known in self._producers.items()
@@ -146,8 +146,8 @@ class ProducerStates:
     def expire(self, now_ms: int, after_ms: int) -> int:
         """Forget producers silent for longer than `after_ms`; returns how many.
 
-        Counted from one such pass to another and not from timestamps, which are the producers' own:
-        whoever writes last year's records must still be told from its own retry.
+        Silence is measured between these passes, not by timestamps, which producers choose: a producer that
+        writes last year's records must still have its retries recognised.
         """
         silent = []
         for producer_id, known in self._producers.items():
@@ -183,7 +183,7 @@ class ProducerStates:
         return SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
     def restore(self, data: bytes) -> None:
-        """Replace everything by a snapshot's content; InvalidSnapshot leaves nothing."""
+        """Replace everything by a snapshot's content. After InvalidSnapshot the state is empty."""
         self._producers.clear()
         if len(data) < SNAPSHOT_HEAD.size:
             raise InvalidSnapshot("shorter than its head")
@@ -224,7 +224,7 @@ class ProducerStates:
 
 
 def out_of_order(header: BatchHeader, expected: int) -> Exception:
-    """The refusal of a sequence that does not follow."""
+    """The error for a sequence that does not follow."""
     return error_for(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"producer {header.producer_id}: sequence {header.base_sequence} came, {expected} is next",

@@ -1,7 +1,7 @@
-"""A log that is to begin anew at another offset: its only segment, made before anything is taken away.
+"""The one segment of a log that restarts at another offset, made before anything is removed.
 
-So a disk without room, or a process without descriptors, says no while the log is still whole. The files lie
-under names that are none of a log's until the old ones have gone.
+So a disk without room, or a process without descriptors, fails while the log is still complete. Until the old
+files have gone, the new ones have temporary names.
 Left to others: what goes (segments.py), what else changes with it (log.py).
 """
 
@@ -12,27 +12,27 @@ from ..segment.file_names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, UNFI
 from ..segment.segment import Segment, make_files
 
 MARK = f".begin{UNFINISHED}"
-LOG_LAST = (INDEX, TIME_INDEX, LOG)  # with its log a segment counts
+LOG_LAST = (INDEX, TIME_INDEX, LOG)  # a segment counts once its .log is there
 
 
 class NewBeginning:
     """An empty segment that is not in its place yet."""
 
     def __init__(self, disk: Disk, directory: str, offset: int, now_ms: int) -> None:
-        """Raises OSError; then there is nothing of it."""
+        """Make the files. After an OSError none of them is there."""
         self._disk = disk
         self._stem = f"{directory}/{file_name(offset, '')}"
         file = make_files(disk, directory, offset, MARK)
         self.segment = Segment(disk, directory, offset, now_ms, create=True, file=file)
 
     def put_in_place(self) -> None:
-        """Give the files their names. Nothing else may have them. Raises OSError."""
+        """Give the files their names, which nothing else may have. Raises OSError."""
         self._disk.unlink(self._stem + TRANSACTION_INDEX)
         for suffix in LOG_LAST:
             self._disk.rename(f"{self._stem}{suffix}{MARK}", f"{self._stem}{suffix}")
 
     def give_up(self) -> None:
-        """Take the files away again: the log stays as it is."""
+        """Delete the files: the log stays as it is."""
         self.segment.close_file()
         for suffix in LOG_LAST:
             with suppress(OSError):  # the next start does it

@@ -1,8 +1,8 @@
-"""Which segments may go: a pure rule over what is known of them.
+"""Retention: which segments may be deleted. Pure.
 
-Old segments go whole, oldest first, and never one that holds a record above the high watermark. Only as many
-are looked at as go, and one more: a log of ten thousand segments costs no more than one of two.
-Left to others: taking them away (log.py), when (broker/upkeep/passes.py), compaction.
+Segments are deleted oldest first, and never one with a record at or above the high watermark. It looks at the
+segments that go and one more: a log of ten thousand segments costs no more than one of two.
+Left to others: removing them (log.py), when (broker/upkeep/passes.py), compaction.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ FOREVER = -1
 
 
 class Aging(Protocol):
-    """What retention asks of a segment. Its age may have to be read from a file: it is asked for last."""
+    """What retention needs of a segment. Its age may have to be read from a file, so that is asked last."""
 
     @property
     def base_offset(self) -> int: ...
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=Aging)
 
 
 def with_ends(segments: Sequence[S], end_offset: int) -> Iterable[tuple[S, int]]:
-    """Each segment with the offset that follows its last."""
+    """Each segment with its end offset (exclusive)."""
     for place, segment in enumerate(segments, 1):
         yield segment, segments[place].base_offset if place < len(segments) else end_offset
 
@@ -44,7 +44,7 @@ def expired(
 ) -> int:
     """How many of the oldest segments may go, at most `count_max`. An empty active segment always stays.
 
-    Age and size count only where the policy says delete; what lies before the log's start goes anyway.
+    Age and size count only if cleanup.policy has delete; what is before the log start goes anyway.
     """
     surplus = log_bytes - config.retention_bytes
     sized = config.deletes and config.retention_bytes != FOREVER

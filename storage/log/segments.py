@@ -1,7 +1,7 @@
-"""Segments: the segments of a log in order; the last one grows, the others are closed.
+"""Segments: the segments of a log in order; the last one is active, the others are closed.
 
-Knows files and offsets, not what records mean. Every disk error is sorted here: a full disk leaves the
-chain usable, any other one closes it for appends for good.
+Knows files and offsets, not what records mean. Every disk error is classified here: a full disk or a lack of
+descriptors leaves the chain usable, any other error closes it for appends for good.
 Left to others: epochs, producers, the end offset (log.py).
 """
 
@@ -27,7 +27,7 @@ PASSING = FULL | NO_DESCRIPTOR
 RETIRED = (
     *SUFFIXES,
     producer_snapshots.SUFFIX,
-)  # the snapshot that was taken before the segment goes with it
+)  # a segment's producer snapshot goes with it
 
 _base_offset = attrgetter("base_offset")
 
@@ -54,21 +54,21 @@ class Segments:
         self.segments = list(segments)
         self.active = self.segments[-1]
         self.limits = limits
-        self.generation = 0  # rises whenever records are taken away
+        self.generation = 0  # rises whenever records are removed
         self.failed = False  # after a disk error other than "full": nothing may be appended any more
-        self.damaged = False  # it failed by what it holds, not by what the disk did
+        self.damaged = False  # it failed because of its content, not because of the disk
         self.closed = False
         self.belongs_to(opened)
 
     def belongs_to(self, opened: OpenSegments) -> None:
-        """From now on `opened` says which files stay open."""
+        """From now on `opened` decides which files stay open."""
         self._opened = opened
         for segment in self.segments:
             segment.belongs_to(opened)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Turn an OSError, or bytes that are no batches, into a DiskError; remember what does not heal."""
+        """Turn an OSError, or bytes that are not batches, into a DiskError; a permanent one is remembered."""
         try:
             yield
         except OSError as error:
@@ -83,10 +83,10 @@ class Segments:
 
     @contextmanager
     def all_or_closed(self) -> Iterator[None]:
-        """Half of what happens in here is worse than nothing: any failure closes the log for appends.
+        """The body must not stop halfway, so any failure in it closes the log for appends.
 
-        Also one that passes elsewhere, as a full disk: it says nothing about the disk (LogDamaged), but this
-        log is no longer what others think it is, until the next start has looked at it.
+        Even a full disk, which passes elsewhere. The disk may be well then (LogDamaged), but this log is no
+        longer what others think it is, until the next start has checked it.
         """
         try:
             with self.guarded():
@@ -98,7 +98,7 @@ class Segments:
             raise LogDamaged(self.directory, error.error) from error
 
     def to_append(self) -> Segment:
-        """The active segment, its first batch's time known: whether it is full depends on that."""
+        """The active segment, with its first batch's timestamp loaded: `must_roll` needs it."""
         segment = self.active
         if segment.first_time is None and segment.size:
             with self.guarded():
@@ -106,17 +106,17 @@ class Segments:
         return segment
 
     def fail(self, error: OSError) -> DiskFailed:
-        """A sync failed. Whatever it said, it must never be tried again: the pages count as clean now."""
+        """A sync failed. Never retry it, whatever the error: the kernel counts the pages as clean now."""
         self.failed, self.damaged = True, False
         return DiskFailed(self.directory, error)
 
     def insist_on_open(self) -> None:
-        """DiskFailed if nothing may be appended any more, nor be written beside it."""
+        """DiskFailed if nothing may be appended, or written to the files beside it, any more."""
         if self.failed or self.closed:
             raise DiskFailed(self.directory, OSError("an earlier disk error closed this log for appends"))
 
     def write(self, segment: Segment, data: Buffer) -> None:
-        """Append to the active file, or cut it back to what it was and raise."""
+        """Append to the active file; on failure truncate it to its old size and raise."""
         self.insist_on_open()
         file = self._file_of(segment)
         whole = False
@@ -129,11 +129,11 @@ class Segments:
             self.failed = self.failed or isinstance(trouble, DiskFailed)
             raise DiskFailed(trouble.path, error) if self.failed else trouble from error
         finally:
-            if not whole:  # also when something that is no disk error broke in
+            if not whole:  # also after an exception that is no disk error
                 self._cut_back(segment)
 
     def _file_of(self, segment: Segment) -> File:
-        """Its open file. If there is no descriptor for it, nothing has been written that had to be cut."""
+        """Its open file. If it cannot be opened, nothing was written, so there is nothing to truncate."""
         try:
             return segment.file
         except OSError as error:
@@ -153,7 +153,7 @@ class Segments:
             self.active.write_indexes()
             fresh = Segment(self.disk, self.directory, base_offset, now_ms, create=True)
         assert fresh.size == 0, f"{fresh.path(LOG)} is already there"
-        self.active.seal()  # now, for it would have gone on if there were no other
+        self.active.seal()  # only now: if `fresh` could not be made, it stays active
         fresh.belongs_to(self._opened)
         self._opened.used(self.active)
         self.segments.append(fresh)
@@ -174,7 +174,7 @@ class Segments:
         rules: WalkRules,
         wait: bool,
     ) -> Buffer:
-        """Whole batches of one segment, from the one that reaches `offset`, none that begins at `end`."""
+        """Complete batches of one segment, from the one that reaches `offset`; none begins at `end`."""
         for place in range(self.place_of(offset), len(self.segments)):
             segment, last = self.segments[place], place + 1 == len(self.segments)
             if segment.base_offset >= end:
@@ -184,11 +184,11 @@ class Segments:
             if not last:
                 self._opened.used(segment)
             if data or not (at_least_one or segment.locate(offset) is None):
-                return data  # of a compacted segment nothing may be left from `offset` on
+                return data  # else compaction has left nothing from `offset` on: try the next segment
         return b""
 
     def tells_end(self, end: int) -> bool:
-        """Whether a scan would find the log's `end`: compaction may have taken the last batch before it."""
+        """Whether a scan would find the log's `end`: compaction may have removed the last batch before it."""
         if self.active.base_offset == end:
             return True
         with self.guarded():
@@ -196,12 +196,12 @@ class Segments:
         return found is not None and found[1].next_offset == end
 
     def boundary_before(self, offset: int) -> int:
-        """`offset`, or the base offset of the batch in whose middle it lies."""
+        """`offset`, or the base offset of the batch that it lies inside."""
         found = self.segments[self.place_of(offset)].locate(offset)
         return min(offset, found[1].base_offset) if found else offset
 
     def leaving(self, end: int) -> list[tuple[str, int]]:
-        """What `cut(end)` would take away: files, and from which position on."""
+        """What a cut at `end` would remove: files, and from which position on."""
         place = self.place_of(end)
         found = self.segments[place].locate(end)
         behind = [(segment.path(LOG), 0) for segment in self.segments[place + 1 :] if segment.size]
@@ -209,9 +209,9 @@ class Segments:
 
     @contextmanager
     def ready_to_cut(self, end: int) -> Iterator[Callable[[], list[str]]]:
-        """What cuts at `end`, a batch boundary, and returns whole files, renamed for deletion.
+        """A function that cuts at `end`, a batch boundary, and returns removed files, renamed for deletion.
 
-        It takes no descriptor: all that it needs is open before it is given.
+        It needs no new descriptor: everything is opened before it is yielded.
         """
         segment = self.segments[self.place_of(end)]
         with self.guarded():
@@ -237,10 +237,10 @@ class Segments:
         return renamed
 
     def restart(self, start: int, fresh: NewBeginning) -> list[str]:
-        """Take everything away and begin anew with `fresh`; the files are renamed for deletion.
+        """Replace all segments by `fresh`; returns the old files, renamed for deletion.
 
-        What lies before the log's `start` goes first, then the last one: at any time what is left is a log
-        that begins where it did. For `all_or_closed`.
+        Segments before the log's `start` go first, then the others from the last one back. So a crash in
+        between leaves a log with the same start. Run it within `all_or_closed`.
         """
         old, self.segments, self.active = self.segments, [fresh.segment], fresh.segment
         renamed: list[str] = []
@@ -253,7 +253,7 @@ class Segments:
         return renamed
 
     def retire(self, count: int) -> list[str]:
-        """Take the oldest `count` segments out; returns their files, renamed for deletion."""
+        """Remove the oldest `count` segments; returns their files, renamed for deletion."""
         assert count < len(self.segments), "the active segment stays"
         going, self.segments = self.segments[:count], self.segments[count:]
         renamed: list[str] = []
@@ -263,10 +263,10 @@ class Segments:
         return renamed
 
     def replace(self, bases: Sequence[int]) -> list[str]:
-        """Put the cleaned segment that stands ready in place of those at `bases`; their renamed files.
+        """Put the finished cleaned segment in place of those at `bases`; returns their renamed files.
 
-        One that is empty is left out, unless the log begins with it. Its file is opened before anything is
-        renamed: without a descriptor for it all stays as it is, and the next cleaning comes.
+        An empty one is left out, unless the log begins with it. Its file is opened before anything is
+        renamed: without a descriptor nothing changes, and a later cleaning tries again.
         """
         place = self.place_of(bases[0])
         old = self.segments[place : place + len(bases)]
@@ -276,7 +276,7 @@ class Segments:
             file = self.disk.open(f"{self.directory}/{file_name(bases[0], LOG)}{CLEANED}")
         for segment in old:
             segment.close()
-        with self.all_or_closed():  # halfway, the next start finishes it
+        with self.all_or_closed():  # if it stops halfway, the next start finishes it
             try:
                 gone = swap(self.disk, self.directory, bases)
             except OSError:
@@ -296,26 +296,26 @@ class Segments:
         return gone
 
     def _take_out(self, segment: Segment, suffixes: Sequence[str]) -> list[str]:
-        """Rename a segment's files: to delete a large one takes long, and is for a thread."""
+        """Rename a segment's files. Deleting a large one takes long, so a thread does that later."""
         segment.close()
         return list(filter(None, (self._condemn(segment.path(suffix)) for suffix in suffixes)))
 
     def _condemn(self, path: str) -> str | None:
-        """Give a file a name under which it is no part of the log; None if there is no such file."""
+        """Rename a file so that it is no longer part of the log; None if there is no such file."""
         gone = f"{path}{GONE}"
         try:
             self.disk.rename(path, gone)
         except FileNotFoundError:
             return None
         except OSError as error:
-            if error.errno not in FULL:  # a longer name may need room, too
+            if error.errno not in FULL:  # even a rename may need room
                 raise
             self.disk.unlink(path)
             return None
         return gone
 
     def count_opened(self) -> None:
-        """Hand closed segments that were opened in passing to the one who limits them."""
+        """Report closed segments that were opened on the way to `opened`, which limits them."""
         for segment in self.segments[:-1]:
             if segment.held:
                 self._opened.used(segment)

@@ -1,10 +1,10 @@
-"""Which record was written when: offsets by timestamp, through the time indexes.
+"""Offsets by timestamp, through the time indexes.
 
-Timestamps come from producers, so they need not rise with offsets; the answers are Kafka's: the first
-offset that is as late as asked, and the record with the largest timestamp. Looking may read from the medium
-and decompress a batch, so it is done in a thread, with files of its own.
-Nothing is answered from a batch whose checksum, place or epoch is wrong, and an index entry counts only if
-the batch that it tells of bears it out.
+Timestamps come from producers, so they need not rise with offsets. The answers are Kafka's: the first record
+stamped at or after the given time, or the record with the largest timestamp. A lookup may read from disk and
+decompress a batch, so it runs in a thread, with its own files.
+A batch whose checksum, place or epoch is wrong is never used. An index entry counts only if its batch agrees
+with it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ Found = tuple[int, int, int]  # timestamp, offset, leader epoch
 
 
 class TimeLookup:
-    """One question to one log. `run` in a thread, then `found` on the loop; if it is `stale`, ask again."""
+    """One lookup in one log. `run` in a thread, then `found` on the loop; if it is `stale`, start again."""
 
     __slots__ = (
         "_chain", "_end", "_epochs", "_error", "_found", "_gaps", "_generation", "_ms", "_segments", "_start",
@@ -43,7 +43,7 @@ class TimeLookup:
         self._error: OSError | CorruptBatch | None = None
 
     def run(self) -> None:
-        """Look. Blocking; touches nothing of the log."""
+        """Do the lookup. Blocking; touches nothing of the log."""
         try:
             if self._ms is None:
                 self._found = newest(self._segments, self._start, self._end)
@@ -54,7 +54,7 @@ class TimeLookup:
 
     @property
     def stale(self) -> bool:
-        """Segments have been cut, replaced or deleted meanwhile."""
+        """Whether segments have been truncated, replaced or deleted meanwhile."""
         segments = self._chain.segments[: len(self._segments)]
         return self._generation != self._chain.generation or segments != self._segments
 
@@ -70,7 +70,7 @@ class TimeLookup:
         return self._found
 
     def now(self) -> Found | None:
-        """Run at once."""
+        """Look and answer at once. Blocking."""
         self.run()
         return self.found()
 
@@ -101,7 +101,7 @@ def _first_from(own: Segment, ms: int, start: int, end: int, gaps: bool) -> Foun
 
 
 def _begin(own: Segment, ms: int, gaps: bool) -> int:
-    """Where to begin looking for `ms`: before the batch there, no record is as late."""
+    """The position to search for `ms` from: no record before it is stamped `ms` or later."""
     time, relative = own.times.floor_entry(ms)
     found = own.locate(own.base_offset + relative, gaps) if relative else None
     return found[0] if found is not None and found[1].max_timestamp == time else 0
@@ -135,8 +135,8 @@ def newest(segments: Sequence[Segment], start: int, end: int) -> Found | None:
 def _first_in(
     segment: Segment, position: int, header: BatchHeader, ms: int, start: int, end: int
 ) -> Found | None:
-    """The first such record of one batch. Of a batch that cannot be opened its header's word is taken:
-    its producer has sealed it so, and nobody else's lookups shall suffer from that.
+    """The first such record of one batch. If the batch cannot be decoded, its header is believed: one
+    producer's bad batch must not break the lookups of others.
     """
     data = segment.file.pread(position, header.size)
     if not crc_ok(data, 0, header):

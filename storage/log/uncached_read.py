@@ -1,9 +1,9 @@
-"""ReadApart: a read that a thread makes from beginning to end, through files of its own.
+"""ReadApart: a read that a thread does completely, through its own files.
 
-For a medium of which nothing stays in memory long enough to be read from there: a file system that always
-says it would have to wait, or too little memory. What holds for the log is taken on the loop when the read
-is made; a thread reads and checks, and what it has found counts only as long as nothing has been cut.
-Left to others: reads that are brought into memory and made again (segment/not_resident.py), who waits
+It is for data that does not stay in memory long enough to be read from there: the file system always says
+that it would have to wait, or memory is short. The loop notes the log's state when it makes the read; a
+thread reads and checks. The result counts only while nothing has been truncated.
+Left to others: reads that are warmed in memory and then repeated (segment/not_resident.py), who waits
 (broker/replicas/cold_reads.py).
 """
 
@@ -17,11 +17,11 @@ from .segments import Segments
 
 
 class ReadApart:
-    """Whole batches from the one that reaches `offset`, none that begins at `end` or later.
+    """Complete batches from the one that reaches `offset`; none begins at `end` or later.
 
-    At most `bytes_max`, but at least one. `warm` is for a thread, `settle` for the loop, then `holds` and
-    `found`; all of this as for `Cold`. The caller has seen that `offset` is in the log, and looks again
-    before it takes what was found.
+    At most `bytes_max`, but at least one batch. `warm` is for a thread, `settle` for the loop (as with
+    `Cold`), then `holds` and `found`. The caller has checked that `offset` is in the log, and checks again
+    before it uses the result.
     """
 
     __slots__ = (
@@ -47,7 +47,7 @@ class ReadApart:
 
     @property
     def key(self) -> "ReadApart":
-        """Nobody shares what it reads."""
+        """Itself: nobody shares what it reads."""
         return self
 
     def warm(self) -> None:
@@ -66,13 +66,11 @@ class ReadApart:
                 stop = self._end_offset if after is None else after.base_offset
                 data = own.read(self.offset, self.bytes_max, self.end, stop, True, self._rules, wait=True)
             if data:
-                return data  # else nothing is left from `offset` on of a compacted segment
+                return data  # else compaction has left nothing from `offset` on in this segment
         return b""
 
     def settle(self) -> None:
-        """On the loop: `error` says whether the disk has failed. What went wrong with a log that has changed
-        meanwhile says nothing.
-        """
+        """On the loop: set `error` if the read failed. If the log has changed meanwhile it is ignored."""
         self._settled = True
         if self._trouble is not None and not self._is_stale:
             try:
@@ -83,7 +81,7 @@ class ReadApart:
 
     @property
     def _is_stale(self) -> bool:
-        """Records have been taken away, or segments deleted or replaced."""
+        """Whether records were removed, or segments deleted or replaced."""
         chain, seen = self._chain, self._segments
         place = chain.place_of(seen[0].base_offset)
         return (
@@ -93,7 +91,7 @@ class ReadApart:
         )
 
     def holds(self, chain: Segments, offset: int, end: int) -> bool:
-        """Whether this is the answer, or will be, for a reader of that log who asks for `offset` and may see
+        """Whether this is, or will be, the answer for a reader of that log that asks for `offset` and may see
         what is before `end`.
         """
         mine = chain is self._chain and offset == self.offset and self.end <= end and not self._is_stale
@@ -101,5 +99,5 @@ class ReadApart:
 
     @property
     def found(self) -> Slices | None:
-        """What was read, if `holds`; None while it is under way."""
+        """What was read, valid if `holds`; None while the read is under way."""
         return Slices((self._data,) if self._data else ()) if self._settled else None

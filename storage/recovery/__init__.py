@@ -1,1 +1,1 @@
-"""A log that was not closed cleanly: what is believed, what is read again, what is mended."""
+"""Recovery of a log that was not closed cleanly: what is trusted, what is scanned, what is repaired."""

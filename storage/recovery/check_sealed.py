@@ -1,8 +1,8 @@
-"""What is looked at of a segment that need not be scanned: that its files can belong together.
+"""The quick check of a segment that need not be scanned: do its files belong together?
 
-The end of the log file is walked from its last index entry on, so that a file that was cut short or grew is
-found; the last entries of both indexes are held against the batches they tell of. That is a few small reads
-for a segment of a gigabyte; nothing is taken into memory.
+The .log file is walked from its last index entry to its end, to find one that was cut short or grew. The last
+entries of both indexes are checked against their batches. That is a few small reads for a segment of a
+gigabyte, and nothing is kept in memory.
 Left to others: scanning the segments that do not pass (scan_segment.py).
 Why: docs/decisions/0023-believed-until-something-differs.md
 """
@@ -17,23 +17,23 @@ from ..disk import File
 from ..segment.index import OFFSET_ENTRY, TIME_ENTRY
 from ..segment.segment import INDEX, LOG, TIME_INDEX, Segment
 
-WALK_BYTES_MAX = 64 << 20  # a last index entry further from the end than this is none
+WALK_BYTES_MAX = 64 << 20  # a last index entry further from the end than this is implausible
 BLOCK_BYTES = 16384
-END_OF_ENTRY = Struct(">ii")  # last offset of a batch, relative; where it begins
+END_OF_ENTRY = Struct(">ii")  # last offset of a batch, relative; its position
 
 
 class SegmentEnd(NamedTuple):
-    """Where a segment ends, and the epoch of its last batch; -1 if it is empty."""
+    """A segment's end offset, and the epoch of its last batch; -1 if it is empty."""
 
     offset: int
     epoch: int
 
 
 def sealed_end(segment: Segment, following: int | None, gaps: bool) -> SegmentEnd | None:
-    """Where a segment ends whose data was on the medium; None if it must be scanned.
+    """The end of a segment whose data was synced; None if it must be scanned.
 
-    `following` is the first offset of the next segment, None for the last one: of that one, the batches at
-    the end are checked in full, for nothing else tells where the log ends.
+    `following` is the base offset of the next segment, None for the last one. In the last one the checksums
+    of the batches at the end are checked, because nothing else tells where the log ends.
     """
     disk = segment.disk
     if not all(disk.exists(segment.path(suffix)) for suffix in (INDEX, TIME_INDEX)):
@@ -64,7 +64,7 @@ def _last_entry(segment: Segment) -> tuple[int, int] | None:
 
 
 def _times_fit(segment: Segment, log: File) -> bool:
-    """Whether the last entry of the time index is borne out: a batch with that time ends at that offset."""
+    """Whether the last entry of the time index is right: a batch with that time ends at that offset."""
     with closing(segment.disk.open(segment.path(TIME_INDEX))) as file:
         size = file.size()
         if size == 0:
@@ -77,7 +77,7 @@ def _times_fit(segment: Segment, log: File) -> bool:
         return False
     offset = segment.base_offset + last
     for _, header in headers_of(log, floor_position(segment, last), segment.size):
-        if header.last_offset >= offset:  # Kafka tells of the record itself, anywhere in its batch
+        if header.last_offset >= offset:  # Kafka's entry has the record's own offset, anywhere in its batch
             return bool(header.max_timestamp == last_time) and header.base_offset <= offset
     return False
 
@@ -85,7 +85,7 @@ def _times_fit(segment: Segment, log: File) -> bool:
 def _walk_to_end(
     segment: Segment, log: File, entry: tuple[int, int], gaps: bool, check: bool
 ) -> SegmentEnd | None:
-    """From header to header up to the end of the file; None unless the last batch ends right there."""
+    """Walk the headers to the end of the file; None unless the last batch ends exactly there."""
     last, position = entry
     if segment.size - position > WALK_BYTES_MAX:
         return None
@@ -103,7 +103,7 @@ def _walk_to_end(
 
 
 def headers_of(file: File, position: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches from `position` on; ends before `size` where none can be."""
+    """The batches from `position` on; stops before `size` where there can be none."""
     block, at = b"", position
     while 0 <= position <= size - HEADER_SIZE:
         if len(block) - (position - at) < HEADER_SIZE:
@@ -127,9 +127,9 @@ def headers_from(segment: Segment, offset: int) -> Iterator[BatchHeader]:
 
 
 def floor_position(segment: Segment, relative: int) -> int:
-    """A batch's start at or before `relative`, by the index file, of which only a few entries are read.
+    """The position of a batch at or before `relative`, from a few entries of the index file.
 
-    0 if the entry does not tell of the batch that stands there.
+    0 if the entry does not match the batch at its position.
     """
     if relative <= 0 or not segment.disk.exists(segment.path(INDEX)):
         return 0

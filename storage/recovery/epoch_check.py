@@ -1,8 +1,8 @@
-"""Where epochs begin in a log that is being opened: the kept file, if the batches bear it out.
+"""Where epochs begin in a log that is being opened: the kept file, if the batches agree with it.
 
-The file has no checksum, so each of its entries is held against the two batches at that place. Where they
-disagree the batches are right, and the history is made from them alone.
-Left to others: its rules (log/leader_epochs.py), batches whose own epoch is a lie (scan_segment.py).
+The file has no checksum, so each entry is checked against the two batches around it. If they disagree the
+batches are right, and the history is made from them alone.
+Left to others: its rules (log/leader_epochs.py), batches whose own epoch is wrong (scan_segment.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ from .scan_segment import Scan
 class KeptHistory:
     """The entries of a leader-epoch-checkpoint.
 
-    `wrong` says why there are none that can be used, `disputed` what the batches say otherwise: then all are
-    read. Both are empty if nothing is known against it.
+    `wrong` says why the file cannot be used; `disputed` says where the batches disagree with it, and then all
+    batches are read. Both are empty if nothing is known against it.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -39,9 +39,9 @@ class KeptHistory:
     def compare(
         self, segments: Sequence[Segment], ends: Mapping[int, SegmentEnd], start: int, gaps: bool
     ) -> None:
-        """Look at the batches round each entry that lies in a segment which need not be scanned for itself.
+        """Check each entry that lies in a segment which need not be scanned, by the batches around it.
 
-        `ends` has the ends of those segments, by their base offsets; `start` is where the log does.
+        `ends` has the ends of those segments, by base offset; `start` is the log start offset.
         """
         history, before = EpochHistory(self.entries), -1
         if self.wrong:
@@ -53,7 +53,7 @@ class KeptHistory:
                 continue
             for epoch, first in self.entries:
                 if max(segment.base_offset, start) <= first < end.offset:
-                    at_start = first == start  # what lies before may be of that epoch, too
+                    at_start = first == start  # records before it may be of that epoch, too
                     if not borne_out(segment, epoch, first, -1 if at_start else before, gaps, at_start):
                         self.disputed = f"epoch {epoch} does not begin at {first}"
             last = history.epoch_at(end.offset - 1)
@@ -63,15 +63,15 @@ class KeptHistory:
 
     @property
     def start(self) -> int:
-        """Where the log begins, if its first epoch does there."""
+        """The log start as far as the history tells: the start of its first epoch."""
         return 0 if self.wrong or not self.entries else self.entries[0][1]
 
     def covers(self, offset: int) -> bool:
-        """Whether it can tell which epochs there are from `offset` on."""
+        """Whether it has all epochs from `offset` on."""
         return not self.wrong and bool(self.entries) and self.entries[0][1] <= offset
 
     def epoch_before(self, offset: int) -> int | None:
-        """The epoch of the record before `offset`, if the history tells."""
+        """The epoch of the record before `offset`, if known."""
         if self.wrong:
             return None
         epoch = EpochHistory(self.entries).epoch_at(offset - 1)
@@ -87,9 +87,9 @@ class KeptHistory:
 def borne_out(segment: Segment, epoch: int, start: int, before: int, gaps: bool, at_start: bool) -> bool:
     """Whether `epoch` begins at `start`, by the batch there and the one before it.
 
-    `before` is the epoch of the last batch before the segment, -1 if that is not known. A log that has lost
-    its beginning has its first epoch begin at its start (`at_start`), be it in the middle of that epoch or
-    of a batch.
+    `before` is the epoch of the last batch before the segment, -1 if unknown. If the beginning of a log was
+    deleted, its first epoch begins at the log start (`at_start`), even in the middle of that epoch or of a
+    batch.
     """
     for header in headers_from(segment, start - 1):
         if header.next_offset <= start:
@@ -107,7 +107,7 @@ def borne_out(segment: Segment, epoch: int, start: int, before: int, gaps: bool,
 def rebuilt(
     segments: Sequence[Segment], scans: Mapping[int, Scan], kept: KeptHistory, end: int, gaps: bool
 ) -> EpochHistory:
-    """The history of a log that ends at `end`: by its scans where there are any, else as it was kept."""
+    """The history of a log that ends at `end`: from its scans where there are any, else from the file."""
     entries = [] if kept.disputed else kept.entries
     first = segments[0].base_offset if segments else end
     history = EpochHistory(entry for entry in entries if entry[1] <= first)
@@ -118,7 +118,7 @@ def rebuilt(
         if found is not None:
             seen = _with_gaps(segment, found, seen) if gaps else found.epochs
         elif entries and segment.base_offset < entries[0][1]:
-            history.clear()  # deleted records that have come back: what was known would reach over them
+            history.clear()  # deleted records have come back: the history does not cover them
         for epoch, offset in seen:
             if epoch >= 0:
                 history.assign(epoch, offset)
@@ -127,9 +127,9 @@ def rebuilt(
 
 
 def _with_gaps(segment: Segment, found: Scan, kept: Sequence[Entry]) -> list[Entry]:
-    """The epochs of a scanned segment, of some of which compaction has taken the first batch, or all batches.
+    """The epochs of a scanned segment. Compaction may have removed the first batch, or all batches, of some.
 
-    Where such an epoch began only the file can tell: it is believed if the batches round it leave room.
+    Only the file can tell where such an epoch began. It is believed if the batches around it allow that.
     """
     starts = dict(found.epochs)
     for epoch, start in kept:

@@ -1,7 +1,8 @@
-"""What is wrong with one log is no reason to do without the others: whom an error at its opening concerns.
+"""What an error at the opening of a log affects: one damaged log must not keep the others from starting.
 
-A disk that fails concerns its whole log directory. What passes, as a full disk, is tried again. All
-else is this log's alone: a file that nobody may read, a directory in a file's place, bytes without sense.
+A disk that fails takes its log directory offline. What passes, as a full disk, is retried. Anything
+else affects this log alone: a file without read permission, a directory in a file's place, bytes without
+sense.
 Left to others: what becomes of the log then (directories/log_manager.py), who tries again
 (broker/upkeep/full_disks.py).
 """
@@ -23,7 +24,7 @@ DISK_FAILS = frozenset(
 
 
 class Obstructed(Exception):
-    """Something stands where a log or a file of one is to be, and it is not ours to take away."""
+    """Something else is where a log or its file should be, and it is not ours to remove."""
 
 
 class Waits(Exception):
@@ -31,10 +32,10 @@ class Waits(Exception):
 
 
 class Spoilt(Exception):
-    """The log cannot be opened until somebody has mended it; the message says what is wrong."""
+    """The log cannot be opened until an operator has repaired it; the message says what is wrong."""
 
 
-# What reading a file that holds anything at all may raise. None of it may end a start.
+# What reading a file with arbitrary content may raise. None of it may make the broker's start fail.
 SENSELESS = (
     ArithmeticError, AssertionError, CorruptBatch, LookupError, MemoryError, Obstructed, OldFormat,
     RecursionError, TypeError, ValueError, struct.error,

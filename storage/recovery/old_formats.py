@@ -1,7 +1,7 @@
-"""Message formats v0 and v1, of Kafka before 0.11: recognised, so that nobody takes them for damage.
+"""Message formats v0 and v1, of Kafka before 0.11: recognised, so that they are not taken for damage.
 
-An offset (8 bytes), a size (4), a CRC-32 of what follows it (4), then the magic byte, at the same place as in
-a batch of format v2. A topic's segments begin with the oldest format that it has had.
+A message is an offset (8 bytes), a size (4), a CRC-32 of the rest (4), then the magic byte, at the same place
+as in a batch of format v2. A topic's segments begin with the oldest format that it has had.
 Left to others: what is refused because of it (directories/open_logs.py, recover_log.py).
 """
 
@@ -46,7 +46,7 @@ def old_message_at(file: File, position: int) -> int | None:
 
 
 def find_old_format(disk: Disk, directory: str) -> OldFormat | None:
-    """The first segment of the log there that begins with an old message. Changes nothing."""
+    """The error for the first segment of the log that begins with an old message. Changes nothing."""
     for name in disk.listdir(directory):
         if any(is_segment_file(name, LOG + mark) for mark in MARKS):
             path = f"{directory}/{name}"

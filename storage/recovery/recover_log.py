@@ -1,8 +1,8 @@
-"""Open a log after a stop, clean or not: cut what was torn, set aside what is corrupt, rebuild the rest.
+"""Open a log after a stop, clean or not: truncate torn batches, set corrupt ones aside, rebuild the rest.
 
-First all segments are looked at (`survey`), so that what must be scanned is known; then it is scanned, what
-will be lost is reported through `before_loss`, which writes it down, and only then is anything changed.
-What must go although it was complete is kept in `<log dir>.aside/`. Kafka's own recovery drops it.
+First all segments are surveyed (`survey`) to learn which must be scanned. Then those are scanned, and what
+will be lost is reported through `before_loss`, which makes the report durable. Only then is anything changed.
+Complete batches that must go are kept in `<log dir>.aside/`. Kafka's own recovery drops them.
 Left to others: what a loss means for elections (directories/incarnation.py), many logs
 (directories/open_logs.py).
 """
@@ -36,24 +36,24 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What opening a log has cost."""
+    """What opening a log has cost: losses, repairs, bytes scanned."""
 
     partition: TopicPartition
     torn_bytes: int = 0
     losses: tuple[str, ...] = ()
-    repairs: tuple[str, ...] = ()  # what was wrong and could be mended without a loss
+    repairs: tuple[str, ...] = ()  # what was wrong and was repaired without a loss
     scanned_bytes: int = 0
-    aside: str | None = None  # where what was taken out is kept
+    aside: str | None = None  # where the removed data is kept
 
     @property
     def lost(self) -> bool:
-        """Complete batches are gone, or records that the checkpoints know of."""
+        """Whether complete batches are gone, or records that the checkpoints know of."""
         return bool(self.losses)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What opening any log of a directory needs."""
+    """What opening a log needs, the same for all logs of a directory."""
 
     disk: Disk
     storage: StorageConfig
@@ -64,7 +64,7 @@ class Surroundings:
 
 
 class LogRecovery:
-    """The opening of one log. Look first, then report, and only then change anything."""
+    """The opening of one log: survey first, then report, and only then change anything."""
 
     def __init__(self, around: Surroundings, directory: str, partition: TopicPartition, known: Known) -> None:
         self.around = around
@@ -84,9 +84,11 @@ class LogRecovery:
         self.gaps = gaps or known.compacted
 
     def _kept_config(self) -> tuple[TopicConfig, bool]:
-        """Settings, and whether gaps between offsets are no corruption: they are none in a log of which
-        nobody knows whether it was ever compacted. Kafka keeps no such file. Where ours is torn, the
-        power has failed, and a gap may well be what that has left; `known.compacted` was on the medium.
+        """Settings, and whether gaps between offsets are allowed.
+
+        If the file is missing or damaged they are: Kafka keeps none, and the log may have been compacted. If
+        it is torn they are not: the power has failed, and a gap may come from that. `known.compacted`, which
+        was synced, counts in any case.
         """
         kept, torn = None, False
         try:
@@ -100,11 +102,11 @@ class LogRecovery:
     # Look.
 
     def old_format(self) -> OldFormat | None:
-        """Why this log must be left alone: another broker has left messages here that we do not read."""
+        """Why this log must be left alone: it has messages of an old format that we do not read."""
         return find_old_format(self.disk, self.directory) if self._is_foreign else None
 
     def survey(self) -> Survey:
-        """Find the segments and which of them must be scanned. Takes away only what no log consists of."""
+        """Find the segments and which of them must be scanned. Deletes only leftovers, no records."""
         found = look_into(self.disk, self.directory, self.around.now_ms)
         if not self.known.doubted:
             self.repairs += found.trust(self.known, self.gaps)
@@ -117,11 +119,11 @@ class LogRecovery:
     # Judge.
 
     def run(self, advance: Advance = lambda _: None) -> tuple[Log, Recovered]:
-        """Scan, report, mend, open. `advance` is told of bytes as they are scanned."""
+        """Scan, report, repair, open. `advance` is told of bytes as they are scanned."""
         segments = self.surveyed.segments
         end, good = self._judge(advance)
         if (end < self.known.recovery_point and self.surveyed.ends) or self._is_misled():
-            self.surveyed.ends.clear()  # what that checkpoint says was flushed need not have been
+            self.surveyed.ends.clear()  # the checkpoint's word that it was flushed is not enough
             end, good = self._judge(advance)
         self._note_shortfall(segments, end)
         if self.losses:
@@ -135,7 +137,7 @@ class LogRecovery:
         return self._assemble(kept, end)
 
     def _is_misled(self) -> bool:
-        """Whether the indexes of the segment that will grow lead to where no batch begins."""
+        """Whether an index of the future active segment points to where no batch begins."""
         last = self.surveyed.segments[-1:]
         if not last or last[0].base_offset not in self.surveyed.ends:
             return False
@@ -149,9 +151,9 @@ class LogRecovery:
         return False
 
     def _judge(self, advance: Advance) -> tuple[int, int]:
-        """Scan what must be scanned: (end offset, how many segments are good so far).
+        """Scan what must be scanned: (end offset, how many segments are good).
 
-        The last good one may still have to be cut, as its scan says.
+        The last good one may still have to be truncated, as its scan says.
         """
         segments, self.losses = self.surveyed.segments, []
         expected, epoch = self._log_start, -1
@@ -176,7 +178,7 @@ class LogRecovery:
         return expected, len(segments)
 
     def _insist_on_damage(self, segment: Segment, found: Scan) -> None:
-        """What stops the scan may be an old message: then the log stays as it is."""
+        """Raise OldFormat if it is an old message that stopped the scan: then the log stays as it is."""
         if found.fault is not Fault.NONE:
             with closing(self.disk.open(segment.path(LOG))) as file:
                 magic = old_message_at(file, found.valid_bytes)
@@ -184,17 +186,17 @@ class LogRecovery:
                 raise OldFormat(segment.path(LOG), magic)
 
     def _may_follow(self, base: int, expected: int) -> bool:
-        """Whether a segment may begin at `base` where `expected` is next.
+        """Whether a segment may begin at `base` when `expected` is the next offset.
 
-        Only the cleaner takes away what stands between two segments, and only from what was on the medium.
-        Behind that, after another boot, it is the end of the first that was lost.
+        Only the cleaner removes records between two segments, and only synced ones. Beyond those, after
+        another boot, a hole means that the end of the first segment was lost.
         """
         is_gap = self.gaps and base > expected
         return base == expected or (is_gap and (self.known.same_boot or base <= self.known.gaps_below))
 
     def _is_hollow(self, last: Segment, expected: int) -> bool:
-        """Whether it is empty and was never part of the log: a roll that failed had made it, after which the
-        segment before it went on. On another boot, one that begins too late may tell of a loss.
+        """Whether it is empty and was never part of the log: a failed roll made it, and the segment before it
+        stayed active. After another boot, one that begins too late may be the sign of a loss.
         """
         if last.size:
             return False
@@ -219,7 +221,7 @@ class LogRecovery:
         return found
 
     def _note_shortfall(self, segments: list[Segment], end: int) -> None:
-        """The checkpoints are tripwires: they never cut a log, but what they know of must be there."""
+        """Note a loss if the log ends before a checkpoint. Checkpoints never make us truncate a log."""
         known, first = self.known, segments[0].base_offset if segments else end
         if end < self._log_start and 0 < max(known.high_watermark, known.recovery_point) < self._log_start:
             self.repairs.append(f"log start {self._log_start} lies beyond all else that is known")
@@ -243,7 +245,7 @@ class LogRecovery:
     # Mend.
 
     def _mend(self, segments: list[Segment], good: int, end: int) -> list[Segment]:
-        """Set the corrupt aside, cut the torn, write the rebuilt indexes."""
+        """Set corrupt segments aside, truncate torn ones, write the rebuilt indexes."""
         for segment in self.surveyed.hollow:
             self.repairs.append(f"segment {segment.base_offset} was empty and is removed")
             for path in map(segment.path, (LOG, INDEX, TIME_INDEX)):
@@ -258,11 +260,11 @@ class LogRecovery:
             if found.valid_bytes < segment.size:
                 self._cut(segment, found, end)
             self._write_indexes(segment)
-            segment.close()  # the last one's indexes stay in memory: no append has to open a file for them
+            segment.close()  # the last one's indexes stay in memory: appends need them
         return segments
 
     def _write_indexes(self, segment: Segment) -> None:
-        """On a full disk a segment does without: what it has now is wrong, and reads can walk."""
+        """Write its indexes. On a full disk delete them: the old ones are wrong, and reads can do without."""
         try:
             segment.write_indexes()
         except OSError as error:
@@ -273,7 +275,7 @@ class LogRecovery:
                 self.disk.unlink(segment.path(suffix))
 
     def _cut(self, segment: Segment, found: Scan, end: int) -> None:
-        """A batch that was never whole goes without a trace, all else only after it has been copied."""
+        """Truncate a segment. Anything but a batch that was never complete is copied aside first."""
         if found.fault is Fault.TORN and found.is_prefix and not self.losses:
             self.torn_bytes += segment.size - found.valid_bytes
         else:
@@ -283,7 +285,7 @@ class LogRecovery:
         segment.cut(found.valid_bytes, found.end_offset)
 
     def _set_aside(self, segments: list[Segment], end: int) -> None:
-        """The last one first: at any time, what is left is a log without a gap."""
+        """Move segments aside, the last one first: so a crash leaves a log without a gap."""
         if not segments:
             return
         shelf = self._shelf_from(end, "")
@@ -295,7 +297,7 @@ class LogRecovery:
         self.disk.sync_dir(self.directory)
 
     def _shelf_from(self, end: int, reason: str) -> Shelf:
-        """Where all goes that leaves this log now, from offset `end` on."""
+        """The one place for everything that this recovery removes, from offset `end` on."""
         if self._shelf is None:
             self._shelf = self.around.aside.shelf(self._removal(end, "; ".join(self.losses) or reason))
         return self._shelf
@@ -360,9 +362,9 @@ class LogRecovery:
         )
 
     def _producers(self, segments: list[Segment], end: int) -> ProducerStates:
-        """From the newest snapshot and the batches behind it; what was scanned is not read again.
+        """From the newest snapshot and the batches after it; scanned segments are not read again.
 
-        After a power loss a snapshot behind the recovery point may be one that a cut had deleted, before
+        After a power loss a snapshot beyond the recovery point may be stale: a truncation had deleted it, and
         other records came to its offsets. Up to that point the directory was synced with the records.
         """
         known, producers = self.known, ProducerStates(self.around.storage.producer_ids_max)
@@ -383,7 +385,7 @@ class LogRecovery:
         return producers
 
     def _make_last(self, log: Log) -> None:
-        """A writeback error of the previous process is told to the next one that syncs: that is us."""
+        """Sync the log, now: the kernel reports a writeback error of the old process to the next sync."""
         try:
             log.save_epochs_if_room()
             log.flush()
@@ -392,7 +394,7 @@ class LogRecovery:
             self.around.before_loss(self.partition, str(error))
 
     def _topic_id(self) -> UUID | None:
-        """None also for a damaged file: the controller tells the id again."""
+        """None for a damaged file, too: the controller sends the id again."""
         path = f"{self.directory}/{checkpoints.PARTITION_METADATA}"
         try:
             return checkpoints.read_partition_metadata(self.disk, path)

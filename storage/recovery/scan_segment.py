@@ -1,9 +1,9 @@
-"""Read a segment batch by batch, believe nothing, and say where it stops being good.
+"""Scan a segment batch by batch, trust nothing, and find where it stops being good.
 
-A batch cut short at the very end is a torn write, which nobody was ever told of. All else that is wrong
-is corruption: its CRC does not cover base offset, length, epoch and magic, so these are held against
-their neighbours, and epochs against the kept history as well.
-Batches that continue what came before are passed in one tight loop; any other one is looked at in full.
+A batch cut short at the very end is a torn write, which was never acknowledged. Anything else that is wrong
+is corruption. The CRC does not cover base offset, length, epoch and magic, so these are checked against the
+neighbours, and epochs also against the kept history.
+Batches that simply continue are passed in one tight loop; any other one is checked by all rules.
 Left to others: what is done about it (recover_log.py).
 """
 
@@ -52,26 +52,26 @@ class Expected:
     epoch: int = -1  # of the batch before
     gaps: bool = False  # offsets may be missing: it has been compacted
     index_interval: int = 4096
-    epochs: Mapping[int, int] | None = None  # where each epoch begins, by the kept history, if it is whole
-    same_boot: bool = True  # nothing that was written can have been lost before it came to the medium
+    epochs: Mapping[int, int] | None = None  # start of each epoch, by the kept history, if it is complete
+    same_boot: bool = True  # written data cannot have been lost from the page cache
     producers_max: int = 10_000
 
 
 @dataclass(slots=True)
 class Scan:
-    """What a scan found: good up to `valid_bytes`, which is offset `end_offset`."""
+    """The result of a scan: good up to `valid_bytes`, which is offset `end_offset`."""
 
     segment: Segment
     end_offset: int
     valid_bytes: int = 0
     fault: Fault = Fault.NONE
     reason: str = ""
-    is_prefix: bool = False  # what is torn is the beginning of a batch and no more
+    is_prefix: bool = False  # the torn part is the beginning of one batch, nothing else
     epochs: list[tuple[int, int]] = field(default_factory=list)
     index: OffsetIndex = field(default_factory=OffsetIndex)
     times: TimeIndex = field(default_factory=TimeIndex)
     newest: tuple[int, int] = (NO_TIME, 0)  # the largest timestamp and the last offset of its batch
-    unindexed: int = 0  # bytes behind the last index entry
+    unindexed: int = 0  # bytes after the last index entry
     producers: dict[int, deque[tuple[int, bytes]]] = field(default_factory=dict)
     markers: list[tuple[int, bytes]] = field(default_factory=list)  # of producers, without a sequence
 
@@ -80,7 +80,7 @@ class Scan:
         return self.epochs[-1][0] if self.epochs else -1
 
     def of_producers(self) -> list[BatchHeader]:
-        """The batches that make up the state of all producers, in their order."""
+        """The batches that the producer state is made of, in log order."""
         kept = [entry for entries in self.producers.values() for entry in entries] + self.markers
         return [read_header(head) for at, head in sorted(kept) if at < self.valid_bytes]
 
@@ -96,7 +96,7 @@ def scan(segment: Segment, expected: Expected, advance: Callable[[int], None] = 
 
 
 class _Scanner:
-    """One pass over a segment, through a block of its bytes at a time."""
+    """One pass over a segment, one block of its bytes at a time."""
 
     def __init__(self, segment: Segment, expected: Expected, advance: Callable[[int], None]) -> None:
         self.segment = segment
@@ -108,8 +108,8 @@ class _Scanner:
         self._block = memoryview(b"")
         self._at = 0  # where the block begins
         self._epoch = expected.epoch
-        self._before = expected.epoch  # the epoch of the run of batches before the present one
-        self._run_at = self._run_end = 0  # where the present run begins, and the end of its first batch
+        self._before = expected.epoch  # the epoch of the run of batches before the current one
+        self._run_at = self._run_end = 0  # where the current run begins, and the end of its first batch
         self._newest, self._newest_offset = NO_TIME, segment.base_offset
         self._unindexed = 0
 
@@ -124,7 +124,7 @@ class _Scanner:
         return self._block[skip : skip + size]
 
     def finish(self) -> None:
-        """All of the segment is done, or will not be looked at."""
+        """Complete the result: the segment is done, or the rest will not be scanned."""
         self._advance(self.segment.size - self._told)
         found = self.found
         found.valid_bytes = min(self.position, self.segment.size)
@@ -175,7 +175,7 @@ class _Scanner:
         self._newest, self._newest_offset, self._unindexed = newest, newest_offset, unindexed
 
     def _produced(self, producer: int, sequence: int, position: int, head: bytes) -> None:
-        """Remember the last batches of each producer; those that spoke last are at the end."""
+        """Remember the last batches of each producer, the most recently active at the end."""
         if sequence < 0:
             self.found.markers.append((position, head))
             return
@@ -191,7 +191,7 @@ class _Scanner:
     # One batch that needs a closer look: a block ends, an epoch begins, offsets leap, or it is not good.
 
     def step(self) -> None:
-        """Judge the batch at the present position by all rules; pass it or note the fault."""
+        """Check the batch at the current position by all rules; accept it or note the fault."""
         found, position, size = self.found, self.position, self.segment.size
         head = self._window(position, HEADER_SIZE)
         if len(head) < HEADER_SIZE:
@@ -220,7 +220,7 @@ class _Scanner:
         self.found.fault, self.found.reason, self.found.is_prefix = Fault.TORN, reason, True
 
     def _misplaced(self, header: BatchHeader) -> str:
-        """What is wrong with where and what it says it is; empty if nothing."""
+        """What is wrong with its shape or offsets; empty if nothing."""
         next_offset = self.found.end_offset
         if header.magic != MAGIC or header.size < HEADER_SIZE or header.last_offset_delta < 0:
             return "it is no batch"
@@ -231,10 +231,11 @@ class _Scanner:
         return ""
 
     def _new_epoch(self, header: BatchHeader) -> str:
-        """What is wrong with an epoch other than that of the batch before; empty if nothing.
+        """What is wrong with an epoch that differs from the batch before; empty if nothing.
 
-        On the boot that wrote them, every epoch was noted before its first batch. Where the two disagree the
-        file may be wrong, too: a second batch that says the same is believed, if only one number differs.
+        On the boot that wrote them, every epoch was saved before its first batch. Where the two disagree the
+        file may be the wrong one: if only one number differs and the next batch has the same epoch, the
+        batches are believed.
         """
         epoch, base, expected = header.leader_epoch, header.base_offset, self.expected
         if epoch < self._epoch:
@@ -254,7 +255,7 @@ class _Scanner:
         return read_header(head).leader_epoch if len(head) == HEADER_SIZE else None
 
     def _enter(self, header: BatchHeader) -> None:
-        """The batch is good: go on in its epoch, from its offset. `stretch` passes it."""
+        """The batch is good: continue in its epoch, from its offset. `stretch` passes it."""
         if header.leader_epoch != self._epoch or not self.found.epochs:
             self.found.epochs.append((header.leader_epoch, header.base_offset))
             self._before, self._epoch = self._epoch, header.leader_epoch
@@ -262,7 +263,7 @@ class _Scanner:
         self.found.end_offset = header.base_offset
 
     def _was_lone_lie(self, header: BatchHeader) -> bool:
-        """Whether the epoch was right before the last batch and is again: then that one's is wrong."""
+        """Whether only the last batch's epoch was too high, and this one's is right again."""
         known = self.expected.epochs
         return (
             self._before <= header.leader_epoch < self._epoch
@@ -271,7 +272,7 @@ class _Scanner:
         )
 
     def _take_back(self, header: BatchHeader) -> None:
-        """The last batch has an epoch that cannot be: the good ends before it."""
+        """The last batch's epoch is impossible: the good part ends before it."""
         found = self.found
         lie, offset = found.epochs.pop()
         found.index.truncate(self._run_at)
@@ -283,7 +284,7 @@ class _Scanner:
         )
 
     def _followed(self, header: BatchHeader) -> bool:
-        """Whether the batch is whole, or a good one stands inside what `header` claims: its length lies."""
+        """Whether `header`'s length is wrong: the batch is complete, or a good one lies inside its range."""
         data = self.segment.file.pread(self.position, self.segment.size - self.position)
         if crc32c(memoryview(data)[CRC_FROM:]) == header.crc:
             return True
@@ -297,8 +298,8 @@ class _Scanner:
         return False
 
     def _goes_on(self) -> bool:
-        """Whether a good batch stands anywhere further on. If not, the end of the file was never whole:
-        after a power loss it may hold anything.
+        """Whether there is a good batch anywhere further on. If not, the end of the file was never completely
+        written: after a power loss it may hold anything.
         """
         segment, next_offset = self.segment, self.found.end_offset
         for start in range(self.position + 1, segment.size, BLOCK_BYTES):

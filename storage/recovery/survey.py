@@ -1,7 +1,7 @@
-"""A log before it is opened: its segments, and which of them must be read to know what they hold.
+"""Survey of a log before it is opened: its segments, and which of them must be scanned.
 
-Segments below the recovery point, and all of them after a clean stop, are believed if their files fit each
-other. Leftovers of what was under way go first.
+Segments below the recovery point, and all of them after a clean stop, are trusted if their files fit each
+other. Leftovers of swaps and unfinished writes are removed first.
 Left to others: the reading (scan_segment.py), what follows from it (recover_log.py).
 """
 
@@ -23,20 +23,20 @@ class Known:
 
     clean: bool
     recovery_point: int = 0
-    start_offset: int | None = 0  # None if that could not be read
+    start_offset: int | None = 0  # None if the checkpoint could not be read
     high_watermark: int = 0
     same_boot: bool = True  # whatever was written is still there
-    doubted: bool = False  # something was wrong with it before this stop: look at all of it
+    doubted: bool = False  # damage was found in it before this stop: scan all of it
     compacted: bool = False  # offsets may be missing, whatever else is known
-    gaps_below: int = 0  # whoever was compacted up to here was on the medium before
+    gaps_below: int = 0  # compaction only touched synced data below this: gaps there are no loss
 
 
 @dataclass(slots=True)
 class Survey:
     """A log's segments, and the ends of those that need not be scanned, by base offset.
 
-    `hollow` are empty ones that others follow: a roll that failed has left them, or a power loss. They are no
-    part of the log. Before the first record one may stand, and one at the end tells where the log ends.
+    `hollow` are empty ones with others after them, left by a failed roll or a power loss. They are not part
+    of the log. The first segment may be empty, and so may the last one, which tells where the log ends.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -52,12 +52,12 @@ class Survey:
         return sum(segment.size for segment in self.to_scan)
 
     def trust(self, known: Known, gaps: bool) -> list[str]:
-        """Take the ends of those that were on the medium; tells of those that do not fit.
+        """Fill `ends` for the segments that were synced; returns complaints about those that do not fit.
 
-        A clean stop has also written down where the log ends: that is its recovery point.
+        After a clean stop the recovery point is also the log end.
         """
         wrong = []
-        # flushed up to its end is not closed and flushed: its indexes may have been lost with the memory
+        # flushed exactly to its end need not mean closed and flushed: its indexes may be lost
         flushed = known.recovery_point if known.same_boot else known.recovery_point - 1
         for segment, following in zip_longest(self.segments, self.segments[1:]):
             upper = None if following is None else following.base_offset
@@ -72,7 +72,7 @@ class Survey:
 
 
 def look_into(disk: Disk, directory: str, now_ms: int) -> Survey:
-    """The segments in the order of their offsets, closed, after whatever is none of them has gone."""
+    """Remove leftovers, then list the segments in offset order, with their files closed."""
     finish_swaps(disk, directory)
     names = disk.listdir(directory)
     bases = sorted(int(name[:20]) for name in names if is_segment_file(name, LOG))

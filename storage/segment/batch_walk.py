@@ -1,9 +1,9 @@
-"""Going from batch to batch by their headers, and checking what the checksum of a batch does not cover.
+"""Walking from batch to batch by header, and checking what a batch's checksum does not cover.
 
-Base offset, length, epoch and magic lie outside of it. They are held against what must be there: a batch
-begins where the one before it ends, in bytes and in offsets (a compacted log may leave offsets out), its
-epoch is not below. Nothing that has been read from a disk leaves here unless it has passed.
-Left to others: the files (segment.py), checksums (recovery/scan_segment.py, and whoever reads the records).
+The checksum does not cover base offset, length, epoch and magic. They are checked against the batch before: a
+batch begins where that one ends, in bytes and in offsets (a compacted log may leave offsets out), and its
+epoch is not lower. Nothing read from disk is returned before it has passed.
+Left to others: the files (segment.py), checksums (recovery/scan_segment.py, and readers of the records).
 """
 
 from collections.abc import Callable, Iterator
@@ -26,11 +26,11 @@ class CorruptBatch(Exception):
 
 
 class WrongIndex(Exception):
-    """An index entry does not tell of the batch that stands where it points."""
+    """An index entry does not match the batch at its position."""
 
 
 class WalkRules(NamedTuple):
-    """What holds for the log that is walked."""
+    """What is allowed in the log that is walked."""
 
     gaps: bool = True  # offsets may be missing between batches
     epoch_min: int = -1
@@ -38,7 +38,7 @@ class WalkRules(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A batch in passing: where it begins, its offsets, its bytes, and where its header can be read."""
+    """A batch on the way: its position, offsets and size, and where its header can be read."""
 
     position: int
     base_offset: int
@@ -53,10 +53,10 @@ class Step(NamedTuple):
 
 
 class WalkStart(NamedTuple):
-    """Where to begin: a batch whose base offset is known, or that an index entry tells of.
+    """Where to begin: at a batch with a known base offset, or at one that an index entry points to.
 
-    An entry of ours names the last offset of its batch. One of Kafka's may name that of a later batch, the
-    last one of the same write: where offsets have no gaps, the walk there is a check in itself.
+    Our entries have the last offset of their batch. Kafka's may have that of a later batch, the last one of
+    the same write. In a log without gaps the walk to it is a check in itself.
     """
 
     position: int
@@ -87,9 +87,9 @@ def _block(pread: Pread, where: str, position: int) -> bytes | bytearray:
 
 
 def reach(pread: Pread, where: str, start: WalkStart, stop: int, offset: int, gaps: bool) -> Step | None:
-    """The first batch from `start` on that reaches `offset`: it holds it, or stands behind a gap that does.
+    """The first batch from `start` on that reaches `offset`: it holds it, or comes after a gap that does.
 
-    Most batches are only passed by, so nothing is made of them.
+    No object is made for the batches that are only passed.
     """
     position, expected = start.position, start.base_offset
     if expected < 0 and not 0 <= position <= stop - HEADER_SIZE:
@@ -127,10 +127,10 @@ def whole_batches(
     data: bytes | bytearray, where: str, start: int, room: int, rest: int, expected: int, end: int,
     rules: WalkRules,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Check the batches at the front of `data`, which stands at `start` of `where`.
+    """Check the batches at the front of `data`, which was read from position `start` of `where`.
 
-    Returns the bytes of those that fit `room`, the offset behind them, and the size of the first. `data`
-    begins with the batch at `expected`, or behind a gap that holds it; it reaches one header further than
+    Returns the bytes of those that fit `room`, the offset after them, and the size of the first. `data`
+    begins with the batch at `expected`, or after a gap that holds it. It reaches one header further than
     `room`, unless the segment, of which `rest` bytes are left, ends before. Batches that begin at `end` or
     later are left out.
     """

@@ -1,9 +1,9 @@
-"""The names of a segment's files. They are Kafka's: twenty digits, so that names sort as offsets do."""
+"""The names of a segment's files, as in Kafka: twenty digits, so that names sort as offsets do."""
 
 LOG, INDEX, TIME_INDEX = SUFFIXES = (".log", ".index", ".timeindex")
-TRANSACTION_INDEX = ".txnindex"  # Kafka's, of aborted transactions: wrong beside other records
+TRANSACTION_INDEX = ".txnindex"  # Kafka's, of aborted transactions: wrong once the records change
 OFFSET_MAX = (1 << 63) - 1
-UNFINISHED = ".tmp"  # behind the name of a file that is not in its place yet; a start removes it
+UNFINISHED = ".tmp"  # suffix of a file that is not in its place yet; a start removes it
 
 
 def file_name(offset: int, suffix: str) -> str:

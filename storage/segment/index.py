@@ -1,6 +1,6 @@
 """The sparse indexes of a segment: offset -> position, timestamp -> offset. Kafka's entries, byte for byte.
 
-Arrays in memory, in which lookups search. A missing or implausible index is built again from the log.
+Lookups search arrays in memory. A missing or implausible index is rebuilt from the log.
 Left to others: their files (index_files.py), when an entry is due (segment.py).
 Why: docs/decisions/0001-kafkas-protocol-and-formats.md
 """
@@ -17,7 +17,7 @@ RELATIVE_MAX = (1 << 31) - 1  # offsets in a segment are kept relative to its fi
 
 
 class OffsetIndex:
-    """The last offset of some batches and where those batches begin, both rising."""
+    """The last offset of some batches and the positions of those batches, both rising."""
 
     __slots__ = ("offsets", "positions")
 
@@ -83,7 +83,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """The largest timestamp so far at some points of a segment, and the last offset of its batch."""
+    """The largest timestamp so far at some places of a segment, with the last offset of its batch."""
 
     __slots__ = ("offsets", "times")
 
@@ -93,7 +93,7 @@ class TimeIndex:
 
     @classmethod
     def load(cls, data: bytes) -> "TimeIndex":
-        """From the bytes of a .timeindex file; a torn last entry is left out. By slices, not by entries."""
+        """From the bytes of a .timeindex file; a torn last entry is left out."""
         index = cls()
         flat = array("i")
         flat.frombytes(data[: len(data) - len(data) % TIME_ENTRY.size])
@@ -113,18 +113,18 @@ class TimeIndex:
         return len(self.times)
 
     def append(self, time: int, relative: int) -> None:
-        """Take an entry unless it tells nothing new."""
+        """Add an entry if its time is later than the last one's."""
         if not self.times or time > self.times[-1]:
             self.times.append(time)
             self.offsets.append(relative)
 
     def floor_entry(self, time: int) -> tuple[int, int]:
-        """The last entry before the first record that is as late as `time`; (-1, 0) without one."""
+        """The last entry earlier than `time`; (-1, 0) without one."""
         place = bisect_left(self.times, time)
         return (self.times[place - 1], self.offsets[place - 1]) if place else (-1, 0)
 
     def truncate(self, relative: int) -> None:
-        """Forget entries about `relative` and later offsets."""
+        """Forget entries of `relative` and later offsets."""
         place = bisect_left(self.offsets, relative)
         del self.times[place:]
         del self.offsets[place:]

@@ -1,9 +1,9 @@
 """Indexes: the two indexes of a segment, in memory and in their files.
 
-Lookups use the arrays in memory. Of a segment that grows, new entries go to the files in groups, each by
-opening, writing and closing the file: so no descriptor is held, and an append to the log pays for a
-hundredth of it. A file may end before its log does, by a crash or because it could not be written: the
-log's append counts all the same (KAFKA-7866), the next group begins where the file is known to be good.
+Lookups use the arrays in memory. In an active segment new entries go to the files in groups: each group
+opens, writes and closes the file. So no descriptor is held, and an append pays a hundredth of the work. After
+a crash or a failed write a file may end before its log does. The append to the log counts all the same
+(KAFKA-7866), and the next group begins where the file is known to be good.
 Left to others: when an entry is due (segment.py), what a crash has left (recovery/recover_log.py).
 Why: docs/decisions/0017-index-files-follow.md
 """
@@ -22,16 +22,16 @@ from .index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from .roll import RollLimits
 
 GROUP_ENTRIES = 128  # so many go to the files at once,
-GROUP_BYTES = 2 << 20  # or fewer, when so much of the log lies behind what the files tell of
+GROUP_BYTES = 2 << 20  # or fewer, when the files are this many bytes of log behind
 OVERHEAD = 250  # bytes of an index without entries
 ABORTED_ENTRY = Struct(">hqqqq")  # version, producer id, first, last and last stable offset
-UNKNOWN = -1  # what stands in the file is not to be continued: it is written as a whole
+UNKNOWN = -1  # the file's content cannot be continued: write all of it
 
 logger = structlog.get_logger(__name__)
 
 
 class Indexes:
-    """Both indexes of one segment. `version` changes when an offset index loaded before would not do."""
+    """Both indexes of one segment. `version` changes when an offset index loaded before is out of date."""
 
     __slots__ = (
         "_distrusted", "_offsets", "_saved", "_saved_times", "_saved_up_to", "_times", "base_offset",
@@ -45,10 +45,10 @@ class Indexes:
         self.version = 0
         self._distrusted = False  # the offset index was wrong
         self.torn = False  # a file ended within an entry
-        self.paired = True  # an entry of the offset index was made together with one of the time index
+        self.paired = True  # each offset entry was made together with a time entry
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
-        self._saved = self._saved_times = UNKNOWN  # so many entries stand in the file
+        self._saved = self._saved_times = UNKNOWN  # so many entries are in the file
         self._saved_up_to = 0  # the position in the log that the files reach to
 
     def begin(self) -> None:
@@ -78,7 +78,7 @@ class Indexes:
 
     @property
     def held(self) -> bool:
-        """Whether any of it is in memory."""
+        """Whether either index is in memory."""
         return self._offsets is not None or self._times is not None
 
     @property
@@ -101,12 +101,12 @@ class Indexes:
         return all(self.disk.exists(self.stem + suffix) for suffix in (INDEX, TIME_INDEX))
 
     def plausible(self, segment_size: int) -> bool:
-        """Whether what the files hold can belong to a segment of that size."""
+        """Whether the files' content can belong to a segment of that size."""
         fits = self.offsets.plausible(segment_size) and self.times.plausible(segment_size)
         return fits and not self.torn
 
     def last_time(self) -> tuple[int, int]:
-        """The last entry of the time index, without taking all of it into memory; (-1, 0) without one."""
+        """The last entry of the time index, without loading all of it; (-1, 0) without one."""
         if self._times is None:
             try:
                 file = self.disk.open(self.stem + TIME_INDEX)
@@ -123,7 +123,7 @@ class Indexes:
         return self._times.last()
 
     def take(self, offsets: OffsetIndex, times: TimeIndex) -> None:
-        """Replace both by ones made from the log; the files are written whole at the next occasion."""
+        """Replace both by ones made from the log; the next save writes the files completely."""
         self._offsets, self._times = offsets, times
         self._saved = self._saved_times = UNKNOWN
         self._distrusted = self.torn = False
@@ -133,12 +133,12 @@ class Indexes:
     # -- an index that is loaded in a thread, or that was found to be wrong
 
     def distrust(self) -> None:
-        """An entry of the offset index is wrong: what stands in the file is not to be used."""
+        """An entry of the offset index is wrong: do not use the file any more."""
         self._distrusted = True
         self.version += 1
 
     def loader(self) -> Callable[[], OffsetIndex] | None:
-        """What a thread may call for the offset index, and `lend` gets; None if it is in memory and good."""
+        """A function for a thread that gets the offset index for `lend`; None if a good one is in memory."""
         if self._offsets is not None and not self._distrusted:
             return None
         return self._made_again if self._distrusted else self._loaded
@@ -150,7 +150,7 @@ class Indexes:
             return self._made_again()
 
     def _made_again(self) -> OffsetIndex:
-        """From the log, through a handle of its own."""
+        """Built from the log, through its own file handle."""
         path = f"{self.stem}.log"
         file = self.disk.open(path)
         try:
@@ -159,7 +159,7 @@ class Indexes:
             file.close()
 
     def lend(self, offsets: OffsetIndex) -> None:
-        """Use what `loader` has brought. One that was wrong is put right in its file, too."""
+        """Use what `loader` has returned. One that was wrong is corrected in its file, too."""
         self._offsets = offsets
         self._saved = UNKNOWN if self._distrusted else len(offsets)
         if self._distrusted:
@@ -167,13 +167,13 @@ class Indexes:
             self._try_to_save()
 
     def restore(self) -> None:
-        """Make the offset index again from the log, at once. Blocking."""
+        """Rebuild the offset index from the log at once. Blocking."""
         self.lend(self._made_again())
 
     # -- a segment that grows
 
     def full(self, limits: RollLimits) -> bool:
-        """Whether one of the files may not become larger."""
+        """Whether one of the indexes has reached its limit."""
         offsets, times = self._offsets, self._times
         if offsets is None or times is None:
             offsets, times = self.offsets, self.times
@@ -182,14 +182,14 @@ class Indexes:
         )
 
     def append(self, relative: int, position: int, time: int, time_relative: int) -> None:
-        """Take an entry each; write down what has gathered, if it is enough."""
+        """Add an entry to each; write the entries that have gathered, if there are enough."""
         offsets, times = self._offsets, self._times
         if offsets is None or times is None:
             offsets, times = self.offsets, self.times
         offsets.append(relative, position)
         times.append(time, time_relative)
         if len(offsets) - self._saved >= GROUP_ENTRIES or position - self._saved_up_to >= GROUP_BYTES:
-            self._saved_up_to = position  # also if it fails: try again a group later, not at every entry
+            self._saved_up_to = position  # even if saving fails: retry a group later, not at every entry
             self._try_to_save()
 
     def _try_to_save(self) -> None:
@@ -206,7 +206,7 @@ class Indexes:
             self._saved_times = self._put(TIME_INDEX, self._saved_times, TIME_ENTRY.size, self._times)
 
     def _put(self, suffix: str, saved: int, entry_bytes: int, entries: OffsetIndex | TimeIndex) -> int:
-        """Write the entries from `saved` on to where they belong; returns how many there are now."""
+        """Write the entries from `saved` on at their place in the file; returns how many there are now."""
         count = len(entries)
         if saved == UNKNOWN:
             self.disk.replace(self.stem + suffix, entries.dump(), sync=False)
@@ -219,7 +219,7 @@ class Indexes:
         return count
 
     def open_files(self) -> dict[str, File]:
-        """All index files, open, of those that are there, and both indexes in memory: for `cut`."""
+        """For `cut`: load both indexes and open the index files that exist."""
         files: dict[str, File] = {}
         assert self.offsets is not None and self.times is not None, "they are in memory now"
         try:
@@ -233,8 +233,8 @@ class Indexes:
         return files
 
     def cut(self, position: int, relative: int, files: Mapping[str, File] | None = None) -> None:
-        """Forget batches that begin at or behind `position`, offsets from `relative` on. Files first: they
-        must never tell of more than the log holds. `files`: what `open_files` has given.
+        """Forget batches at or after `position`, offsets from `relative` on. Call it before the log itself is
+        truncated: index files must never have more than the log. `files`: from `open_files`.
         """
         if files is None:
             opened = self.open_files()
@@ -254,13 +254,13 @@ class Indexes:
         return None
 
     def release(self) -> None:
-        """Let the memory go; the files hold everything."""
+        """Drop both from memory; the files have everything."""
         self._offsets = self._times = None
 
 
 def _forget_aborted(file: File | None, offset: int) -> None:
-    """Cut Kafka's index of aborted transactions before those that ended at `offset` or later: else a Kafka
-    that takes the log over would hide records that have come in their place.
+    """Drop entries of Kafka's index of aborted transactions that end at `offset` or later. Otherwise a Kafka
+    that takes the log over would hide the records that replaced theirs.
     """
     if file is not None:
         entries = ABORTED_ENTRY.iter_unpack(file.pread(0, file.size() - file.size() % ABORTED_ENTRY.size))
@@ -269,7 +269,7 @@ def _forget_aborted(file: File | None, offset: int) -> None:
 
 
 def _shorten(file: File | None, saved: int, entry_bytes: int, count: int) -> int:
-    """Let a file end with at most `count` entries; how many of them it holds now."""
+    """Truncate a file to at most `count` entries; returns how many it has now."""
     if file is None:
         return UNKNOWN
     kept = 0 if saved == UNKNOWN else min(saved, count)

@@ -1,11 +1,11 @@
 """MemoryBudget: how many bytes the tails of logs and the indexes of closed segments may take together.
 
-A broker leads thousands of partitions and reads thousands of closed segments: a bound for each says nothing
-about all of them. Who holds memory says how much whenever that changes, and marks itself when it is read.
-When there is too much, whoever was not read since the last look lets go of all of its own, the longest known
-first (a clock): it is read from files then. The indexes of segments that grow do not count, for appends need
-them: 20 bytes for each log.index.interval.bytes of records.
-It belongs to the broker's loop.
+A broker leads thousands of partitions and reads thousands of closed segments, so a limit for each one does
+not limit their sum. A keeper reports its bytes whenever they change, and marks itself when it is read. Over
+the limit, keepers that were not read since the last look give up all of theirs, the oldest first (the clock
+algorithm); their data is then read from files. The indexes of active segments do not count, because appends
+need them: 20 bytes for each log.index.interval.bytes of records.
+For the event loop only.
 """
 
 from collections import OrderedDict
@@ -13,17 +13,17 @@ from typing import Protocol
 
 
 class Keeper(Protocol):
-    """What keeps memory for its readers: a tail, or a closed segment with its indexes."""
+    """Holds memory for its readers: a tail, or a closed segment with its indexes."""
 
     was_read: bool
 
     def let_go(self) -> None:
-        """Give all of it back; it has been taken off the budget already."""
+        """Free all of it; the budget has already subtracted it."""
         ...
 
 
 class MemoryBudget:
-    """At most `bytes_max`, whoever holds them. `nbytes` is what is held now."""
+    """At most `bytes_max` over all keepers. `nbytes` is what they hold now."""
 
     __slots__ = ("_held", "bytes_max", "nbytes")
 
@@ -33,7 +33,7 @@ class MemoryBudget:
         self._held: OrderedDict[Keeper, int] = OrderedDict()
 
     def holds(self, keeper: Keeper, nbytes: int) -> None:
-        """`keeper` holds so many bytes now. Others may have to let go of theirs for that, or it itself."""
+        """`keeper` holds so many bytes now. That may make others, or itself, give up theirs."""
         held = self._held
         self.nbytes += nbytes - held.get(keeper, 0)
         held[keeper] = nbytes
@@ -47,5 +47,5 @@ class MemoryBudget:
                 oldest.let_go()
 
     def forget(self, keeper: Keeper) -> None:
-        """It has let go by itself."""
+        """`keeper` has freed its memory itself."""
         self.nbytes -= self._held.pop(keeper, 0)

@@ -1,9 +1,9 @@
-"""Cold: what was asked for is not in memory, and reading it now would make the broker's loop wait.
+"""Cold: the data of a read is not in memory, and reading it now would make the event loop wait.
 
-`warm` brings it into memory and is for a thread; `settle`, on the loop, puts what it has found in its place;
-then the same is asked again. Nothing that a thread has read is served: what is asked again is checked
-again, so a truncation, a new leader or a deleted segment meanwhile needs no further thought.
-Left to others: the threads, and who waits (broker/replicas/cold_reads.py), what stays cold all the same
+`warm`, in a thread, brings it into memory; `settle`, on the loop, hands over the index that was loaded; then
+the read is repeated. Nothing that a thread has read is served. The repeated read is checked again, so a
+truncation, a new leader or a deleted segment meanwhile does no harm.
+Left to others: the threads, and who waits (broker/replicas/cold_reads.py), data that stays cold all the same
 (log/uncached_read.py).
 """
 
@@ -17,17 +17,17 @@ from .index import OffsetIndex
 if TYPE_CHECKING:
     from .segment import Segment
 
-AHEAD_BYTES = 2 << 20  # a reader that has begun goes on: so much more than it asked for is brought
+AHEAD_BYTES = 2 << 20  # read ahead this much more than asked for: a reader usually goes on
 PIECE_BYTES = 1 << 20
 
 
 class Cold(Exception):
-    """Bytes of `segment` from `position`, or about `offset`, are on the medium only."""
+    """Bytes of `segment` at `position`, or around `offset`, are on disk only."""
 
     def __init__(
         self, segment: "Segment", size: int, *, position: int = -1, offset: int = -1, is_blind: bool = False
     ) -> None:
-        """`is_blind`: whether they are in memory can never be said, so to bring them there is in vain."""
+        """`is_blind`: the file system cannot tell what is in memory, so warming does not help."""
         super().__init__(segment.directory, segment.base_offset)
         self.is_blind = is_blind
         self._segment = segment
@@ -41,11 +41,11 @@ class Cold(Exception):
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """The same for those who wait for the same."""
+        """Equal for readers that wait for the same data."""
         return self._segment.indexes.stem, self._position, self._offset
 
     def warm(self) -> None:
-        """Blocking, for any thread. How it went stands in `error`."""
+        """Read the data into memory. Blocking, for any thread. Sets `error`."""
         path = self._segment.path(".log")
         try:
             if self._load is not None:
@@ -55,14 +55,14 @@ class Cold(Exception):
                 position = self._index.floor(self._offset - self._segment.base_offset)
             warm(self._segment.disk, path, max(position, 0), self._size + AHEAD_BYTES)
         except FileNotFoundError:
-            pass  # deleted meanwhile: who asks again learns that
+            pass  # deleted meanwhile: the repeated read finds out
         except OSError as error:
             self.error = disk_error(path, error)
         except CorruptBatch as error:
             self.error = LogDamaged(path, OSError(errno.EIO, str(error)))
 
     def settle(self) -> None:
-        """On the loop: lend the segment the index that was loaded, if it is still the right one."""
+        """On the loop: give the segment the index that was loaded, if it is still the right one."""
         if self._index is not None and self._segment.indexes.version == self._version:
             self._segment.indexes.lend(self._index)
 

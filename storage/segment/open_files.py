@@ -1,10 +1,10 @@
-"""OpenSegments: the files that segments hold open, under one bound for the whole broker.
+"""OpenSegments: one limit for the files that all segments of the broker hold open.
 
-A segment opens its file when it needs it and says so here. Using an open file costs one mark; the marks
-are looked at when a file must be closed: one that was used since the last look is spared (a clock). Closed
-segments also keep indexes in memory, so fewer of them are held, the least recently read are let go; and they
-share a budget in bytes with the tails of logs (memory_budget.py).
-All of it belongs to the broker's loop: a thread that reads a segment opens the file for itself.
+A segment opens its file on demand and registers it here. Using an open file only sets a mark. When a file
+must be closed, one that was marked since the last look is spared (the clock algorithm). Closed segments also
+keep indexes in memory, so fewer of them are held, and the least recently read are released first. They share
+a budget in bytes with the tails of logs (memory_budget.py).
+For the event loop only: a thread that reads a segment opens the file itself.
 Why: docs/decisions/0019-files-open-on-demand.md
 """
 
@@ -15,7 +15,7 @@ from .memory_budget import MemoryBudget
 
 
 class Holder(Protocol):
-    """What holds an open file, and indexes: a segment."""
+    """Holds an open file and indexes: a segment."""
 
     touched: bool
     was_read: bool
@@ -69,12 +69,12 @@ class OpenSegments:
             oldest.release()
 
     def grows(self, segment: Holder) -> None:
-        """A closed segment is the last one again: its index stays."""
+        """A closed segment is active again: its index stays."""
         self._sealed.pop(segment, None)
         self.memory.forget(segment)
 
     def forget(self, segment: Holder) -> None:
-        """The segment is gone; it is no longer ours to let go."""
+        """The segment is gone, or has closed its file itself."""
         self._sealed.pop(segment, None)
         self.memory.forget(segment)
         self._files.pop(segment, None)

@@ -1,7 +1,7 @@
-"""What a follower asks of a run of batches before it writes them. Pure.
+"""What a follower checks in a run of batches before it writes them. Pure.
 
-Offsets rise; that they leave no gap is not asked (as in Kafka): compaction has left some in the leader's log,
-now or before its topic's policy was changed, and where it leaves off is for the leader's checks to say.
+Offsets must rise. Gaps are allowed, as in Kafka: compaction may have left some in the leader's log, now or
+before the topic's policy was changed, and only the leader can check them.
 Left to others: fetching them (broker/follower/fetcher.py), writing them (log/log.py).
 """
 
@@ -26,10 +26,10 @@ class ReplicatedRun(NamedTuple):
 
 
 def checked_run(records: Buffer, expected: int, epoch: int, epoch_max: int | None) -> ReplicatedRun:
-    """The complete batches of `records`, if they continue a log that ends at `expected` under `epoch`.
+    """The complete batches of `records`, if they continue a log that ends at `expected` with `epoch`.
 
-    A batch cut short at the end is ignored: fetches cut there. What stands before a bad batch is good, and
-    the next fetch begins with the bad one: then CorruptBatch or NotNext says what is wrong with it.
+    A batch cut short at the end is ignored: a fetch may end anywhere. Batches before a bad one are good. The
+    next fetch then begins with the bad one and raises CorruptBatch or NotNext.
     """
     run: list[Placed] = []
     has_gaps = False

@@ -1,4 +1,4 @@
-"""When a segment is full, and how much of a run of replicated batches goes to the one that is open.
+"""When a segment is full, and how much of a run of replicated batches goes into the active one.
 
 Left to others: opening the next segment (log/segments.py).
 """
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class RollLimits:
     """When a segment is full: bytes, age of its first batch, bytes of an index.
 
-    `jitter_ms`: by up to so much a segment is closed earlier, each by another part of it, so that segments
-    that began together do not all end together.
+    `jitter_ms`: each segment rolls up to this much earlier, by a different part of it, so that segments that
+    began together do not all roll together.
     """
 
     __slots__ = ("jitter_ms", "offset_entries_max", "segment_bytes", "segment_ms", "time_entries_max")
@@ -32,7 +32,7 @@ class RollLimits:
 
 
 def limits_of(config: "TopicConfig") -> RollLimits:
-    """When a segment of such a topic is full."""
+    """The limits for a topic's segments."""
     segment_ms = config.segment_ms
     if config.compacted:  # only a closed segment can be cleaned
         segment_ms = min(segment_ms, config.max_compaction_lag_ms)
@@ -40,7 +40,7 @@ def limits_of(config: "TopicConfig") -> RollLimits:
 
 
 def stretch_end(run: "Sequence[Placed]", first: int, segment: "Segment", limits: RollLimits) -> int:
-    """The batches of `run` from `first`, which fits, up to here may go into `segment` in one write.
+    """Where a stretch of `run` ends that may go into `segment` in one write; `first` is known to fit.
 
     `Segment.must_roll` decides about the next stretch.
     """

@@ -1,7 +1,7 @@
 """One segment of a log: a run of batches in a .log file, with its .index and .timeindex.
 
-Its file is opened when it is needed and may be closed at any time by `OpenSegments`. What is read from it
-has been held against its neighbours' headers (batch_walk.py) before it goes anywhere.
+Its file is opened on demand and may be closed at any time by `OpenSegments`. Every batch that is read is
+checked against its neighbours' headers (batch_walk.py) first.
 Left to others: which segment holds what (log/segments.py), damage after a crash (recovery/recover_log.py).
 """
 
@@ -32,7 +32,7 @@ from .not_resident import Cold
 from .open_files import OpenSegments
 from .roll import RollLimits
 
-BOUNDARIES_MAX = 32  # batch starts remembered for readers that go on where they stopped
+BOUNDARIES_MAX = 32  # batch positions remembered for readers that continue where they stopped
 NO_TIME = -1
 
 logger = structlog.get_logger(__name__)
@@ -41,10 +41,10 @@ __all__ = ["INDEX", "LOG", "SUFFIXES", "TIME_INDEX", "CorruptBatch", "Segment", 
 
 
 def make_files(disk: Disk, directory: str, base_offset: int, mark: str = "") -> File:
-    """Make the empty files of a segment; returns that of the log, open. `mark` stands behind their names.
+    """Make the empty files of a segment; returns the .log file, open. `mark` is appended to their names.
 
-    The log comes last: with it the segment counts, for us and for Kafka, which would read past what the
-    segment before it still takes. After an OSError nothing of them is there.
+    The .log comes last: once it exists the segment counts, for Kafka too, and the segment before it must not
+    take any more batches. After an OSError none of them is there.
     """
     paths = [f"{directory}/{file_name(base_offset, suffix)}{mark}" for suffix in (INDEX, TIME_INDEX, LOG)]
     there = disk.exists(paths[-1])
@@ -62,7 +62,7 @@ def make_files(disk: Disk, directory: str, base_offset: int, mark: str = "") -> 
 
 
 class Segment:
-    """Batches from `base_offset` on. `size` is what has been appended, and the file's length."""
+    """Batches from `base_offset` on. `size` is the bytes appended, which is the file's length."""
 
     __slots__ = (
         "_boundaries", "_file", "_max_time", "_max_time_offset", "base_offset", "created_ms", "directory",
@@ -79,15 +79,15 @@ class Segment:
         create: bool,
         file: File | None = None,
     ) -> None:
-        """`create`: its files are made now, unless `make_files` has made them and returned `file`."""
+        """`create`: make its files now, unless `make_files` has made them and returned `file`."""
         self.disk = disk
         self.directory = directory
         self.base_offset = base_offset
         self.created_ms = created_ms
-        self.opened: OpenSegments | None = None  # who bounds the open files, once there is a log
+        self.opened: OpenSegments | None = None  # bounds the open files, once the segment is in a log
         self.grows = create
-        self.touched = False  # the file was used since somebody looked
-        self.was_read = False  # as a closed one, since somebody looked at its indexes
+        self.touched = False  # the file was used since `OpenSegments` last looked
+        self.was_read = False  # read while closed, since the memory budget last looked
         self.indexes = Indexes(disk, directory, base_offset)
         if file is None:
             file = make_files(disk, directory, base_offset) if create else disk.open(self.path(LOG))
@@ -100,7 +100,7 @@ class Segment:
         self.first_time: int | None = None  # of the first batch; decides when to roll
         self._max_time: int | None = NO_TIME if create else None
         self._max_time_offset = base_offset
-        self.modified_ms = NO_TIME  # once it was asked for; of a closed segment
+        self.modified_ms = NO_TIME  # cached for a closed segment
 
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{file_name(self.base_offset, suffix)}"
@@ -108,14 +108,14 @@ class Segment:
     # -- the file
 
     def belongs_to(self, opened: OpenSegments) -> None:
-        """From now on `opened` says how long the file stays open."""
+        """From now on `opened` decides how long the file stays open."""
         self.opened = opened
         if self._file is not None:
             opened.opened(self)
 
     @property
     def file(self) -> File:
-        """The open file. For the loop only: a thread that reads opens the file for itself."""
+        """The open file. For the event loop only: a thread that reads opens the file itself."""
         file = self._file
         if file is not None:
             self.touched = True
@@ -127,7 +127,7 @@ class Segment:
         return file
 
     def apart(self) -> "Segment":
-        """The same batches through a file and indexes of its own, for a thread, which closes it."""
+        """A copy for a thread, with its own file and indexes. The thread closes it."""
         size = self.size
         twin = Segment(self.disk, self.directory, self.base_offset, self.created_ms, create=False)
         twin.size = min(twin.size, size)
@@ -145,13 +145,13 @@ class Segment:
             self._file = None
 
     def release(self) -> None:
-        """Close the file and let the indexes go; the next use brings them back."""
+        """Close the file and drop the indexes; the next use loads them again."""
         self.close()
         self.indexes.release()
         self._boundaries.clear()
 
     def let_go(self) -> None:
-        """Others need the memory of the indexes more."""
+        """Give up the indexes: the memory budget needs their room."""
         self.release()
 
     @property
@@ -165,7 +165,7 @@ class Segment:
         self.close_file()
 
     def sync(self) -> None:
-        """Bring data and written indexes to the medium. Opens the files anew, so a thread may call it."""
+        """Sync data and written indexes. Opens the files itself, so a thread may call it."""
         for suffix in SUFFIXES:
             path = self.path(suffix)
             if suffix == LOG or self.disk.exists(path):
@@ -195,19 +195,19 @@ class Segment:
         if self._max_time is None:
             time, relative = self.indexes.last_time()
             self._max_time_offset = self.base_offset + relative
-            self._max_time = time  # last: a thread may ask, too
+            self._max_time = time  # set last: a thread may read both
         return self._max_time, self._max_time_offset
 
     @property
     def age_from_ms(self) -> int:
-        """The newest timestamp; when its file was written to last if its records carry none, as in Kafka
+        """The newest timestamp; without one, the file's last modification, as in Kafka
         (LogSegment.largestTimestamp).
         """
         newest = self.newest[0]
         return newest if newest >= 0 else self.written_ms()
 
     def written_ms(self) -> int:
-        """When the file was written to last, in wall time. Raises OSError."""
+        """The file's last modification, in wall time. Raises OSError."""
         if self.grows or self.modified_ms < 0:
             self.modified_ms = self.disk.modified_ms(self.path(LOG))
         return self.modified_ms
@@ -215,8 +215,8 @@ class Segment:
     def adopt_indexes(
         self, index: OffsetIndex, times: TimeIndex, newest: tuple[int, int], unindexed: int
     ) -> None:
-        """Replace the indexes by ones built from all of the data, with its newest timestamp and the bytes
-        behind the last entry.
+        """Replace the indexes by ones built from all of the data; also set the newest timestamp and the bytes
+        after the last entry.
         """
         self.indexes.take(index, times)
         self._boundaries.clear()
@@ -224,7 +224,7 @@ class Segment:
         self.unindexed = unindexed
 
     def write_indexes(self) -> None:
-        """Complete both files, ending the time index with the segment's newest timestamp as Kafka does."""
+        """Write both files completely; the time index ends with the newest timestamp, as in Kafka."""
         newest, offset = self.newest
         if newest > NO_TIME:
             self.times.append(newest, offset - self.base_offset)
@@ -233,7 +233,7 @@ class Segment:
     # -- growing
 
     def placed(self, last_offset: int, size: int, max_time: int, interval: int) -> None:
-        """Account for a batch that has been appended: its bytes, its time, an index entry if one is due."""
+        """Account for an appended batch: its bytes, its timestamp, an index entry if one is due."""
         if self._max_time is None or max_time > self._max_time:
             self._see_time(max_time, last_offset)
         if self.unindexed > interval:
@@ -273,9 +273,9 @@ class Segment:
         return waited > limits.segment_ms or self.indexes.full(limits)
 
     def cut(self, position: int, next_offset: int, index_files: Mapping[str, File] | None = None) -> None:
-        """Make the file end at `position`, a batch's start, and the indexes before `next_offset`.
+        """Truncate the file to `position`, a batch's start, and the indexes to before `next_offset`.
 
-        `index_files`: as the indexes have opened them, so that this takes no descriptor.
+        `index_files`: from `Indexes.open_files`, so that no new descriptor is needed.
         """
         newest, offset = self.newest
         self.indexes.cut(position, next_offset - self.base_offset, index_files)
@@ -294,16 +294,16 @@ class Segment:
         self.modified_ms = NO_TIME
 
     def take_up(self, reckoned: bool = False) -> None:
-        """Make a closed segment the one that grows; `reckoned` when its indexes have just been adopted."""
+        """Make a closed segment the active one; `reckoned` if newest time and index debt are known."""
         self.grows = True
         if not reckoned:
             self._reckon(self.size)
 
     def _reckon(self, good_bytes: int) -> None:
-        """Find the newest timestamp and the index debt again, from the last entry known on.
+        """Recompute the newest timestamp and the bytes since the last index entry, by reading headers.
 
-        At each entry of the offset index the time index has taken the newest time so far: what comes before
-        the last one is not newer than its last entry says. Unless that index was made without the other.
+        With each offset entry the time index got the newest time so far. So reading can begin at the last
+        entry, unless the offset index was rebuilt without the time index (`paired` is false).
         """
         index, times = self.index, self.times
         start = begin = index.positions[-1] if len(index) else 0
@@ -322,19 +322,19 @@ class Segment:
     # -- finding and reading
 
     def headers(self, position: int = 0, limit: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches from `position`, which must be a batch's start, up to `limit`. Reads headers only."""
+        """The batches from `position`, a batch's start, up to `limit`. Reads headers only."""
         return headers(self._pread, self.path(LOG), position, self.size if limit is None else limit)
 
     def _pread(self, position: int, size: int) -> bytes:
         return self.file.pread(position, size)
 
     def locate(self, offset: int, gaps: bool = True) -> tuple[int, BatchHeader] | None:
-        """The first batch that reaches `offset`, and where it begins."""
+        """The first batch that reaches `offset`, with its position."""
         found = self._reach(offset, gaps, self._pread, wait=True)
         return None if found is None else (found.position, found.header)
 
     def _reach(self, offset: int, gaps: bool, pread: Pread, wait: bool) -> Step | None:
-        """The first batch that reaches `offset`: it holds it, or stands behind a gap that does."""
+        """The first batch that reaches `offset`: it holds it, or comes after a gap that does."""
         where, begin = self.path(LOG), WalkStart(0, self.base_offset)
         last, position = self.index.floor_entry(offset - self.base_offset)
         start = WalkStart(position, last_offset=self.base_offset + last) if position else begin
@@ -358,9 +358,10 @@ class Segment:
         rules: WalkRules,
         wait: bool,
     ) -> Buffer:
-        """Whole batches from the one that reaches `offset`, none that begins at `end` or later.
+        """Complete batches from the one that reaches `offset`; none begins at `end` or later.
 
-        `after` is the offset that follows the segment's last. Without `wait`, Cold if it would have to.
+        `after` is the segment's end offset (exclusive). Without `wait`, raises Cold instead of waiting for
+        the disk.
         """
         if not (wait or self.grows or self.indexes.loaded):
             raise Cold(self, bytes_max, offset=offset)

@@ -1,8 +1,8 @@
-"""Cleaned segments take the place of old ones, and what a crash left of that is finished or undone.
+"""Swapping cleaned segments in for old ones; after a crash a swap is finished or undone.
 
-The order is all there is to it. A cleaned segment's files are renamed to `.swap`, the indexes first, the
-log last: with `.log.swap` in place the swap counts. Then the old files become `.deleted`, then the `.swap`
-files get their names, again the log last. Whatever stood before the crash is found by its names.
+The order matters. A cleaned segment's files are renamed to `.swap`, the indexes first, the .log last: once
+`.log.swap` exists the swap counts. Then the old files become `.deleted`, then the `.swap` files get their
+final names, again the .log last. After a crash the names tell how far it came.
 Left to others: the segments in memory (log/segments.py), the deletion of `.deleted` files
 (log/pending_deletion.py).
 """
@@ -23,16 +23,16 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
 LOG_LAST = (INDEX, TIME_INDEX, LOG)
-REPLACED = (TRANSACTION_INDEX, *LOG_LAST)  # Kafka's index tells of aborted records: cleaning leaves none
+REPLACED = (TRANSACTION_INDEX, *LOG_LAST)  # .txnindex goes too: cleaning leaves no aborted records
 MARKABLE = (*REPLACED, ".snapshot")
 BLOCK_BYTES = 1 << 16
 
 
 def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
-    """Put the cleaned segment at `bases[0]` in place of the old ones at `bases`; the `.deleted` files.
+    """Put the cleaned segment at `bases[0]` in place of those at `bases`; returns the `.deleted` files.
 
-    No step waits for the disk. Most file systems bring renames to it in their order; where one does not, what
-    a loss of power left is undone (`_undo`), as long as the new log has not got its last name.
+    No step waits for the disk. Most file systems persist renames in order. Where one does not, a power loss
+    is undone (`_undo`), unless the new .log already has its final name.
     """
     names = [file_name(bases[0], suffix) for suffix in LOG_LAST]
     for name in names:
@@ -50,17 +50,17 @@ def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
 
 
 def make_room(disk: Disk, directory: str, bases: Sequence[int]) -> None:
-    """Delete what earlier swaps have left under the names that the next one needs, and behind them. Blocking.
+    """Delete `.deleted` files of earlier swaps from `bases[0]` on. Blocking.
 
-    Else its renames would delete it, and a large file takes its time; and whoever undoes this swap would take
-    it for what this one has replaced.
+    Otherwise the next swap's renames would delete them, which is slow for a large file, and an undo of that
+    swap would take them for files that it has replaced.
     """
     names = disk.listdir(directory)
     _unlink(disk, directory, (n for n in names if _is_marked(n, DELETED) and int(n[:20]) >= bases[0]))
 
 
 def discard(disk: Disk, directory: str) -> None:
-    """Delete what a cleaning has written that came to nothing. Blocking."""
+    """Delete what an unfinished cleaning has written. Blocking."""
     try:
         names = disk.listdir(directory)
     except FileNotFoundError:
@@ -69,9 +69,9 @@ def discard(disk: Disk, directory: str) -> None:
 
 
 def finish_swaps(disk: Disk, directory: str) -> None:
-    """Bring a log's directory to the state before or after each swap that was under way. Blocking.
+    """Finish or undo each swap that was under way in a log's directory. Blocking.
 
-    May itself be cut short at any step and run again.
+    A crash in here does no harm: run it again.
     """
     names = disk.listdir(directory)
     unfinished, swapped, deleted = (
@@ -82,7 +82,7 @@ def finish_swaps(disk: Disk, directory: str) -> None:
         if name.endswith(f"{LOG}{SWAP}") and not any(each[:20] == name[:20] for each in unfinished):
             _complete(disk, directory, int(name[:20]), names)
             leftovers -= {f"{name[:20]}{suffix}{SWAP}" for suffix in LOG_LAST}
-    # without its log a swap did not count yet, or a broker that renames indexes last has left one
+    # a swap without its .log did not count yet, or is from a broker that renames indexes last
     logs = {name for name in leftovers - deleted if name[20:] in (f"{LOG}{CLEANED}", f"{LOG}{SWAP}")}
     if logs and deleted:
         leftovers -= _undo(disk, directory, min(int(name[:20]) for name in logs))
@@ -93,10 +93,10 @@ def finish_swaps(disk: Disk, directory: str) -> None:
 
 
 def _undo(disk: Disk, directory: str, first: int) -> set[str]:
-    """Give the old segments from `first` on their names back: which names they have now.
+    """Give the old segments from `first` on their names back; returns the `.deleted` names that are gone.
 
-    The swap does not count, and yet old segments have lost their names: the medium has got the renames in
-    another order. What an earlier swap had replaced is covered by the segment that it made.
+    The swap does not count, and yet old segments were renamed: the file system persisted the renames in
+    another order. Segments that an earlier swap replaced stay away: the segment that it made covers them.
     """
     names, restored, end = set(disk.listdir(directory)), set[str](), first
     for base in sorted({int(name[:20]) for name in names if name[20:] in (LOG, f"{LOG}{DELETED}")}):
@@ -108,12 +108,12 @@ def _undo(disk: Disk, directory: str, first: int) -> set[str]:
                 end = max(end, _end_offset(disk, f"{path}{DELETED}", base))
                 restored |= _give_back(disk, directory, base, names)
     if restored:
-        disk.sync_dir(directory)  # before what tells of the swap goes: a start that dies here does this again
+        disk.sync_dir(directory)  # before the traces of the swap go: a start that dies here does this again
     return restored
 
 
 def _give_back(disk: Disk, directory: str, base: int, names: set[str]) -> set[str]:
-    """The log last: with it the segment is there."""
+    """Rename back, the .log last: with it the segment is there."""
     given = [file_name(base, suffix) for suffix in REPLACED if f"{file_name(base, suffix)}{DELETED}" in names]
     for name in given:
         disk.rename(f"{directory}/{name}{DELETED}", f"{directory}/{name}")
@@ -137,7 +137,7 @@ def _complete(disk: Disk, directory: str, base: int, names: Iterable[str]) -> No
 
 
 def _end_offset(disk: Disk, path: str, base: int) -> int:
-    """The offset behind the last batch of a segment's file."""
+    """The end offset (exclusive) of a segment's file."""
     file = disk.open(path)
     try:
         end, position, size = base, 0, file.size()
@@ -146,7 +146,7 @@ def _end_offset(disk: Disk, path: str, base: int) -> int:
             while len(block) - skip >= HEADER_SIZE:
                 header = read_header(block, skip)
                 if header.magic != MAGIC or header.size < HEADER_SIZE:
-                    return end  # recovery will look at it
+                    return end  # recovery will check it
                 end, skip = header.next_offset, skip + header.size
             position += skip
         return end
@@ -155,13 +155,13 @@ def _end_offset(disk: Disk, path: str, base: int) -> int:
 
 
 def _is_marked(name: str, mark: str) -> bool:
-    """Whether it is the name of a segment's file with `mark` behind it; other names are not ours."""
+    """Whether it is a segment file's name with the suffix `mark`; other names are not ours."""
     stem = name.removesuffix(mark)
     return stem != name and any(is_segment_file(stem, suffix) for suffix in MARKABLE)
 
 
 def clear(disk: Disk, path: str) -> None:
-    """Delete a leftover; if it is a directory that somebody has put there, it stays."""
+    """Delete a leftover file; a directory stays."""
     with suppress(IsADirectoryError, PermissionError):
         disk.unlink(path)
 

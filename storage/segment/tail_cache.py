@@ -1,8 +1,8 @@
 """Tail: the last megabyte of a busy partition, so that readers at its end need no system call.
 
-Batches are copied into chunks. A chunk is filled once from front to back and then only read: views of it
-travel to sockets, so its memory is never written a second time, not even after a truncation. All tails of
-a broker share a budget: one that is not read lets go of its chunks when others need the room.
+Batches are copied into chunks. A chunk is filled once from front to back and then only read: sockets may
+still be sending views of it, so its memory is never written again, not even after a truncation. All tails of
+a broker share a budget: one that is not read drops its chunks when others need the room.
 Left to others: everything older (segment.py).
 """
 
@@ -12,12 +12,12 @@ from collections import deque
 from ...protocol.primitives import Buffer
 from .memory_budget import MemoryBudget
 
-FIRST_BYTES = 4 << 10  # thousands of partitions may have a record each; each chunk is twice the one before
+FIRST_BYTES = 4 << 10  # small, as thousands of partitions may have one record each; then chunks double
 CHUNK_BYTES = 256 << 10
 
 
 class Chunk:
-    """Batches that follow each other, with their base offsets and where they start."""
+    """Consecutive batches, with their base offsets and positions."""
 
     __slots__ = ("bases", "fill", "next_offset", "starts", "view", "writable")
 
@@ -44,12 +44,12 @@ class Tail:
         self.first_offset = -1  # -1: holds nothing
 
     def clear(self) -> None:
-        """Forget all. Views that are on their way keep their chunks alive."""
+        """Forget everything. Views that are still being sent keep their chunks alive."""
         self._budget.forget(self)
         self.let_go()
 
     def let_go(self) -> None:
-        """Others need the room."""
+        """Drop all chunks: the memory budget needs their room."""
         self._chunks.clear()
         self._held = 0
         self.first_offset = -1
@@ -81,11 +81,11 @@ class Tail:
         chunks.append(chunk)
         self._held += size
         self.first_offset = chunks[0].bases[0] if len(chunks) > 1 else base_offset
-        self._budget.holds(self, self._held)  # last: all may be gone behind it, and the batch with it
+        self._budget.holds(self, self._held)  # last: it may drop all chunks, this one too
         return chunk
 
     def read(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> list[memoryview]:
-        """Whole batches from the one that holds `offset`; `offset` must not lie before `first_offset`."""
+        """Complete batches from the one that holds `offset`, which must not be before `first_offset`."""
         self.was_read = True
         parts: list[memoryview] = []
         for chunk in self._from(offset):

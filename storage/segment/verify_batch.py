@@ -1,4 +1,4 @@
-"""Look at one batch of a log that is open, as a reader would: is it what was written?
+"""Check one batch of an open log, as a reader would: is it what was written?
 
 Left to others: who asks, and why (broker/replicas/batch_check.py), all batches of a segment
 (recovery/scan_segment.py).
@@ -17,7 +17,7 @@ from .segment import Segment
 def damage_at(segments: Sequence[Segment], offset: int, end: int, gaps: bool = False) -> str:
     """What is wrong with the batch that reaches `offset`; empty if nothing. Blocking.
 
-    With `gaps` it may begin later: of a compacted segment nothing need be left from `offset` on.
+    With `gaps` it may begin later: compaction may have left nothing from `offset` on in the segment.
     """
     place = bisect_right(segments, offset, key=_base_offset) - 1
     if place < 0 or offset >= end:

@@ -2,7 +2,7 @@
 
 DescribeGroups: v3 authorized operations · v4 static members · v5 flexible
 ListGroups: v3 flexible · v4 filter by state · DeleteGroups: v2 flexible
-Each broker tells of the groups it coordinates; a group that does not exist is Dead, not an error.
+Each broker answers for the groups it coordinates; a group that does not exist is Dead, not an error.
 Left to others: life in a group (membership.py), where it is coordinated (coordinators.py).
 """
 
@@ -55,7 +55,7 @@ def _described(broker: BrokerContext, name: str) -> DescribedGroup:
 
 
 def _members(group: Group, stable: bool) -> list[DescribedGroupMember]:
-    """What members want and have is told only while it holds."""
+    """Subscriptions and assignments are included only in a stable group: in a rebalance they are changing."""
     return [
         DescribedGroupMember(
             member_id=member.member_id,

@@ -2,8 +2,8 @@
 
 v1 key type and error message · v3 flexible · v4 several keys, each with its own error
 The coordinator of a group is the leader of its partition of `__consumer_offsets`. While that topic is being
-created or the partition has no leader the answer is COORDINATOR_NOT_AVAILABLE: every client then asks again.
-While better news is to be expected the answer waits for it a moment (metadata/held_answers.py).
+created, or the partition has no leader, the answer is COORDINATOR_NOT_AVAILABLE: every client then asks
+again. If better news is expected, the answer waits for it a moment (metadata/held_answers.py).
 Left to others: creating the topic (groups/offsets_topic.py). Transactions have no coordinator here.
 """
 
@@ -28,7 +28,7 @@ GROUP_KEY = 0
 def find(
     broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | None:
-    """The broker to which a group's members shall speak, at its address on the listener of the question."""
+    """The broker that coordinates each group, with its address on the listener of the request."""
     response = _found(broker, exchange, request)
     until = _until(broker, _groups(exchange, request))
     if broker.held.hold(exchange, until, lambda: _found(broker, exchange, request)):
@@ -100,7 +100,7 @@ def _nobody(key: str, error: ApiError) -> Coordinator:
 
 
 def refuse(request: FindCoordinatorRequest, error: ApiError) -> FindCoordinatorResponse:
-    """In both forms: only the one of the version goes on the wire."""
+    """Fills both forms, single and by key: only the one of the version goes on the wire."""
     return FindCoordinatorResponse(
         error_code=error.code,
         error_message=error.message,

@@ -78,7 +78,7 @@ def refuse_join(request: JoinGroupRequest, error: ApiError) -> JoinGroupResponse
 
 
 def sync(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest) -> None:
-    """Parked until the leader has brought the assignment and it is written."""
+    """Parked until the leader has sent the assignment and its record is committed."""
     asked = SyncAsked(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -104,7 +104,7 @@ def refuse_sync(request: SyncGroupRequest, error: ApiError) -> SyncGroupResponse
 
 
 def heartbeat(broker: BrokerContext, exchange: Exchange, request: HeartbeatRequest) -> HeartbeatResponse:
-    """A sign of life."""
+    """A member is alive; the answer tells it whether to rejoin."""
     answer = broker.groups.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
@@ -116,7 +116,7 @@ def refuse_heartbeat(request: HeartbeatRequest, error: ApiError) -> HeartbeatRes
 
 
 def leave(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """One member goes, or several are sent away."""
+    """One member leaves, or an administrator removes several."""
     if exchange.version < SEVERAL_LEAVE_SINCE:
         (answer,) = broker.groups.leave(request.group_id, [(request.member_id, None)])
         return LeaveGroupResponse(error_code=answer)

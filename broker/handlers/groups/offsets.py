@@ -1,4 +1,4 @@
-"""OffsetCommit 2-9 and OffsetFetch 1-9: where a group goes on reading.
+"""OffsetCommit 2-9 and OffsetFetch 1-9: the offsets from which a group goes on reading.
 
 OffsetCommit: v2-4 a retention of its own · v6 leader epoch · v7 static members · v8 flexible
 OffsetFetch: v2 null means all, an error for the whole · v5 leader epoch · v6 flexible · v7 require_stable,
@@ -42,7 +42,7 @@ Found = list[tuple[str, list[tuple[int, GroupOffset]]]]
 
 
 def commit(broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> None:
-    """Parked until the offsets are committed; refused partitions do not hold up the others."""
+    """Parked until the offsets are committed; a refused partition does not affect the others."""
     errors: dict[TopicPartition, ErrorCode] = {}
     offsets: dict[TopicPartition, GroupOffset] = {}
     now_ms = broker.groups.wall_ms()
@@ -96,7 +96,7 @@ def refuse_commit(request: OffsetCommitRequest, error: ApiError) -> OffsetCommit
 
 
 def fetch(broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Committed offsets; -1 where there is none, also in a group that nobody has heard of."""
+    """Committed offsets; -1 where there is none, also for a group that does not exist."""
     if exchange.version >= SEVERAL_GROUPS_SINCE:
         groups = [_of_group(broker, each.group_id, _asked(each.topics)) for each in request.groups]
         return OffsetFetchResponse(groups=groups)
@@ -113,7 +113,7 @@ def _asked(
 def _committed(broker: BrokerContext, group_id: str, wanted: Wanted | None) -> Found:
     held = broker.groups.find(group_id, empty_name_ok=True)
     if held is not None and held.group.state is GroupState.DEAD:
-        held = None  # its end is on its way to the log
+        held = None  # its tombstones are on their way to the log
     if wanted is None:
         return list(held.offsets.by_topic().items()) if held is not None else []
     found: Found = []
@@ -169,7 +169,7 @@ def _topic(
 
 
 def refuse_fetch(request: OffsetFetchRequest, error: ApiError) -> OffsetFetchResponse:
-    """v1 has no error for the whole, so every partition repeats it; from v8 on each group has it."""
+    """v1 has no error for the whole response, so every partition repeats it; from v8 each group has it."""
     topics = [
         _topic(topic.name, [(index, NOTHING) for index in topic.partition_indexes], error.code)
         for topic in request.topics or []
