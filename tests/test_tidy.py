@@ -4,6 +4,8 @@ Why: docs/decisions/0002-root-as-package.md
 """
 
 import ast
+import importlib
+import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
@@ -129,6 +131,37 @@ def test_whoever_starts_something_hears_how_it_ended(path: Path) -> None:
                 continue
             name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
             assert name not in STARTS, f"{relative(path)}:{node.lineno} {name}: who hears that it has failed?"
+
+
+@pytest.mark.parametrize("path", list(sources()), ids=relative)
+def test_every_case_can_be_reached(path: Path) -> None:
+    """A class that an earlier case of the same match has taken, whatever is in it, comes to no later one."""
+    for match in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Match)):
+        taken: set[str] = set()
+        for case in match.cases:
+            pattern = case.pattern
+            each = pattern.patterns if isinstance(pattern, ast.MatchOr) else [pattern]
+            named = {ast.unparse(one.cls) for one in each if isinstance(one, ast.MatchClass)}
+            assert not named & taken, f"{relative(path)}:{pattern.lineno} is never reached"
+            if case.guard is None:
+                taken |= {
+                    ast.unparse(one.cls)
+                    for one in each
+                    if isinstance(one, ast.MatchClass)
+                    and all(
+                        isinstance(part, ast.MatchAs) and part.pattern is None
+                        for part in (*one.patterns, *one.kwd_patterns)
+                    )
+                }
+
+
+@pytest.mark.parametrize("script", ["deploy/base-images", "deploy/Dockerfile", "Makefile", ".ci/run"])
+def test_scripts_name_what_there_is(script: str) -> None:
+    text = (ROOT / script).read_text()
+    for module, name in re.findall(r"from (strandline[\w.]*) import (\w+)", text):
+        assert hasattr(importlib.import_module(module), name), f"{script}: {module} has no {name}"
+    for module in re.findall(r"-m (strandline[\w.]*|bench[\w.]*)", text):
+        assert importlib.util.find_spec(module) is not None, f"{script}: there is no {module}"
 
 
 @pytest.mark.parametrize("room", ROOMS)

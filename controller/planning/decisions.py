@@ -152,14 +152,6 @@ def _notes(
                     "may_have_lost",
                     {**values, "isr_before": list(isr_before), "ends": told},
                 )
-            case plans.ReportLoss(partition, state, isr, ends):
-                found = {str(b): [end.epoch, end.offset] for b, end in ends.items()}
-                values = {"leader": state.leader, "epoch": state.leader_epoch, "isr_before": list(isr)}
-                yield Note(
-                    controllers_ring(str(partition)),
-                    "potential_data_loss",
-                    {**values, "log_ends": found, "controller_epoch": after.controller_epoch},
-                )
             case plans.Resign(because):
                 yield Note(CONTROLLER, "resigned", {"epoch": after.controller_epoch, "why": because})
             case _:
@@ -260,14 +252,6 @@ def _cause(before: ClusterState, after: ClusterState, event: plans.Event) -> str
             return "leadership goes back to preferred replicas"
         case plans.TopicsRead() | plans.DefaultsChanged():
             return "topics or their settings have changed"
-        case plans.EndsAnswered(broker):
-            return f"broker {broker} has answered how far its logs go"
-        case plans.RecoveryTimeOver():
-            return "replicas outside the ISR have had their time"
-        case plans.ElectionWanted(kind):
-            return f"an operator asks for an election: {kind.name.lower()}"
-        case plans.RebalanceDue():
-            return "the balance of leaders was looked at"
         case plans.StatesRead():
             return "the state was read anew"
         case plans.StatesWritten():
