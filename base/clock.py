@@ -1,4 +1,4 @@
-"""The client's default clock and random source.
+"""The system's clock and random source, for a client that is given no others.
 
 Only this file of the client uses the system's clock and random source. Every part that needs one takes it as
 a parameter, so that the simulator can pass its own.

@@ -1,4 +1,6 @@
-"""The client's logger: structlog if the program has configured it, else the standard library's.
+"""A logger for code inside other programs, such as the client's.
+
+It is structlog if the program has configured that, else the standard library's.
 
 An unconfigured structlog prints everything to standard output, which belongs to the caller's program.
 """

@@ -1,4 +1,4 @@
-"""Splits a LeaderAndIsr by log directory, and holds the progress and results of each part.
+"""One LeaderAndIsr, split by log directory: the progress and result of each part.
 
 Left to others: obeying it (replicas/leader_and_isr.py).
 """

@@ -1,4 +1,4 @@
-"""The leader's rules: when a record is committed, and who counts as in sync. Pure: events in, effects out.
+"""The leader's rules: when the high watermark rises, who is in the ISR, min.insync.replicas. Pure.
 
 The high watermark is the smallest log end offset among the replicas that must acknowledge (isr.py says which,
 while an ISR change is pending) and those that had everything a moment ago and are about to join the ISR. An

@@ -1,4 +1,4 @@
-"""I22: a broker's event loop waits neither for a lock that a thread holds during file I/O, nor for a sync.
+"""Invariant I22: a broker's event loop waits for no sync, and for no lock held during file I/O.
 
 Whatever blocks the loop stops all partitions: one disk that hangs would stop the others too. Once the broker
 serves, a sync must run in a thread; before that nobody waits.

@@ -1,4 +1,4 @@
-"""StorageConfig and TopicConfig: how logs are segmented, retained and flushed.
+"""StorageConfig and TopicConfig: the options of logs (log.segment.bytes, retention, flush …), with defaults.
 
 A broker's StorageConfig has the defaults, a topic's overrides win. Names and defaults are Kafka's.
 Left to others: nesting in the broker's configuration (broker/config/broker.py) and where overrides are kept

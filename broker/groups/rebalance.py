@@ -1,4 +1,4 @@
-"""The two halves of a group's rebalance, and the writes between them.
+"""A group's rebalance: everybody joins, the leader assigns, the assignment is written and handed out.
 
 First everybody joins (PreparingRebalance). Then the leader, which gets the list of members, sends an
 assignment (CompletingRebalance). It is committed to the log before any member gets it (Stable).

@@ -1,4 +1,5 @@
-"""The values of the group coordinator: states and their transitions, requests, answers and effects.
+"""The states of a group (Empty, PreparingRebalance, CompletingRebalance, Stable, Dead) and their transitions;
+the requests, answers and effects of its rules.
 
 `group.py` decides and returns these values; `coordinator.py` carries them out. A `JoinReply` or `SyncReply`
 takes the answer later (it holds a parked exchange); the rules only pass it along.

@@ -1,4 +1,6 @@
-"""The purgatory: requests that wait for an offset or a deadline, without a future, task or timer for each.
+"""The purgatory: produce requests that wait for acks=all, and whatever else waits for an offset or a time.
+
+None of them has a future, a task or a timer of its own.
 
 A produce with acks=all leaves one entry per partition in a queue ordered by the offset that it needs. When
 the high watermark moves, the front of the queue is complete. All waiters stand in one timing wheel with a

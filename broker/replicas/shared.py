@@ -1,4 +1,4 @@
-"""What all partitions of a broker share, and the interfaces of fetches that wait at a partition.
+"""ReplicaShared: what all replicas of a broker share: identity, clock, options, and hooks to the other parts.
 
 Left to others: the replica itself (partition.py), building this (replicas.py).
 """

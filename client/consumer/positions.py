@@ -3,7 +3,8 @@
 Three offsets per partition: `fetch_at` is what the next fetch asks for, `cursor` what is decoded next,
 `position` what the caller gets next (and what a commit writes). A seek moves all three and increases `age`:
 the answer to a fetch of an earlier age is dropped.
-Left to others: sockets (fetcher.py), groups (group.py), what callers see (consumer.py).
+Left to others: where to begin, by the group's commit or auto.offset.reset (fetcher.py), groups (group.py),
+what callers see (consumer.py).
 """
 
 from collections import deque

@@ -59,7 +59,7 @@ class Accumulator(Generic[T]):
         return not self._busy
 
     def lane(self, partition: TopicPartition) -> PartitionQueue[T]:
-        """The lane of a partition that has been appended to."""
+        """The queue of a partition that has been appended to."""
         return self._lanes[partition]
 
     def close_all(self) -> int:
@@ -98,7 +98,7 @@ class Accumulator(Generic[T]):
         return closed
 
     def is_due(self, lane: PartitionQueue[T], now: float) -> bool:
-        """Whether a batch of the lane should leave, as far as lingering, backoff and order are concerned."""
+        """Whether a batch of the queue should leave, as far as lingering, backoff and order are concerned."""
         if not lane.may_send or lane.head is None or now < lane.not_before:
             return False
         if lane.again or lane.closed or self.rush:
@@ -129,7 +129,7 @@ class Accumulator(Generic[T]):
         return late
 
     def release(self, batch: ProducerBatch[T]) -> None:
-        """The batch's callers know the outcome: release its memory, and forget the lane if it is empty."""
+        """The batch's callers know the outcome: release its memory, and forget the queue if it is empty."""
         self.used -= batch.reserved
         batch.reserved = 0
         lane = self._lanes[batch.partition]

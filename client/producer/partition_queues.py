@@ -1,10 +1,10 @@
-"""A lane: the batches of one partition on their way to its leader, in order, each appended at most once.
+"""PartitionQueue: a partition's batches on their way to its leader, in order, each appended at most once.
 
 Batches leave in order, up to `max_in_flight` at a time, with sequence numbers. When one fails, nothing more
 leaves until all others in flight have been answered. Then they are sent again, oldest first, with their old
 numbers, so that the broker can tell a duplicate from a gap.
 The problem: a batch that is given up leaves a gap in the numbers, and the broker refuses all that follow. So
-the lane takes a new producer id and starts its numbers again. Only batches that were certainly not appended
+the queue takes a new producer id and starts its numbers again. Only batches that were certainly not appended
 may be renumbered. One whose outcome is unknown keeps its number: under another one it could be appended
 twice.
 A leader that does not know a producer accepts any number as its first. If several batches were on their way
@@ -175,7 +175,7 @@ class PartitionQueue(Generic[T]):
 
     @property
     def needs_identity(self) -> bool:
-        """Whether the next batch cannot leave before the lane has a producer id."""
+        """Whether the next batch cannot leave before the queue has a producer id."""
         head = self.head
         if not self._idempotent or self.identity is not None or head is None:
             return False
@@ -276,7 +276,7 @@ class PartitionQueue(Generic[T]):
         return [one for one in (*self.in_flight, *self.again, *self.closed, *growing) if not one.is_expired]
 
     def abandon(self) -> list[ProducerBatch[T]]:
-        """All batches of the lane. Those in flight are marked, and stay until they are answered."""
+        """All batches of the queue. Those in flight are marked, and stay until they are answered."""
         held = self.held()
         for batch in self.in_flight:
             batch.is_expired = True

@@ -1,4 +1,4 @@
-"""The shell round the accumulator: sends batches that are due to their leaders and handles the answers.
+"""Sends batches that are due to their leaders, and handles the answers.
 
 One task sends; answers come in by callback. At most `max_in_flight` requests per broker, each with at most
 one batch per partition.
@@ -308,7 +308,7 @@ class Sender:
     # -- producer ids
 
     def _identify(self, lane: PartitionQueue[Token]) -> bool:
-        """Give the lane a producer id that it has not retired; ask for one if there is none."""
+        """Give the queue a producer id that it has not retired; ask for one if there is none."""
         if self._identity is not None and self._identity != lane.retired:
             lane.adopt(self._identity)
             return True

@@ -1,4 +1,4 @@
-"""What brokers have yet to hear or to say before the controller may count on it. Pure.
+"""Which leaders have yet to confirm a LeaderAndIsr, and which brokers to report their failed disks. Pure.
 
 A leader leads once it has been told. Replicas of a broker with failed log directories count again once it has
 said which of them it can use. Both follow from answers to LeaderAndIsr. What an earlier controller has sent

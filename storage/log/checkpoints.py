@@ -1,4 +1,4 @@
-"""The small files beside the logs, in Kafka's formats, each replaced atomically.
+"""The formats of all checkpoint files, Kafka's where Kafka has them; each file is replaced atomically.
 
 `replication-offset-checkpoint`, `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`:
 "0\\n<n>\\n<topic> <partition> <offset>\\n"; `leader-epoch-checkpoint`: "0\\n<n>\\n<epoch> <start>\\n";

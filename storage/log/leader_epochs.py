@@ -1,9 +1,10 @@
-"""EpochHistory: where each leader epoch begins in a log. Pure.
+"""EpochHistory: where each leader epoch begins in a log (the content of leader-epoch-checkpoint). Pure.
 
 Two replicas find where their logs diverge by asking each other where an epoch ends
 (docs/replication.md, *truncation*). The rules are those of Kafka's LeaderEpochFileCache after
 KIP-101, KIP-279 and KAFKA-10706.
-Left to others: the file (checkpoints.py), asking the other replica (replication/truncation.py).
+Left to others: the file (its format: checkpoints.py; when it is written: metadata_files.py), asking the other
+replica (replication/truncation.py).
 """
 
 from bisect import bisect_right

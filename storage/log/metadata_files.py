@@ -1,4 +1,4 @@
-"""The small files beside a log's segments: its epochs, its topic's id and settings.
+"""Reads and writes a log's leader-epoch-checkpoint, partition.metadata and topic-config.json.
 
 Left to others: their formats (checkpoints.py).
 Why: docs/decisions/0010-topic-config-per-log.md

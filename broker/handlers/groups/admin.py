@@ -1,4 +1,4 @@
-"""Groups from outside: DescribeGroups 0-5, ListGroups 0-4, DeleteGroups 0-2; with them FindCoordinator.
+"""Groups from outside: DescribeGroups 0-5, ListGroups 0-4, DeleteGroups 0-2.
 
 DescribeGroups: v3 authorized operations · v4 static members · v5 flexible
 ListGroups: v3 flexible · v4 filter by state · DeleteGroups: v2 flexible

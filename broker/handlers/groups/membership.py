@@ -1,4 +1,4 @@
-"""JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: life in a group; with it the other group APIs.
+"""JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: what members of a group ask.
 
 JoinGroup: v1 rebalance timeout · v4 a newcomer is first told its id · v5 static members · v6 flexible
 v7 protocol type in the answer · v8 reason · v9 skip_assignment
