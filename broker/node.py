@@ -361,7 +361,10 @@ def build(
 
 
 async def serve(config: BrokerConfig, stop: asyncio.Event, doors: Doors = NO_DOORS) -> None:
-    """Run a broker on the real disk, ZooKeeper and clock until `stop` is set. Raises why it failed."""
+    """Run a broker on the real disk, ZooKeeper and clock until `stop` is set.
+
+    Raises StartFailed, or what made it fail.
+    """
     registries = Registries(config)
     node = build(
         within_limits(config),

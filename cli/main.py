@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def spare_imports() -> None:
-    """Skip what libraries load only for pretty printing or plugins: it would slow the start by tenths."""
+    """Skip what libraries load only for pretty printing or plugins: it costs tenths of a second."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # structlog does without it
 

@@ -65,8 +65,8 @@ def health(bootstrap: Bootstrap = "localhost:9092", as_json: AsJson = False) -> 
 def picture(admin: Admin, internal: bool = False) -> dict[str, Any]:
     """The cluster as plain values: brokers, partitions, and which of them are in trouble.
 
-    If a leader does not answer, its high watermarks are None. A replica that a reassignment is adding does
-    not make its partition under-replicated, as in Kafka's own count.
+    A high watermark is None if its leader does not answer, or there is none. A replica that a reassignment is
+    adding does not make its partition under-replicated, as in Kafka's own count.
     """
     cluster = admin.describe_cluster()
     topics = [topic for topic in admin.describe_topics() if internal or not topic.is_internal]

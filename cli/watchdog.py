@@ -1,8 +1,9 @@
 """Ends a process whose event loop hangs.
 
-A separate thread keeps the ZooKeeper session alive, so a broker whose loop hangs would look alive forever. So
-another thread checks that the loop still runs callbacks. Past the limit it ends the process, and the session
-ends too. A process stopped by SIGSTOP is not ended for that: the watchdog's own clock stops too.
+A separate thread keeps the ZooKeeper session alive, so a broker whose loop hangs would look alive forever.
+The watchdog, another thread, checks that the loop still runs callbacks. Past the limit it ends the process,
+and the session with it. A process stopped by SIGSTOP does not count as hanging: the watchdog measures time by
+its own wake-ups, which stop too.
 """
 
 import asyncio

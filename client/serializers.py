@@ -13,7 +13,7 @@ Deserializer = Callable[[bytes], Any]
 
 
 def bytes_out(value: Any) -> bytes | None:
-    """Bytes as they are; anything else raises TypeError."""
+    """Bytes (also a bytearray or memoryview) or None; anything else raises TypeError."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, (bytearray, memoryview)):
@@ -86,7 +86,7 @@ def serializer_for(choice: str | Serializer) -> Serializer:
 
 
 def _checked(serializer: Serializer) -> Serializer:
-    """Check the result: anything but bytes or None would fail only when the batch is built."""
+    """Check the result: anything but bytes or None would fail only later, inside the batch."""
 
     def out(value: Any) -> bytes | None:
         raw = serializer(value)

@@ -1,7 +1,7 @@
 """The elected controller at work: one queue of events, one consumer, plans carried out in order.
 
-It lives for one term, from an election to the next. A write that meets a newer fence, or an answer that names
-a newer controller, ends it at once. Nothing here survives into the next term.
+It lives for one term, which begins with an election. A write that meets a newer fence, or an answer that
+names a newer controller, ends it at once. Nothing here survives into the next term.
 Left to others: getting elected (`controller.py`), deciding (`planning/planner.py`), the requests of clients
 (`requests/topics.py`).
 """

@@ -99,7 +99,7 @@ class Challenger:
             return Word.UNHEARD
 
     async def _put(self, path: str, incarnation: int) -> int:
-        """Write the question, unless another one is open. The version of the open question."""
+        """Write the question, unless another one is open. Returns the version of the open one."""
         while True:
             document, version = await self._read(path, incarnation)
             if document.is_open:

@@ -224,7 +224,7 @@ def _edition(state: ClusterState, topic: str) -> tuple[int, int]:
 
 
 def _registered(state: ClusterState, broker: Broker) -> UpdateMetadataBroker:
-    """Suspected brokers are named too, since a suspicion may be wrong. It is marked as such."""
+    """Suspected brokers are named too, since a suspicion may be wrong; `is_suspected` tells."""
     endpoints = [
         UpdateMetadataEndpoint(
             port=e.port, host=e.host, listener=e.listener, security_protocol=e.security_code

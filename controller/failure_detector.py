@@ -5,9 +5,9 @@ challenged through ZooKeeper (`challenges.py`). Without a connection, for whatev
 answer for 300 ms it counts as dead. 100 ms are enough if the port that we were connected to refuses: then
 only the answer has to come, for which a living broker needs some milliseconds.
 If it answers, it lives, and only the path to it is broken. It is asked again now and then, since an answer is
-true only for its moment. So is silence: a broker that paused while the path broke would count as dead until
-the path is repaired. If ZooKeeper cannot tell, there is no verdict, and the session decides. A peer whose
-connection is open is not judged for being silent, until it leaves a request unanswered.
+true only for its moment. So is silence: otherwise a broker that paused while the path broke would count as
+dead until the path is repaired. If ZooKeeper cannot tell, there is no verdict, and the session decides. A
+peer whose connection is open is not judged for being silent, until it leaves a request unanswered.
 Left to others: what a death means (`broker_channels.py`, `controller.py`), requests on the connection.
 Why: docs/decisions/0006-proof-of-death.md
 """

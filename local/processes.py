@@ -46,7 +46,7 @@ class BrokerProcess:
     zookeeper: str
     settings: dict[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
-    within: tuple[str, ...] = ()  # a command that runs the broker's, e.g. nsenter
+    within: tuple[str, ...] = ()  # a command that starts the broker's command, e.g. nsenter
     environment: dict[str, str] = field(default_factory=dict)
     pid: int | None = None
     child: subprocess.Popen[bytes] | None = field(default=None, repr=False)

@@ -40,7 +40,7 @@ class ReadState:
 
 @dataclass(frozen=True, slots=True)
 class IsrChanged:
-    """The ISR in ZooKeeper is now this one, by our own write: tell the controller some time."""
+    """The ISR in ZooKeeper is now this one, by our own write: tell the controller later."""
 
     isr: tuple[BrokerId, ...]
     joined: tuple[BrokerId, ...]

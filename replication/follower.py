@@ -199,7 +199,7 @@ class Follower:
         self._enter(Fetching() if cut.settled else self._begin())
 
     def restarted(self) -> None:
-        """The shell has begun the log again: nothing before its start is waited for any more (KAFKA-9491)."""
+        """The shell has restarted the log: nothing before its start is waited for any more (KAFKA-9491)."""
         self.high_watermark = self._clamped(self.high_watermark)
 
     def replicated(self, leader_high_watermark: Offset) -> Effects:

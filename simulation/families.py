@@ -1,7 +1,7 @@
 """Families of seeds: the settings of their worlds, and the faults they draw.
 
-In a family that swarms, each seed uses only a random few of the family's faults: frequent faults would hide
-bugs that show only without them. Left to others: what each fault does (`faults/faults.py`).
+In a family that swarms, each seed uses a random part of the kinds of faults: frequent ones would hide bugs
+that show only without them. Left to others: what each fault does (`faults/faults.py`).
 """
 
 from __future__ import annotations

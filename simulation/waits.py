@@ -37,7 +37,7 @@ class WaitWatch:
         self._patches.undo()
 
     def _lock(self) -> None:
-        """The loop waits for a lock. Its holder must be at file I/O: a thread pauses nowhere else."""
+        """The loop waits for a lock. Its holder has paused at file I/O, or waits for one that has."""
         self._fail(f"the loop of {current_host().name} waits for a lock that a thread holds at a file")
 
     def _sync(self, id: int, path: str) -> None:

@@ -346,7 +346,7 @@ def _configured(overrides: tuple[str, ...]) -> BrokerConfig:
 
 
 def run_seed(seed: int, family: str = "plain", *, talks: bool = False) -> Outcome:
-    """Run one seed in a new world of this family; `talks`: the trace has all requests and responses."""
+    """Run one seed in a new world of this family; `talks`: the trace has requests and responses (talk.py)."""
     return World(seed, FAMILIES[family], talks=talks).run()
 
 

@@ -10,8 +10,8 @@ from ..local.cluster import LocalCluster
 
 
 class Cluster:
-    """A running cluster. Methods return once the process has got its signal (or is gone, for kill and stop).
-    A test must wait for the effects, such as an election, itself.
+    """A running cluster. `pause` and `resume` return once the signal is sent, `kill` and `stop` once the
+    broker is gone. A test must itself wait for what follows, such as an election.
     """
 
     def __init__(self, local: LocalCluster) -> None:

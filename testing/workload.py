@@ -143,7 +143,7 @@ class Workload:
         self._count += 1
 
     async def _follow(self) -> None:
-        """Read what is committed as it comes, until everything that was acknowledged was there to read."""
+        """Read committed records as they come, until the workload ends or a read is refused."""
         async with Consumer(self._bootstrap, auto_offset_reset="earliest") as consumer:
             consumer.assign(self.partitions)
             while not self._stop.is_set():

@@ -44,7 +44,7 @@ class NotReached(ZkError):
 
 
 class Unknown(ZkError):
-    """No answer came. A write may have been applied, or may still be: re-read to find out."""
+    """No answer came. A write may have been applied, or may still be: re-read before deciding."""
 
 
 class SessionExpired(Unknown):

@@ -54,8 +54,8 @@ async def read_agreement(registry: ZkClient, random_bytes: bytes, profile: str) 
 async def agree(registry: ZkClient, broker: int, profile: str) -> Agreement:
     """The agreement, once it names `profile`. Raises ProfileDiffers while a registered broker has another.
 
-    The registrations are checked before the node is written, because most callers are wrong, and again after
-    it, because from then on nobody can register under the old one.
+    The registrations are checked before the node is written, because usually the caller has the wrong
+    profile, and again afterwards, because from then on nobody can register under the old one.
     """
     await _look_at_others(registry, broker, profile)
     while True:

@@ -296,7 +296,7 @@ class PreferredElectionDocument(Document):
 
 
 class LogDirEventDocument(Document):
-    """`/log_dir_event_notification/log_dir_event_…`: asks the controller to ask this broker for its replicas.
+    """`/log_dir_event_notification/log_dir_event_…`: this broker must be asked which replicas it can serve.
 
     In Kafka it means a failed directory; ours may also mean one that is full, or has room again.
     """

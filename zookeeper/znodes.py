@@ -335,7 +335,7 @@ async def write_state(
     """The leader's write: the state first, then the checks. Returns the new version.
 
     Raises `StateMoved` (re-read), `CheckFailed` (the proposal has failed and cannot land later), or
-    `Unknown`: then repeat the same call, as at most one attempt can succeed.
+    `Unknown`: then the same call may be repeated, as at most one attempt can succeed.
     """
     assert document.isr, "an ISR is never empty"
     try:
@@ -393,6 +393,6 @@ async def notify_isr_change(registry: ZkClient, partitions: Sequence[TopicPartit
 
 
 async def notify_log_dir_event(registry: ZkClient, broker: int) -> None:
-    """Make the controller ask this broker for its replicas. A repeated notification does no harm."""
+    """Make the controller ask this broker which replicas it can serve. Repeating it does no harm."""
     document = documents.LogDirEventDocument(broker=broker)
     await registry.multi([Create(documents.LOG_DIR_EVENT_PREFIX, document.data(), sequential=True)])

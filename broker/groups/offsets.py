@@ -139,7 +139,7 @@ class CommittedOffsets:
         subscribed: Collection[str] = frozenset(),
     ) -> list[TopicPartition]:
         """Offsets past their retention. It counts from when the group became empty; for a group that never
-        had members, or still has some, from the commit. Offsets of subscribed topics never expire.
+        had members, or still has some, from the commit. Offsets of `subscribed` topics stay.
         """
         found = []
         in_flight = self.in_flight

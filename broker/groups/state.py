@@ -1,8 +1,8 @@
-"""The states of a group (Empty, PreparingRebalance, CompletingRebalance, Stable, Dead) and their transitions;
-the requests, answers and effects of its rules.
+"""The states of a group (Empty, PreparingRebalance, CompletingRebalance, Stable, Dead) and their transitions.
 
-`group.py` decides and returns these values; `coordinator.py` carries them out. A `JoinReply` or `SyncReply`
-takes the answer later (it holds a parked exchange); the rules only pass it along.
+Also the requests, answers and effects of its rules: `group.py` decides and returns these values;
+`coordinator.py` carries them out. A `JoinReply` or `SyncReply` takes the answer later (it holds a parked
+exchange); the rules only pass it along.
 """
 
 from collections.abc import Callable

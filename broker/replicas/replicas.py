@@ -382,8 +382,8 @@ class Replicas:
             await self.checkpoint_watermarks(directory)
 
     async def checkpoint_watermarks(self, only: str | None = None) -> None:
-        """Checkpoint high watermarks, in all directories or one. Logs are never truncated to them; they
-        only save a round of fetches after a restart.
+        """Checkpoint high watermarks, in all directories or one. They only save a round of fetches after a
+        restart: logs are not truncated to them, except under profiles of old versions.
         """
         write = self.logs.checkpoint_high_watermarks
         try:

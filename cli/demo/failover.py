@@ -70,7 +70,7 @@ class Accident:
         self.gaps.acknowledged(partition, at_s)
 
     async def choose(self, admin: Admin) -> None:
-        """Choose the broker to kill: a leader; the controller if that was drawn."""
+        """Choose the broker to kill: a leader other than the controller or, if drawn, the controller."""
         cluster = await admin.describe_cluster()
         (described,) = await admin.describe_topics([self.topic])
         leaders = {one.leader for one in described.partitions}

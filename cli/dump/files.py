@@ -8,7 +8,7 @@ from ...storage.segment_files import is_number
 from .small_files import SMALL
 
 IN_SEGMENT_ORDER = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-PARKED = (".deleted", ".cleaned", ".swap")  # a segment file's suffixes before deletion or after cleaning
+PARKED = (".deleted", ".cleaned", ".swap")  # suffixes of segment files to be deleted, or from cleaning
 
 
 class Expanded(NamedTuple):

@@ -266,8 +266,8 @@ class Admin:
     ) -> dict[TopicPartition, ApiError | None]:
         """Elect "preferred" leaders for these partitions or all, or any where there is none ("unclean").
 
-        The answer has for each partition None, or why it was not elected. An unclean election may lose
-        records.
+        The result has for each partition None, or why it does not have that leader. An unclean election may
+        lose records.
         """
         kind = Election[election.upper()] if isinstance(election, str) else election
         return await elect_leaders(self._cluster, kind, partitions, self._cluster.deadline(timeout_ms))

@@ -23,7 +23,7 @@ async def change(
     deadline: float,
     done_already: ErrorCode | None = None,
 ) -> None:
-    """Ask until nothing is refused. `done_already` counts as done if an earlier answer was lost."""
+    """Ask until nothing is refused. `done_already` counts as done if an earlier attempt may have worked."""
     is_uncertain = False
     late: ApiError | None = None  # a broker's own answer tells more than a last attempt that was cut short
 

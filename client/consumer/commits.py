@@ -121,7 +121,7 @@ class Commit:
 
 
 class Commits:
-    """All commits of one consumer, one at a time. `latest` has the last committed offsets."""
+    """All commits of one consumer, one at a time. `latest` has the offsets that they committed last."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -193,7 +193,7 @@ async def ask_coordinator(
 
 
 def check(cluster: Cluster, group: str, code: int, subject: str) -> None:
-    """Raise the error of `code`. If the broker is not the coordinator, forget it first."""
+    """Raise the error of `code`, if any. If the broker is not the coordinator, forget it first."""
     if code in COORDINATOR_ERRORS:
         cluster.forget_coordinator(group)
     if code:

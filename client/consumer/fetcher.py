@@ -60,7 +60,7 @@ class Asked(NamedTuple):
     epoch: int
 
     def holds(self) -> bool:
-        """Whether this is still wanted: another leader may have answered meanwhile."""
+        """Whether this is still wanted: there may have been a seek, or another leader's answer, meanwhile."""
         return self.place.age == self.age and self.place.fetch_at == self.offset
 
 
@@ -270,7 +270,7 @@ class Fetcher:
     # -- positions
 
     def _settle_positions(self, now: float) -> bool:
-        """Look up missing positions, so that none waits for a partition without leader or one that is gone.
+        """Look up missing positions. None waits for another partition, which may have no leader or be gone.
         True if some cannot be looked up yet."""
         unknown: list[PartitionPosition] = []
         by_leader: dict[int, list[PartitionPosition]] = {}

@@ -41,12 +41,13 @@ from .group_protocol import decode_assignment, decode_subscription, encode_assig
 log = get_logger(__name__)
 
 PROTOCOL_TYPE = "consumer"
-JOIN_SLACK_SECONDS = 5.0  # beyond the slowest member's time, before a join or sync gives up
+JOIN_SLACK_SECONDS = 5.0  # beyond the slowest member's time, before a join or sync fails
 LEAVE_SECONDS_MAX = 2.0
 
 Change = Callable[[set[TopicPartition]], Awaitable[None]]
 
-# Errors after which the member has lost its generation and its partitions, and must join again.
+# Errors after which the member has lost its generation and its partitions, and must join again (under a new
+# id after UNKNOWN_MEMBER_ID).
 FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 REJOIN = FORGOTTEN | {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED}
 

@@ -42,7 +42,7 @@ async def find_offsets(
     deadline: float,
     found: dict[TopicPartition, OffsetAndTimestamp],
 ) -> ApiError | None:
-    """Make one attempt and add its results to `found`. Returns an error that a leader answered."""
+    """Make one attempt and add its results to `found`. Returns an error as `ask_once` does."""
     return await ask_once(cluster, wanted, _question(cluster, isolation), deadline, found)
 
 

@@ -80,7 +80,7 @@ class PartitionPosition:
 
     def go_on(self, offset: int | None = None) -> None:
         """Fetch again, from the position or from `offset`. The caller may still be working on what it was
-        handed last, which does not count as done for that."""
+        handed last: this does not make it count as done."""
         before, processed = self._handed_up_to, self.processed
         self.seek(offset if offset is not None else self.cursor if before is None else before)
         if processed is not None and processed != before:

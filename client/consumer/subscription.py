@@ -64,7 +64,7 @@ class Subscription:
 
     @property
     def topics(self) -> list[str]:
-        """Topics subscribed to, including known topics that match the pattern."""
+        """Topics subscribed to; with a pattern, the known ones that match, without internal ones."""
         if self._pattern is None:
             return self._topics
         view = self._cluster.view.topics

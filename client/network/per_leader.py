@@ -1,7 +1,7 @@
 """One question about many partitions, sent to each leader; those whose leader moved are asked again.
 
-`ask_leaders` waits for all answers. `ask_briefly` returns what is known now, and `ask_once` makes one
-attempt.
+`ask_leaders` retries until all have answered. `ask_briefly` returns what leaders can answer now, `ask_once`
+makes one attempt.
 Left to others: what is asked, and what an answer says (consumer/offsets.py, admin/record_deletion.py).
 """
 
@@ -33,7 +33,7 @@ class Question(Generic[T]):
 async def ask_leaders(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], question: Question[T], deadline: float
 ) -> dict[TopicPartition, T]:
-    """A result for each partition; raises the first error that is not retriable."""
+    """A result for each partition. Raises an error that is not retriable, or at the deadline the last one."""
     for topic in {partition.topic: None for partition in wanted}:
         await cluster.partitions(topic, deadline)
     found: dict[TopicPartition, T] = {}
@@ -58,7 +58,7 @@ async def ask_briefly(
     """A result for each partition whose leader gives one now; the others are left out.
 
     A new leader may have to wait for a session to end before it knows its high watermark (decision 6), and a
-    frozen one does not answer. Neither holds up the answers of the others.
+    frozen one does not answer. Neither hides the answers of the others.
     """
     if cluster.track({partition.topic: None for partition in wanted}):
         with suppress(NetworkException):
@@ -81,8 +81,8 @@ async def ask_once(
     deadline: float,
     found: dict[TopicPartition, T],
 ) -> ApiError | None:
-    """Ask every leader there is, one time, and add to `found` what they say. Returns what a leader refused,
-    rather what no later attempt can mend."""
+    """Ask every leader there is, once, and add the results to `found`. Returns an error met, if any,
+    preferably one that is not retriable."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for partition, what in wanted.items():
         leader = cluster.leader(partition)

@@ -129,7 +129,7 @@ class Accumulator(Generic[T]):
         return late
 
     def release(self, batch: ProducerBatch[T]) -> None:
-        """The batch's callers know the outcome: release its memory, and forget the queue if it is empty."""
+        """The batch's callers know the outcome: release its memory; an empty queue is no longer busy."""
         self.used -= batch.reserved
         batch.reserved = 0
         lane = self._lanes[batch.partition]
@@ -149,7 +149,7 @@ class Accumulator(Generic[T]):
             lane.not_before = 0.0
 
     def abandon(self) -> list[ProducerBatch[T]]:
-        """Drop all batches whose callers still wait, so that they are told: the producer cannot send them."""
+        """Give up and return all batches whose callers still wait: the producer closes, or cannot send."""
         held = [batch for lane in self.busy for batch in lane.abandon()]
         for batch in held:
             self.release(batch)

@@ -1,8 +1,8 @@
 """PartitionQueue: a partition's batches on their way to its leader, in order, each appended at most once.
 
 Batches leave in order, up to `max_in_flight` at a time, with sequence numbers. When one fails, nothing more
-leaves until all others in flight have been answered. Then they are sent again, oldest first, with their old
-numbers, so that the broker can tell a duplicate from a gap.
+leaves until all others in flight have been answered. Then those that failed are sent again, oldest first,
+with their old numbers, so that the broker can tell a duplicate from a gap.
 The problem: a batch that is given up leaves a gap in the numbers, and the broker refuses all that follow. So
 the queue takes a new producer id and starts its numbers again. Only batches that were certainly not appended
 may be renumbered. One whose outcome is unknown keeps its number: under another one it could be appended

@@ -3,8 +3,9 @@
 `send` is a plain function: the record is queued when it returns. Its result can be awaited for the receipt,
 or ignored. Order per partition is the order of the calls.
 While `buffer_memory` is full, or the topic is not known yet, records wait in a line that may hold as much
-again, for at most `max_block_ms`. When the line is full `send` raises BufferExhausted. Code that does not
-await receipts should `await producer.room()`; `send_many` does so by itself.
+again, for at most `max_block_ms`; then their receipts fail. When the line is full `send` raises
+BufferExhausted. Code that does not await receipts should `await producer.room()`; `send_many` does so by
+itself.
 Left to others: batching (accumulator.py), delivery (sender.py), which partition a key goes to
 (partitioner.py).
 Why: docs/decisions/0014-send-is-a-plain-function.md

@@ -48,7 +48,7 @@ class FetchedRun(NamedTuple):
 
 
 class SpanReader:
-    """The fetch loop over one span, for one pass: `for run in reader`."""
+    """The fetch loop over one span, for one pass: `for run in reader`, exhausted or closed."""
 
     def __init__(
         self, cluster: SparkCluster, span: Span, stall_seconds: float, fail_on_data_loss: bool

@@ -1,7 +1,7 @@
 """Removes the batches of aborted transactions from fetched records, without decoding a batch.
 
 Batch headers tell which batches are transactional, of which producer, and which are markers, so the
-vectorised decoder needs not know. Only readers with `isolation.level=read_committed` are told of aborts.
+vectorised decoder need not know. Only readers with `isolation.level=read_committed` are told of aborts.
 """
 
 from collections.abc import Iterable

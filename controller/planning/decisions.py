@@ -108,7 +108,7 @@ class DecisionNotes:
 
 
 def gauges(state: ClusterState) -> dict[str, int]:
-    """The metrics of the active controller."""
+    """Metrics of the active controller: partitions offline or off their preferred leader, live brokers."""
     offline = imbalanced = 0
     for partition in state.all_partitions():
         known = state.partitions.get(partition)

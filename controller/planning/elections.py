@@ -148,8 +148,8 @@ def _best(
     electable: list[int],
     bounced: frozenset[int],
 ) -> int:
-    """The best of the electable. First those that lead and know it, or can be told; of these, those with room
-    for records; of these, those that did not restart; of these, the current leader.
+    """The best of the electable. Preferred are, in this order: one that leads and knows it, or can be told;
+    one with room for records; one that did not restart; the current leader.
     """
     leads = NO_LEADER if state.is_untold(partition, known) else known.leader
     near = [r for r in electable if state.is_reached(r) or r == leads] or electable

@@ -1,4 +1,4 @@
-"""Which leaders have yet to confirm a LeaderAndIsr, and which brokers to report their failed disks. Pure.
+"""Which leaders have yet to confirm a LeaderAndIsr, and which replicas may be in failed directories. Pure.
 
 A leader leads once it has been told. Replicas of a broker with failed log directories count again once it has
 said which of them it can use. Both follow from answers to LeaderAndIsr. What an earlier controller has sent

@@ -355,7 +355,7 @@ class PartitionRole:
 
 @dataclass(frozen=True, slots=True)
 class SendLeaderAndIsr:
-    """LeaderAndIsr for one broker: the partitions that have changed, or (`full`) all that it hosts."""
+    """LeaderAndIsr for one broker: some of its partitions, or (`full`) all that it hosts."""
 
     broker: int
     roles: tuple[PartitionRole, ...]

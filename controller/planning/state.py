@@ -268,7 +268,7 @@ class ClusterState:
         return bool(self.full) and partition in self.full.get(self.start_of(broker), ())
 
     def start_of(self, broker: int) -> Start:
-        """The broker's current incarnation, -1 if it is not registered."""
+        """The broker's id and current incarnation, -1 if it is not registered."""
         known = self.brokers.get(broker)
         return broker, -1 if known is None else known.incarnation
 
@@ -330,5 +330,5 @@ class ClusterState:
         ]
 
     def with_partitions(self, known: Mapping[TopicPartition, PartitionState]) -> ClusterState:
-        """The same, with these partition states as read from ZooKeeper."""
+        """The same, with these partition states, which ZooKeeper is known to hold."""
         return replace(self, partitions={**self.partitions, **known})

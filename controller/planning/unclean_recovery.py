@@ -161,7 +161,7 @@ def force(state: ClusterState, partitions: Iterable[TopicPartition]) -> ClusterS
 
 
 def unsaid(partitions: Mapping[TopicPartition, PartitionState]) -> list[plans.ReportLoss]:
-    """Leaders that have not recovered yet: who elected them may have died before reporting the loss."""
+    """Leaders that have not recovered yet: the controller may have died before it reported the loss."""
     return [
         plans.ReportLoss(partition, known, known.isr)
         for partition, known in sorted(partitions.items())

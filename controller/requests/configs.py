@@ -1,4 +1,4 @@
-"""Changes clients make to the settings of topics and brokers: checked, written, announced.
+"""Changes that clients make to the settings of topics and brokers: checked, written, announced.
 
 A resource is read, changed in memory, checked, and written with the version that was read. The same write has
 the notification that makes every broker look (`/config/changes`) and the controller's fence. So an invalid

@@ -306,7 +306,7 @@ def _nonmonotonic_sends(history: History, sight: _Sight) -> Iterator[str]:
 
 
 def _forgotten(history: History) -> set[int]:
-    """Values sent before a partition had new producer state after such a loss: their order proves nothing."""
+    """Values in flight at such a loss, or sent before the next acknowledgement: they may be reordered."""
     found = set[int]()
     for lost_s in history.losses:
         later = [send for send in reversed(history.acknowledgements) if send.settled_s >= lost_s]

@@ -296,7 +296,7 @@ class Checks:
         return self.states.incarnation(id)
 
     def may_cut(self, id: int, partition: Partition) -> bool:
-        """Whether a replica may truncate below its own high watermark, as its leader gave no proof."""
+        """Whether a replica may truncate below its high watermark: the leader lacks proof or is compacted."""
         committed = self.committed.get(partition.tp)
         if committed is None or not self._is_of_today(partition):
             is_another = committed is not None
@@ -328,7 +328,7 @@ class Checks:
         self.starts[tp] = max(start, self.starts.get(tp, 0))
 
     def lost_data(self, id: int) -> None:
-        """A broker has lost data that was on its disk."""
+        """A power loss may have taken unflushed data of this broker."""
         self.states.lost_data(id)
 
     def flushed(self) -> dict[tuple[TopicPartition, int], set[int]]:
@@ -348,7 +348,7 @@ class Checks:
         return found
 
     def spares(self, id: int, lossy: tuple[int, int] | None) -> bool:
-        """Whether b`id` may lose data: each ISR has another member, and the last one to lose data is back."""
+        """Whether b`id` may lose data: all ISRs have another member, and the broker that lost data last."""
         partitions = [tp for tp in self.states.latest if tp.topic == OFFSETS_TOPIC]
         states = [self.states.latest.get(tp) for tp in [*self.world.workload.partitions, *partitions]]
         if any(state is None or not set(state["isr"]) - {id} for state in states):

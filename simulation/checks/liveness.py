@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.25
 WITHIN_S = 8.0
-"""Sessions end after 2 s, followers lag after 1.5 s, a controller that doubts itself resigns after 1 s."""
+"""Sessions end after 2 s, followers are late after 1.5 s, a controller in doubt resigns after 1 s."""
 BROKERS = (1, 2, 3)
 MIN_ISR = 2
 

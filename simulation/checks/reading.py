@@ -14,7 +14,7 @@ READ_BYTES_MAX = 1 << 30
 
 
 def read(log: Log, start: int, end: int) -> bytes:
-    """Complete batches, from the one that holds `start`, up to the last that begins before `end`."""
+    """Complete batches from the one that holds `start`; none begins at `end` or later."""
     found = bytearray()
     at = start
     while at < end:

@@ -1,4 +1,4 @@
-"""Invariant I19: no broker acts in a role that is over: roles must be checked again after every await.
+"""Invariant I19: no broker acts in a role that is over; so roles are checked again after an await.
 
 We watch two things. A write to ZooKeeper about a partition must be true for its sender when it is sent: it
 leads in that epoch and knows no newer version, or it is the controller and has not resigned. And code that

@@ -56,7 +56,7 @@ class States:
                     self._rises(f"the incarnation of b{found[1]}", version)
 
     def lost_data(self, id: int) -> None:
-        """A broker has lost data: all its incarnations so far are no proof any more."""
+        """A broker may have lost data: none of its incarnations so far is a proof any more."""
         self.lossy_until[id] = self.incarnation(id)
 
     def incarnation(self, id: int) -> int:

@@ -2,7 +2,7 @@
 
 A request may be lost, or carried out much later. There are few names, so that a topic is created again while
 replicas of its predecessor are still being deleted. Records acknowledged for a topic that still exists must
-be in it, except for what an unclean election lost, which is asked for too.
+be in it, except for those that an unclean election lost: such elections are asked for, too.
 Left to others: deletion of ISR members (`checks/invariants.py`), bytes (`checks/committed.py`).
 """
 

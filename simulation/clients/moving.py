@@ -73,7 +73,7 @@ class Mover:
             await asyncio.sleep(0.5)
 
     async def _ask(self, what: Callable[[Admin], Awaitable[None]], within_s: float) -> bool:
-        """Whether the brokers did it; False if they refuse or cannot be reached."""
+        """Whether the brokers agreed; False if they refuse, or do not answer within `within_s`."""
         try:
             async with (
                 asyncio.timeout(within_s),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .loop import SimLoop
 
 ORDER_S = 3e-9
-"""The least time between two arrivals."""
+"""The least time between two arrivals on one connection."""
 Hear: TypeAlias = Callable[["Transport", bytes], None]
 NOBODY = contextvars.Context()
 """The context in which a machine answers for a process that is gone."""
@@ -69,7 +69,7 @@ class Network:
         return SimServer(self, (address, port), host)
 
     async def dial(self, host: Host, address: str, port: int, factory: Any) -> Any:
-        """Connect, after the link's delay. On a cut link this hangs until the caller gives up."""
+        """Connect, after the link's delay. On a cut link this hangs until it heals or the caller gives up."""
         if not host.alive:
             raise CrashedHost(f"{host.name} is dead")
         await asyncio.sleep(self.delay())

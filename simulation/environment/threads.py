@@ -2,7 +2,7 @@
 
 A thread is a greenlet with its own stack; only one runs at a time. It pauses before each call to a disk
 (`breathe`) and resumes when its timer fires, so the seed decides what happens in between. When its process
-crashes it is resumed once more, all its calls fail, and it ends. The storage's locks are replaced too: a
+crashes it runs on to its end at once, and its writes to files fail. The storage's locks are replaced too: a
 thread that waits for one pauses; if the loop waits for one, it runs the holder until it is free.
 Left to others: how long a call takes, and the future that awaits it (`loop.py`).
 """

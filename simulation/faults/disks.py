@@ -43,8 +43,9 @@ class DiskFaults(FaultKinds, ABC):
         await self._lose_power(cruel=True)
 
     async def _lose_power(self, *, cruel: bool) -> None:
-        """Only while another replica in each ISR has its data, so that nothing acknowledged can be lost.
+        """One machine at a time, and only if each ISR has another member: nothing acknowledged may be lost.
 
+        The last one to lose data must be back in all ISRs. ZooKeeper ends the session of the new one.
         What happens when every member of an ISR has lost data is tested by the family "dark".
         """
         world = self.world
@@ -57,7 +58,7 @@ class DiskFaults(FaultKinds, ABC):
             world.lose_power(id, cruel=cruel)
 
     async def blackout(self) -> None:
-        """All machines lose power at once: only flushed data is left.
+        """All machines lose power at once: only flushed data is sure to be left.
 
         If records are acknowledged before they are flushed, those not flushed may be lost, and no others.
         """

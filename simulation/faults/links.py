@@ -1,6 +1,7 @@
 """Links that are cut, refused or reset; for a moment, or so long that the others must go on without them.
 
-Left to others: what that does to bytes (`environment/network.py`), which must go on (`checks/liveness.py`).
+Left to others: what that does to bytes (`environment/network.py`), which partitions must go on all the same
+(`checks/liveness.py`).
 """
 
 from __future__ import annotations

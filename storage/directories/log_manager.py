@@ -61,7 +61,7 @@ class Logs:
         self.logs: dict[TopicPartition, Log] = {}
         self.closed: set[TopicPartition] = set()  # there, but not opened: no room to recover them
         self.spoilt: dict[TopicPartition, str] = {}  # there, but they cannot be opened: why
-        self._being_opened: frozenset[TopicPartition] = frozenset()  # by a thread that misses removals
+        self._being_opened: frozenset[TopicPartition] = frozenset()  # by a thread, unaware of removals
         self.recovered: list[Recovered] = []
         self.condemned = PendingDeletion()
         self.starts_moved: set[str] = set()  # directories where log starts moved since the last checkpoint

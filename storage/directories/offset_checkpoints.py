@@ -118,11 +118,11 @@ class OffsetCheckpoints:
         return any(partition in bounds for bounds in tuple(self._bounds.values()))
 
     def lower(self, partition: TopicPartition, end: int, start: int) -> None:
-        """A log is truncated right after this, without an await. Blocking, unless `lower_all` has done it.
+        """Lower a log's entries; it is truncated right after this, without an await. Raises DiskError.
 
-        Otherwise recovery would take the truncation for a loss, and new records below the old recovery point
-        for flushed. The log start stays, unless it is lower now: records that a client had deleted must not
-        come back after a crash in between. Raises DiskError.
+        Blocking, unless `lower_all` has done it. With the old entries recovery would take the truncation for
+        a loss, and new records below the old recovery point for flushed. The log start stays, unless it is
+        lower now: records that a client had deleted must not come back after a crash in between.
         """
         bounds = {partition: Bounds(end, start)}
         before = {name: self._cut[name].get(partition) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)}

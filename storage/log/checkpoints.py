@@ -153,7 +153,7 @@ def write_topic_config(disk: Disk, path: str, config: TopicConfig, gaps: bool, s
 
 
 def read_topic_config(disk: Disk, path: str) -> KeptConfig | None:
-    """None if the file is missing. Raises Torn if it is not complete JSON, else Unreadable."""
+    """None if the file is missing. Raises Torn if it is not JSON, Unreadable for any other damage."""
     try:
         return KeptConfig.model_validate_json(checked_json.load(disk.read(path)))
     except FileNotFoundError:

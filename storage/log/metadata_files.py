@@ -1,6 +1,6 @@
-"""Reads and writes a log's leader-epoch-checkpoint, partition.metadata and topic-config.json.
+"""Writes a log's leader-epoch-checkpoint, partition.metadata and topic-config.json.
 
-Left to others: their formats (checkpoints.py).
+Left to others: their formats, and reading them (checkpoints.py).
 Why: docs/decisions/0010-topic-config-per-log.md
 """
 

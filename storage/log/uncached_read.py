@@ -70,7 +70,7 @@ class ReadApart:
         return b""
 
     def settle(self) -> None:
-        """On the loop: set `error` if the read failed. If the log has changed meanwhile it is ignored."""
+        """On the loop: set `error` if the read failed, unless the log has changed meanwhile."""
         self._settled = True
         if self._trouble is not None and not self._is_stale:
             try:

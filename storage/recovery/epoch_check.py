@@ -118,7 +118,7 @@ def rebuilt(
         if found is not None:
             seen = _with_gaps(segment, found, seen) if gaps else found.epochs
         elif entries and segment.base_offset < entries[0][1]:
-            history.clear()  # deleted records have come back: the history does not cover them
+            history.clear()  # deleted records have come back: no earlier epoch may reach over them
         for epoch, offset in seen:
             if epoch >= 0:
                 history.assign(epoch, offset)

@@ -123,7 +123,7 @@ class LogRecovery:
         segments = self.surveyed.segments
         end, good = self._judge(advance)
         if (end < self.known.recovery_point and self.surveyed.ends) or self._is_misled():
-            self.surveyed.ends.clear()  # the checkpoint's word that it was flushed is not enough
+            self.surveyed.ends.clear()  # what that checkpoint calls flushed need not have been
             end, good = self._judge(advance)
         self._note_shortfall(segments, end)
         if self.losses:
@@ -221,7 +221,9 @@ class LogRecovery:
         return found
 
     def _note_shortfall(self, segments: list[Segment], end: int) -> None:
-        """Note a loss if the log ends before a checkpoint. Checkpoints never make us truncate a log."""
+        """Note a loss if the log ends before a checkpoint, or begins after its first epoch. Neither makes us
+        truncate it.
+        """
         known, first = self.known, segments[0].base_offset if segments else end
         if end < self._log_start and 0 < max(known.high_watermark, known.recovery_point) < self._log_start:
             self.repairs.append(f"log start {self._log_start} lies beyond all else that is known")

@@ -28,7 +28,7 @@ class Known:
     same_boot: bool = True  # whatever was written is still there
     doubted: bool = False  # damage was found in it before this stop: scan all of it
     compacted: bool = False  # offsets may be missing, whatever else is known
-    gaps_below: int = 0  # compaction only touched synced data below this: gaps there are no loss
+    gaps_below: int = 0  # records before it were synced: a gap there is compaction's, not a loss
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Survey:
         After a clean stop the recovery point is also the log end.
         """
         wrong = []
-        # flushed exactly to its end need not mean closed and flushed: its indexes may be lost
+        # flushed exactly to its end need not mean closed and flushed: a power loss may have taken its indexes
         flushed = known.recovery_point if known.same_boot else known.recovery_point - 1
         for segment, following in zip_longest(self.segments, self.segments[1:]):
             upper = None if following is None else following.base_offset
