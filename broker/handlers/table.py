@@ -27,7 +27,7 @@ from . import (
     reassignments,
     topics,
 )
-from .groups import membership, offsets
+from .groups import admin, coordinators, membership, offsets
 
 __all__ = ["HANDLERS", "Channel", "Exchange", "HandlerEntry", "Listener"]
 
@@ -39,6 +39,8 @@ HANDLERS: dict[Api, HandlerEntry] = {
     **list_offsets.HANDLERS,
     **leader_epoch.HANDLERS,
     **membership.HANDLERS,
+    **admin.HANDLERS,
+    **coordinators.HANDLERS,
     **offsets.HANDLERS,
     **topics.HANDLERS,
     **delete_records.HANDLERS,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.handlers.groups.membership import HANDLERS as MEMBER_HANDLERS
-from strandline.broker.handlers.groups.offsets import HANDLERS as OFFSET_HANDLERS
+from strandline.broker.handlers.groups import admin, coordinators, membership, offsets
 from strandline.broker.metadata.cache import Address, LiveBroker, Picture, PicturedTopic
 from strandline.broker.network.exchange import Exchange, Listener
 from strandline.protocol.apis import APIS, Api, response_header_version
@@ -22,7 +21,9 @@ from strandline.protocol.schema import decode, encode
 from tests.broker.cluster_harness import TellsAtOnce
 from tests.broker.group_harness import Stage
 
-HANDLERS = {**MEMBER_HANDLERS, **OFFSET_HANDLERS}
+HANDLERS = {
+    api: entry for file in (membership, admin, coordinators, offsets) for api, entry in file.HANDLERS.items()
+}
 
 
 def topic(name: str, leader: int = 1) -> PicturedTopic:

@@ -26,7 +26,6 @@ from ...context import BrokerContext
 from ...groups.group import Group
 from ...groups.state import GroupState
 from ...network.exchange import Exchange, HandlerEntry
-from . import coordinators
 
 
 def describe(
@@ -125,5 +124,4 @@ HANDLERS: dict[Api, HandlerEntry] = {
     Api.DESCRIBE_GROUPS: HandlerEntry(describe, refuse_describe),
     Api.LIST_GROUPS: HandlerEntry(list_groups, refuse_list),
     Api.DELETE_GROUPS: HandlerEntry(delete, refuse_delete),
-    **coordinators.HANDLERS,
 }

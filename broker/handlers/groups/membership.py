@@ -26,7 +26,6 @@ from ....protocol.messages.groups import (
 from ...context import BrokerContext
 from ...groups.state import JoinAsked, Joined, SyncAsked, Synced
 from ...network.exchange import Exchange, HandlerEntry
-from . import admin
 
 MEMBER_ID_FIRST = 4
 PROTOCOL_TYPE_SINCE = 7
@@ -144,5 +143,4 @@ HANDLERS: dict[Api, HandlerEntry] = {
     Api.SYNC_GROUP: HandlerEntry(sync, refuse_sync),
     Api.HEARTBEAT: HandlerEntry(heartbeat, refuse_heartbeat),
     Api.LEAVE_GROUP: HandlerEntry(leave, refuse_leave),
-    **admin.HANDLERS,
 }
