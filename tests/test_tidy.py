@@ -88,6 +88,10 @@ BANNED = {
     ),
     r"^\s*(import|from) pyspark\b": ("the data source of client/spark/", ("client/spark/", "cli/")),
     r"version=-1\b": ("an expected version: a write without one may land late and undo others", ()),
+    r"(?<!\w)log\.append\(|\.(append_replicated|truncate_to|restart_at)\(": (
+        "Partition.append or Partition.replicate: each log has one writer",
+        ("broker/replicas/partition.py", "storage/"),
+    ),
     r"\bpickle\b|\beval\(|yaml\.load\b": ("a format that cannot run code", ()),
 }
 

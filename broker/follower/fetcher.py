@@ -222,8 +222,8 @@ class LeaderFetcher:
             answer: OffsetForLeaderEpochResponse = await connection.request(
                 cutting.request(), deadline=self._deadline()
             )
-            failed = cutting.take(answer)
-            await self._cut(ready, failed, self._cuts())
+            outcome = cutting.take(answer)
+            await self._cut(ready, outcome.failed, outcome.cuts)
             return  # partitions added meanwhile then fetch in the same request
         if await self._flush(ready):
             return  # roles may have changed meanwhile
@@ -246,19 +246,14 @@ class LeaderFetcher:
     async def _take(self, fetching: FetchRound, fetched: FetchResponse, ready: list[Partition]) -> None:
         """Write the records, in steps if there are many partitions, then make the truncations asked for."""
         asked, failed, cuts = list(ready), Failed(), list[PendingTruncation]()
-        for told, trouble in fetching.take(fetched):
-            self._touched.update(dict.fromkeys(told))
-            asked += told
-            failed.update(trouble)
-            cuts += self._cuts()
-            if len(told) >= PART:
+        for outcome in fetching.take(fetched):
+            self._touched.update(dict.fromkeys(outcome.partitions))
+            asked += outcome.partitions
+            failed.update(outcome.failed)
+            cuts += outcome.cuts
+            if len(outcome.partitions) >= PART:
                 await asyncio.sleep(0)
         await self._cut(asked, failed, cuts)
-
-    def _cuts(self) -> list[PendingTruncation]:
-        """Take the truncations that the response just processed asks for."""
-        cuts, self._host.cuts = self._host.cuts, []
-        return cuts
 
     def _judge(self, asked: Iterable[Partition], failed: dict[Partition, str]) -> None:
         """Partitions that failed wait, longer each time; the delay of all others ends."""

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import structlog
 
-from ...base.types import NO_EPOCH, Epoch, Offset, TopicPartition
+from ...base.types import Epoch, Offset, TopicPartition
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.fetch import (
     FetchPartition,
@@ -31,13 +31,13 @@ from ...protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from ...protocol.primitives import Slices
 from ...replication.follower import AskEpochEnd, AskRecords, Follower, Reaction
 from ...storage.disk import DiskError
 from ...storage.log.log import CorruptBatch, NotNext
 from ..config.sections import ReplicationConfig
 from ..replicas.partition import Partition
 from ..replicas.shared import ReplicaShared
+from ..replicas.truncation import PendingTruncation
 
 logger = structlog.get_logger(__name__)
 
@@ -50,6 +50,17 @@ PART = 50  # partitions of a response handled in one loop turn: each may write t
 LOST = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 
 Failed = dict[Partition, str]
+
+
+class Outcome:
+    """What came of a response, or of a part of one."""
+
+    __slots__ = ("cuts", "failed", "partitions")
+
+    def __init__(self) -> None:
+        self.partitions: list[Partition] = []  # of which it spoke
+        self.failed: Failed = {}  # to ask for again later, with the reasons
+        self.cuts: list[PendingTruncation] = []  # to be carried out
 
 
 class SessionLost(Exception):
@@ -87,29 +98,36 @@ class EpochRound:
             topics=[OffsetForLeaderTopic(topic=name, partitions=asked) for name, asked in topics.items()],
         )
 
-    def take(self, response: OffsetForLeaderEpochResponse) -> Failed:
-        """Truncate as the answers say. Returns the partitions to ask for again later, with the reasons."""
-        failed: Failed = {}
+    def take(self, response: OffsetForLeaderEpochResponse) -> Outcome:
+        """The truncations that the answers ask for."""
+        outcome = Outcome()
         for topic in response.topics:
             for answer in topic.partitions:
                 asked = self._asked.get(TopicPartition(topic.topic, answer.partition))
-                if asked is not None and asked[0].following is asked[1]:
-                    _take_epoch_end(*asked, answer, failed)
-        return failed
+                if asked is not None:
+                    outcome.partitions.append(asked[0])
+                    if asked[0].following is asked[1]:
+                        _take_epoch_end(*asked, answer, outcome)
+        return outcome
 
 
 def _take_epoch_end(
-    partition: Partition, follower: Follower, question: AskEpochEnd, answer: EpochEndOffset, failed: Failed
+    partition: Partition,
+    follower: Follower,
+    question: AskEpochEnd,
+    answer: EpochEndOffset,
+    outcome: Outcome,
 ) -> None:
     if answer.error_code:
-        _wait_or_retry(partition, follower.refused(question, answer.error_code), answer.error_code, failed)
+        reaction = follower.refused(question, answer.error_code)
+        _wait_or_retry(partition, reaction, answer.error_code, outcome.failed)
         return
     try:
         effects = follower.epoch_ends(question, Epoch(answer.leader_epoch), Offset(answer.end_offset))
-        partition.obey(effects)
+        outcome.cuts += partition.apply(effects)
     except DiskError as error:
         partition.disk_failed(error)
-        failed[partition] = str(error)
+        outcome.failed[partition] = str(error)
 
 
 Key = tuple[UUID, int]
@@ -241,83 +259,51 @@ class FetchRound:
             forgotten_topics_data=[ForgottenTopic(topic_id=id, partitions=each) for id, each in gone.items()],
         )
 
-    def take(self, response: FetchResponse) -> Iterator[tuple[list[Partition], Failed]]:
-        """Write the records, `PART` partitions per step. Each step yields its partitions, and which of them
-        to ask for again later, with the reasons. The event loop may run between two steps.
+    def take(self, response: FetchResponse) -> Iterator[Outcome]:
+        """Write the records, `PART` partitions per step. The event loop may run between two steps.
 
         Raises `SessionLost` if the leader does not know our session.
         """
         if response.error_code in LOST:
             raise SessionLost(f"error {response.error_code}")
+        outcome = Outcome()
         if response.error_code:
-            all_of_them = [asked.partition for asked in self._session.known.values()]
-            yield all_of_them, dict.fromkeys(all_of_them, f"error {response.error_code}")
+            outcome.partitions += [asked.partition for asked in self._session.known.values()]
+            outcome.failed = dict.fromkeys(outcome.partitions, f"error {response.error_code}")
+            yield outcome
             return
         self._session.answered(response.session_id)
-        told: list[Partition] = []
-        failed: Failed = {}
         for topic in response.responses:
             for data in topic.partitions:
-                if len(told) >= PART:
-                    yield told, failed
-                    told, failed = [], {}
+                if len(outcome.partitions) >= PART:
+                    yield outcome
+                    outcome = Outcome()
                 asked = self._session.known.get((topic.topic_id, data.partition_index))
                 if asked is None:
                     continue
-                partition, follower, question, _ = asked
-                told.append(partition)
-                if partition.following is not follower:
-                    continue
-                try:
-                    self._take(partition, follower, question, data, failed)
-                except (CorruptBatch, NotNext) as error:
-                    failed[partition] = str(error)
-                except DiskError as error:
-                    partition.disk_failed(error)
-                    failed[partition] = str(error)
-        yield told, failed
+                outcome.partitions.append(asked.partition)
+                if asked.partition.following is asked.follower:
+                    _take_records(asked.partition, asked.follower, asked.question, data, outcome)
+        yield outcome
 
-    def _take(
-        self,
-        partition: Partition,
-        follower: Follower,
-        question: AskRecords,
-        data: PartitionData,
-        failed: Failed,
-    ) -> None:
+
+def _take_records(
+    partition: Partition, follower: Follower, question: AskRecords, data: PartitionData, outcome: Outcome
+) -> None:
+    try:
         if data.error_code:
-            self._refused(partition, follower, question, data, failed)
-            return
-        parting = data.diverging_epoch
-        if parting is not None and (parting.epoch, parting.end_offset) != (NO_EPOCH, -1):
-            effects = follower.diverged(question, Epoch(parting.epoch), Offset(parting.end_offset))
-            partition.obey(effects)
-            return
-        if not follower.accepts(question):
-            return
-        records = data.records
-        if records:
-            assert not isinstance(records, Slices), "what was received is one view of a frame"
-            partition.log.append_replicated(records, follower.epoch, self._host.clock.wall_ms())
-        partition.obey(follower.replicated(Offset(data.high_watermark)))
-        partition.missing = max(data.high_watermark - partition.log.end_offset, 0)
-        start = min(data.log_start_offset, follower.high_watermark)
-        if start > partition.log.start_offset:
-            partition.log.move_start(start)
-
-    def _refused(
-        self,
-        partition: Partition,
-        follower: Follower,
-        question: AskRecords,
-        data: PartitionData,
-        failed: Failed,
-    ) -> None:
-        reaction = follower.refused(question, data.error_code)
-        if reaction is Reaction.OUT_OF_RANGE:
-            effects = follower.out_of_range(question, Offset(data.log_start_offset))
-            partition.obey(effects)
-        _wait_or_retry(partition, reaction, data.error_code, failed)
+            reaction = follower.refused(question, data.error_code)
+            if reaction is Reaction.OUT_OF_RANGE:
+                effects = follower.out_of_range(question, Offset(data.log_start_offset))
+                outcome.cuts += partition.apply(effects)
+            _wait_or_retry(partition, reaction, data.error_code, outcome.failed)
+        else:
+            outcome.cuts += partition.replicate(question, data)
+    except (CorruptBatch, NotNext) as error:
+        outcome.failed[partition] = str(error)
+    except DiskError as error:
+        partition.disk_failed(error)
+        outcome.failed[partition] = str(error)
 
 
 def _wait_or_retry(partition: Partition, reaction: Reaction, code: int, failed: Failed) -> None:

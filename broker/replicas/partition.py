@@ -21,17 +21,18 @@ from ...protocol.errors import (
     UnknownLeaderEpoch,
     error_for,
 )
+from ...protocol.messages.fetch import PartitionData
 from ...protocol.primitives import Slices
 from ...replication.effects import Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
-from ...replication.follower import Follower
+from ...replication.follower import AskRecords, Follower
 from ...replication.leader import Leader, Mandate
 from ...storage.config import TopicConfig
 from ...storage.disk import DiskError, DiskFailed, LogDamaged
-from ...storage.log.log import Log
+from ...storage.log.log import AsOf, Log
 from .purgatory import AckQueue
 from .recompression import target_of
 from .shared import Parked, ReplicaShared, Role
-from .truncation import Cut, Restart
+from .truncation import Cut, PendingTruncation, Restart
 from .validate_records import checked, timeless_limits
 
 logger = structlog.get_logger(__name__)
@@ -303,26 +304,74 @@ class Partition:
         for fetch in self.parked:
             fetch.news(True, True)
 
-    def obey(self, effects: Effects) -> None:
-        """Perform the follower rules' effects. A truncation that removes records goes to `host.cuts`."""
+    # Replicate: the log is what the leader says.
+
+    def replicate(self, asked: AskRecords, data: PartitionData) -> list[PendingTruncation]:
+        """Follower: take the leader's answer to a fetch. Its records go to the log, with its high watermark
+        and log start, unless the logs have parted: then returns the truncation that must be carried out.
+
+        Raises CorruptBatch, NotNext or DiskError.
+        """
+        follower = self.following
+        assert follower is not None, "only followers replicate"
+        parting = data.diverging_epoch
+        if parting is not None and (parting.epoch, parting.end_offset) != (NO_EPOCH, -1):
+            return self.apply(follower.diverged(asked, Epoch(parting.epoch), Offset(parting.end_offset)))
+        if not follower.accepts(asked):
+            return []
+        log, records = self.log, data.records
+        if records:
+            assert not isinstance(records, Slices), "what was received is one view of a frame"
+            log.append_replicated(records, follower.epoch, self.host.clock.wall_ms())
+        cuts = self.apply(follower.replicated(Offset(data.high_watermark)))
+        assert not cuts, "records that match the leader's ask for no truncation"
+        self.missing = max(data.high_watermark - log.end_offset, 0)
+        log.move_start(min(data.log_start_offset, follower.high_watermark))
+        return cuts
+
+    def apply(self, effects: Effects) -> list[PendingTruncation]:
+        """Perform the follower rules' effects. Returns the truncations that remove records: what goes must be
+        copied first (truncation.py).
+        """
         follower = self.following
         assert follower is not None, "effects of a followership that has ended"
+        cuts: list[PendingTruncation] = []
         for effect in effects:
             match effect:
                 case Truncate():
                     cut = Cut(self, effect)
                     if cut.takes_away:
-                        self.host.cuts.append(cut)
+                        cuts.append(cut)
                     else:
                         cut.make()
                 case RestartAt():
-                    self.host.cuts.append(Restart(self, effect))
+                    cuts.append(Restart(self, effect))
                 case FailReplica(reason):
                     self.fail(reason)
                 case HighWatermarkMoved():
                     pass  # nobody waits for it; the checkpoint reads it from `following`
                 case _:
                     raise AssertionError(f"a follower does not ask for {effect}")
+        return cuts
+
+    def truncate(self, effect: Truncate, producers: AsOf | None) -> int:
+        """Truncate the log as the follower rules ask; returns its new end. `producers` as of that end, if
+        known. Raises DiskError.
+        """
+        follower = self.following
+        assert follower is not None, "only followers truncate"
+        end = self.log.truncate_to(effect.to, producers)
+        follower.truncated(effect)
+        return end
+
+    def restart(self, effect: RestartAt) -> None:
+        """Empty the log, which begins again where its leader's does. Its directory must be synced before
+        anyone is told. Raises DiskError.
+        """
+        follower = self.following
+        assert follower is not None, "only followers restart"
+        self.log.restart_at(effect.offset, self.host.clock.wall_ms(), sync=False)
+        follower.restarted()
 
     # Roles begin and end.
 

@@ -26,7 +26,6 @@ from .recompression import Recoding
 if TYPE_CHECKING:
     from .held_requests import RoleChange
     from .partition import Partition
-    from .truncation import PendingTruncation
 
 
 class Role(Enum):
@@ -87,7 +86,6 @@ class ReplicaShared:
     back: Callable[[BrokerId], None] = lambda leader: None
     left: Callable[[BrokerId], None] = lambda leader: None  # we need no connection to it any more
     cutting_in: Turns = field(default_factory=Turns)
-    cuts: list["PendingTruncation"] = field(default_factory=list)  # of the response being processed
     sessionless: bool = False  # our session may have ended: others may have been elected
     fenced: bool = False  # sessionless, and leader.fence.on.zk.loss is set
     change: "RoleChange | None" = None  # the change of roles under way

@@ -123,20 +123,18 @@ class Restart(PendingTruncation):
 
     def __init__(self, partition: "Partition", effect: RestartAt) -> None:
         super().__init__(partition)
-        self._offset = effect.offset
+        self.effect = effect
 
     @property
     def bounds(self) -> Bounds:
-        return Bounds(0, self._offset)
+        return Bounds(0, self.effect.offset)
 
     def make(self) -> None:
-        partition, held, follower = self.partition, self._log, self._follower
-        assert follower is not None, "only followers begin anew"
+        partition, begins_at = self.partition, self.effect.offset
         partition.host.recorder.note(
-            str(partition.tp), "restarted", end=held.end_offset, leader_begins_at=self._offset
+            str(partition.tp), "restarted", end=self._log.end_offset, leader_begins_at=begins_at
         )
-        held.restart_at(self._offset, partition.host.clock.wall_ms(), sync=False)
-        follower.restarted()
+        partition.restart(self.effect)
 
 
 class Cut(PendingTruncation):
@@ -220,11 +218,10 @@ class Cut(PendingTruncation):
                 logger.warning("removal_not_deleted", path=shelf.path, reason=str(error))
 
     def make(self) -> None:
-        partition, held, follower = self.partition, self._log, self._follower
+        partition, follower = self.partition, self._follower
         assert follower is not None, "only followers cut"
         watermark = partition.high_watermark
-        held.truncate_to(self.effect.to, self._producers)
-        end = held.end_offset
+        end = partition.truncate(self.effect, self._producers)
         if end != self._end:
             told = {"end": end, "was": self._end, "watermark": watermark, "epoch": follower.epoch}
             aside = None if self._shelf is None else self._shelf.path
@@ -240,7 +237,6 @@ class Cut(PendingTruncation):
                 **told,
             )
             partition.host.truncated_below_watermark += end < watermark
-        follower.truncated(self.effect)
 
 
 async def carry_out(cuts: list[PendingTruncation]) -> dict["Partition", str]:
@@ -284,12 +280,12 @@ async def cut_unasked(
     Tried until it is made or the replica follows no more: nothing may be fetched behind records that must go.
     """
     while uncut := [each for each in uncut if each[0].following is each[1]]:
+        cuts: list[PendingTruncation] = []
         for partition, _, effects in uncut:
             try:
-                partition.obey(effects)
+                cuts += partition.apply(effects)
             except DiskError as error:
                 partition.disk_failed(error)
-        cuts, host.cuts = host.cuts, []
         made = {cut.partition for cut in cuts} - set(await carry_out(cuts))
         for partition, follower, _ in uncut:
             if partition in made and partition.following is follower:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from strandline.base.types import BrokerId, Incarnation
 from strandline.broker.fetch.read import FetchItem, FetchSource, Reading
-from strandline.broker.follower.round import EpochRound, FetchRound
+from strandline.broker.follower.round import EpochRound, FetchRound, Outcome
 from strandline.broker.replicas.truncation import carry_out
 from strandline.protocol.errors import ApiError
 from strandline.protocol.messages.control import (
@@ -266,9 +266,9 @@ class Story:
         """The follower does what the answer says."""
         actor = self.actors[name]
         asking, answer, actor.asking, actor.answer = actor.asking, actor.answer, None, None
-        list(asking.take(answer))
-        await carry_out(actor.replicas.host.cuts)
-        actor.replicas.host.cuts = []
+        taken = asking.take(answer)
+        for outcome in [taken] if isinstance(taken, Outcome) else taken:
+            await carry_out(outcome.cuts)
         for _ in range(3):  # what the answer has set off says so first
             await asyncio.sleep(0)
         self.say(actor.shown())
