@@ -27,12 +27,11 @@ from ..config.sections import GroupsConfig
 from ..topic_names import OFFSETS_TOPIC
 from .counts import GroupCounts, group_metrics
 from .forgetting import Forgetting, Stored, Written
-from .group import Group
+from .group import Group, GroupLimits
 from .offset_loading import snapshot, value_of
 from .offset_records import group_key, group_value, offset_key, offset_value
 from .offsets import GroupOffset, partition_of
 from .offsets_topic import OffsetsTopic
-from .rebalance import GroupLimits
 from .shards import HeldGroup, LedPartition, Shard, ShardStore
 from .state import (
     AnswerJoin,

@@ -58,6 +58,7 @@ class Member:
 
     def adopt(self, asked: JoinAsked | Terms, reply: JoinReply | None) -> None:
         """Replace what it said of itself by a new join, or go back to an earlier one."""
+        assert self.joining is None, "a parked join is answered before another takes its place"
         self.client_id = asked.client_id
         self.client_host = asked.client_host
         self.session_timeout_ms = asked.session_timeout_ms
@@ -115,11 +116,13 @@ class GroupMembers:
             del self.static_ids[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.by_id), None)
+        assert (self.leader is None) == (not self.by_id), "a group has a leader as long as it has members"
         return member
 
     def rename(self, instance_id: str, new_id: str) -> Member:
         """The instance came back: same member, same place, new id."""
         old_id = self.static_ids[instance_id]
+        assert new_id not in self.by_id, "a member id is given out once"
         member = self.by_id[old_id]
         member.member_id = new_id
         self.by_id = {new_id if key == old_id else key: each for key, each in self.by_id.items()}

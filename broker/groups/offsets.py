@@ -94,6 +94,7 @@ class CommittedOffsets:
 
     def put(self, partition: TopicPartition, committed: GroupOffset, record_offset: int) -> None:
         """Keep the offset of this record, unless a later record is known."""
+        assert record_offset >= 0, "an offset counts once its record is in the log"
         entry = self._entry(partition)
         if entry is None:
             self._size += 1
@@ -164,5 +165,6 @@ class CommittedOffsets:
         entries = self._topics[partition.topic]
         del entries[partition.partition]
         self._size -= 1
+        assert self._size >= 0
         if not entries:
             del self._topics[partition.topic]

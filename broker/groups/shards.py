@@ -150,11 +150,14 @@ class ShardStore:
         return self._by_group.get(group)
 
     def add(self, shard: Shard, group: Group, offsets: CommittedOffsets | None = None) -> HeldGroup:
+        assert self.has(shard), "a group lives in a shard of this broker"
+        assert group.name not in shard.groups, "a group is here once"
         held = HeldGroup(shard, group, offsets if offsets is not None else CommittedOffsets())
         shard.groups[group.name] = self._by_group[group] = held
         return held
 
     def remove(self, shard: Shard, held: HeldGroup) -> None:
+        assert shard.groups[held.group.name] is held, "the group that is removed is the one that is here"
         del shard.groups[held.group.name]
         del self._by_group[held.group]
 
@@ -187,6 +190,7 @@ class ShardStore:
         await self._build(shard, loaded)
         if not self.has(shard):
             return
+        assert shard.loading, "a shard is loaded once"
         shard.loading = False
         self._served(shard, asyncio.get_running_loop().time() - began)
         logger.info(

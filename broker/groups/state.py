@@ -163,34 +163,3 @@ class Lingering:
 
 
 Rebalance: TypeAlias = Collecting | Lingering
-
-
-@dataclass(frozen=True, slots=True)
-class SavingAssignment:
-    """A write in flight: the leader's assignment of this generation."""
-
-    generation: int
-    assignments: dict[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class SavingReplacement:
-    """A write in flight: a static member came back under a new member id while the group was stable."""
-
-    generation: int
-    instance_id: str
-    old_id: str
-    new_id: str
-    leader_before: str
-    may_skip_assignment: bool
-    before: Terms
-
-
-@dataclass(frozen=True, slots=True)
-class SavingEmptiness:
-    """A write in flight: the last member left. Nobody waits for it."""
-
-    generation: int
-
-
-Saving: TypeAlias = SavingAssignment | SavingReplacement | SavingEmptiness

@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 
-from strandline.broker.groups.group import Group
-from strandline.broker.groups.rebalance import GroupLimits
+from strandline.broker.groups.group import Group, GroupLimits
 from strandline.broker.groups.state import AnswerJoin, AnswerSync, GroupState, JoinAsked, Persist, SyncAsked
 from strandline.protocol.errors import ErrorCode
 

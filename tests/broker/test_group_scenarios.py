@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.broker.groups.group import Group
+from strandline.broker.groups.group import Group, GroupLimits
 from strandline.broker.groups.offset_loading import restore, snapshot
 from strandline.broker.groups.offset_records import group_value, read_group
-from strandline.broker.groups.rebalance import GroupLimits
 from strandline.broker.groups.state import (
     AnswerJoin,
     AnswerSync,
