@@ -11,7 +11,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from .checks.committed import Violation
-from .environment.loop import current_host
+from .environment.host import current_host
 from .environment.threads import is_loop, lock_in_turn
 from .patches import Patches
 

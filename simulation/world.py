@@ -36,7 +36,8 @@ from .clients.readers import Readers
 from .clients.workload import SimWorkload
 from .deeds import Deeds
 from .environment.disk import SimDisk
-from .environment.loop import Host, SimLoop
+from .environment.host import Host, current_host
+from .environment.loop import SimLoop
 from .environment.zk_client import SimRegistry
 from .environment.zookeeper import SimZooKeeper
 from .families import FAMILIES, FLUSHED, KINDS, Family
@@ -329,8 +330,6 @@ class World:
             story.result()
 
     def _to_trace(self, logger: object, method: str, event: structlog.typing.EventDict) -> str:
-        from .environment.loop import current_host
-
         name = event.pop("event", "")
         if isinstance(error := event.get("exc_info"), BaseException) and current_host().alive:
             self.loop.failed(name, error)

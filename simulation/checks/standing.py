@@ -24,7 +24,7 @@ from ...replication.leader import Leader
 from ...storage.log.log import Log
 from ...zookeeper.client import Check, Create, Op, SetData
 from ...zookeeper.documents import CONTROLLER_EPOCH
-from ..environment.loop import current_host
+from ..environment.host import current_host
 from ..patches import Patches
 from .committed import Violation
 from .states import STATE

@@ -19,7 +19,7 @@ from ...client.admin.admin import Admin
 from ...client.producer.producer import Producer
 from ...protocol.errors import ApiError
 from ..checks.committed import Violation
-from ..environment.loop import Host
+from ..environment.host import Host
 
 if TYPE_CHECKING:
     from ..world import World

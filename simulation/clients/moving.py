@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...base.types import TopicPartition
 from ...client.admin.admin import Admin
 from ...protocol.errors import ApiError
-from ..environment.loop import Host
+from ..environment.host import Host
 from .workload import BOOTSTRAP
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ...client.results import ConsumerRecord, Receipt
 from ...protocol.errors import ApiError, InvalidReplicationFactor, OutOfOrderSequenceNumber
 from ..checks.committed import Violation
 from ..checks.history import History
-from ..environment.loop import Host
+from ..environment.host import Host
 
 if TYPE_CHECKING:
     from ..world import World

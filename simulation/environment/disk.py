@@ -19,7 +19,7 @@ from random import Random
 
 from ...protocol.primitives import Buffer
 from ...storage.disk import DirectoryLocked, NotResident
-from .loop import CrashedHost, Host, current_host
+from .host import CrashedHost, Host, current_host
 from .medium import Content, Names, UnsyncedChange, damage, folder_of
 from .threads import breathe
 

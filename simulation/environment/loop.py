@@ -1,10 +1,9 @@
 """An asyncio event loop in virtual time: the seed alone decides what happens.
 
 The programs under test are unchanged: they sleep, time out, serve and connect as always, and this loop
-answers instead of the kernel. Waiting moves the clock to the next timer. A *host* stands for one process:
-tasks, timers and connections that it starts belong to it (by a context variable). When it crashes, its timers
-never fire again, its tasks end, and it can reach neither network, disk nor ZooKeeper. A host that is stopped
-(as by SIGSTOP) stands still: its timers, and what arrives for it, wait until it resumes.
+answers instead of the kernel. Waiting moves the clock to the next timer. When a process crashes, its timers
+never fire again and its tasks end; while it is stopped, they wait.
+Left to others: what a process is (`host.py`), links (`network.py`), threads and their pauses (`threads.py`).
 """
 
 from __future__ import annotations
@@ -22,19 +21,16 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from heapq import heappop, heappush
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...broker.errors import StartFailed
 from ...storage.disk import DiskError
+from .host import HOST, OUTSIDE, CrashedHost, Host
+from .network import Network
 from .threads import Worker, stand_in
-
-if TYPE_CHECKING:
-    from .network import Network
 
 EXECUTOR_DELAY_S = (0.00005, 0.004)
 """How long the work of a thread may take, drawn for each call."""
-
-
 FILE_CALL_S = (0.0, 0.0006)
 """If threads interleave: how long a thread pauses before each call to a file."""
 THREAD_ERRORS = (
@@ -62,27 +58,6 @@ def _is_of_the_dead(error: BaseException | None) -> bool:
 
 class Stuck(RuntimeError):
     """Every task waits and no timer is set: a real loop would hang forever."""
-
-
-class CrashedHost(ConnectionError):
-    """Code of a crashed process tried to use network, disk or ZooKeeper. It ends with its tasks."""
-
-
-class Host:
-    """One run of one process. A restart is a new Host with the same name."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.alive = name, True
-        self.stopped = False
-        self.is_leaving = False  # it has been told to stop
-        self.held: list[asyncio.TimerHandle] = []  # what it missed while stopped
-
-    def __repr__(self) -> str:
-        return f"{self.name}{'' if self.alive else ' (dead)'}"
-
-
-OUTSIDE = Host("outside")
-HOST: contextvars.ContextVar[Host] = contextvars.ContextVar("HOST", default=OUTSIDE)
 
 
 class SimHandle(asyncio.Handle):
@@ -145,8 +120,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        from .network import Network
-
         self.random = random.Random(seed)
         self.now = 0.0
         self.turns = 0
@@ -155,7 +128,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._workers: dict[Worker, tuple[Host, asyncio.Future[Any], list[Callable[[], None]]]] = {}
         self.slow: dict[str, tuple[float, float]] = {}  # hosts whose threads take longer now
         self.births = itertools.count()
-        self.network: Network = Network(self)
+        self.network = Network(self, self.random)
         self.draining = False
         self._kept: list[SimTask] = []
         self._kept_max = 1000
@@ -376,8 +349,3 @@ class SimLoop(asyncio.BaseEventLoop):
             self.call_later(1.0, self.stop)
             self.run_forever()
         self._kept.clear()
-
-
-def current_host() -> Host:
-    """The process whose code is running now."""
-    return HOST.get()

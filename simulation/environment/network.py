@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from random import Random
+from typing import Any, TypeAlias
 
-from .loop import CrashedHost, Host
-
-if TYPE_CHECKING:
-    from .loop import SimLoop
+from .host import CrashedHost, Host
 
 ORDER_S = 3e-9
 """The least time between two arrivals on one connection."""
@@ -50,8 +48,8 @@ class SimServer:
 class Network:
     """All links of a world."""
 
-    def __init__(self, loop: SimLoop) -> None:
-        self.loop = loop
+    def __init__(self, loop: asyncio.AbstractEventLoop, random: Random) -> None:
+        self.loop, self.random = loop, random
         self.listeners: dict[tuple[str, int], tuple[Any, contextvars.Context, Host]] = {}
         self.transports: list[Transport] = []
         self.cuts: set[tuple[str, str]] = set()
@@ -92,7 +90,7 @@ class Network:
         return target in self.vanished or (source, target) in self.cuts or (target, source) in self.cuts
 
     def delay(self) -> float:
-        return self.loop.random.uniform(*self.latency_s)
+        return self.random.uniform(*self.latency_s)
 
     def cut(self, source: str, target: str, *, both: bool = True) -> None:
         """Bytes from `source` to `target` stall (and back, if `both`)."""
@@ -121,7 +119,7 @@ class Network:
             self.transports.remove(transport)
             if vanishes:
                 transport.half_open = True
-                transport.missed = transport.last > self.loop.now
+                transport.missed = transport.last > self.loop.time()
             else:
                 transport.peer.arrive(None)
 
@@ -170,7 +168,7 @@ class Transport(asyncio.Transport):
     def arrive(self, data: bytes | None) -> None:
         """Schedule bytes (None: the end) to reach this end, after all those sent before."""
         loop = self.network.loop
-        self.last = max(self.last + ORDER_S, loop.now + self.network.delay())
+        self.last = max(self.last + ORDER_S, loop.time() + self.network.delay())
         if self.half_open:
             loop.call_at(self.last, self._answer_for_the_dead, context=NOBODY)
         else:
@@ -182,7 +180,7 @@ class Transport(asyncio.Transport):
         if self.broken and data is not None:
             return
         if (self.remote.name, self.host.name) in self.network.cuts:
-            again = max(self.last, self.network.loop.now) + CUT_RETRY_S  # stalled: TCP keeps trying
+            again = max(self.last, self.network.loop.time()) + CUT_RETRY_S  # stalled: TCP keeps trying
             self.last = again
             self.network.loop.call_at(again, self._deliver, data, context=self.context)
         elif self.paused:

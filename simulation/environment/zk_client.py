@@ -26,7 +26,8 @@ from ...zookeeper.client import (
     Watch,
     ZkError,
 )
-from .loop import CrashedHost, Host, SimLoop, current_host
+from .host import CrashedHost, Host, current_host
+from .loop import SimLoop
 from .network import ORDER_S
 from .zookeeper import SimSession, SimZooKeeper
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..environment.loop import Host
+from ..environment.host import Host
 from ..families import Family
 from .disks import DiskFaults
 from .kinds import BROKERS, SESSION_S

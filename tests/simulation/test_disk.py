@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from strandline.simulation.environment.disk import SimDisk
-from strandline.simulation.environment.loop import HOST, CrashedHost, Host
+from strandline.simulation.environment.host import HOST, CrashedHost, Host
 from strandline.storage.disk import DirectoryLocked
 
 

@@ -16,7 +16,7 @@ from strandline.broker.handlers.groups import offsets
 from strandline.broker.replicas.partition import Partition
 from strandline.client.consumer.consumer import Consumer
 from strandline.client.results import ConsumerRecord
-from strandline.simulation.environment.loop import current_host
+from strandline.simulation.environment.host import current_host
 from strandline.simulation.families import FAMILIES
 from strandline.simulation.world import BROKERS, World
 

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from strandline.simulation.environment.loop import CrashedHost, Host, SimLoop, Stuck
+from strandline.simulation.environment.host import CrashedHost, Host
+from strandline.simulation.environment.loop import SimLoop, Stuck
 
 
 def run(loop: SimLoop, coro: object) -> object:
