@@ -46,7 +46,7 @@ def build(names: list[str]) -> typer.Typer:
     app = typer.Typer(
         name="strandline",
         help="A replicated log broker that speaks the Apache Kafka wire protocol.",
-        epilog="Exit status: 0 done; 1 failed (no broker, no ZooKeeper, a port in use …); 2 wrong usage.",
+        epilog="Exit status: 0 success; 1 failure (no broker, no ZooKeeper, a port in use …); 2 wrong usage.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -73,7 +73,8 @@ def _tell_version(asked: bool) -> None:
 
 def _about(
     version: Annotated[
-        bool, typer.Option("--version", help="print the version", is_eager=True, callback=_tell_version)
+        bool,
+        typer.Option("--version", help="print the version and exit", is_eager=True, callback=_tell_version),
     ] = False,
 ) -> None:
     pass

@@ -34,9 +34,9 @@ SHOWN_SOURCES = {
 }
 EXAMPLE = "retention.ms=3600000"
 
-Topic = Annotated[str | None, typer.Option("--topic", help="the settings of this topic")]
-Broker = Annotated[int | None, typer.Option("--broker", min=0, help="the settings of this broker")]
-Everywhere = Annotated[bool, typer.Option("--default", help="what holds for all brokers")]
+Topic = Annotated[str | None, typer.Option("--topic", help="topic whose settings to use")]
+Broker = Annotated[int | None, typer.Option("--broker", min=0, help="id of the broker whose settings to use")]
+Everywhere = Annotated[bool, typer.Option("--default", help="use the cluster-wide defaults of all brokers")]
 
 
 @app.command()
@@ -44,7 +44,7 @@ def describe(
     topic: Topic = None,
     broker: Broker = None,
     default: Everywhere = False,
-    every: Annotated[bool, typer.Option("--all", help="those at their defaults, too")] = False,
+    every: Annotated[bool, typer.Option("--all", help="include settings at their defaults")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -66,14 +66,14 @@ def alter(
     broker: Broker = None,
     default: Everywhere = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help=f"name=value, as in {EXAMPLE}; may be given often")
+        list[str] | None, typer.Option("--set", help=f"name=value, e.g. {EXAMPLE}; may be repeated")
     ] = None,
     delete: Annotated[
         list[str] | None,
-        typer.Option("--delete", help="name of a setting that falls back; may be given often"),
+        typer.Option("--delete", help="name of a setting to reset to its default; may be repeated"),
     ] = None,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="ask whether it could be done, and change nothing")
+        bool, typer.Option("--validate-only", help="check the change without making it")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -82,10 +82,10 @@ def alter(
     with clear_errors():
         resource, changes = _resource(topic, broker, default), changes_from(settings, delete)
         if not changes:
-            raise WrongUsage("nothing to change: give --set name=value or --delete name")
+            raise WrongUsage("nothing to change: give --set NAME=VALUE or --delete NAME")
         with Admin(bootstrap, **PATIENCE) as admin:
             admin.incremental_alter_configs(changes, **resource, validate_only=validate_only)
-        done = "could be changed" if validate_only else "changed"
+        done = "can be changed (nothing was: --validate-only)" if validate_only else "changed"
         told = {
             **resource,
             "set": {change.name: change.value for change in changes if change.value is not None},
@@ -105,7 +105,7 @@ def changes_from(
     wanted = dict(pair(text, option, EXAMPLE) for text in settings or [])
     names = list(dict.fromkeys(delete or []))
     if both := sorted(wanted.keys() & set(names)):
-        raise WrongUsage(f"{both[0]} stands both at {option} and at {delete_option}: choose one")
+        raise WrongUsage(f"{both[0]} is given to both {option} and {delete_option}: choose one")
     return changes_of(wanted, names)
 
 
@@ -118,7 +118,7 @@ def _resource(topic: str | None, broker: int | None, default: bool) -> dict[str,
     if default:
         given["all_brokers"] = True
     if len(given) != 1:
-        raise WrongUsage("whose settings? Give one of --topic T, --broker N, --default")
+        raise WrongUsage("expected exactly one of --topic T, --broker N, --default")
     return given
 
 

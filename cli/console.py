@@ -42,10 +42,10 @@ Bootstrap = Annotated[
         "--bootstrap-servers",
         "-b",
         envvar="BOOTSTRAP_SERVERS",
-        help="host:port of some brokers, separated by commas",
+        help="host:port of one or more brokers, separated by commas",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON for programs instead of a table")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
 
 class Failure(Exception):
@@ -68,7 +68,7 @@ def clear_errors() -> Iterator[None]:
     except NetworkException as error:
         fail(_unreachable(error), 1)
     except BufferExhausted as error:
-        fail(f"the brokers do not keep up: {error}", 1)
+        fail(f"the brokers are too slow for this input: {error}", 1)
     except ApiError as error:
         fail(str(error), 1)
     except BrokenPipeError:  # the reader of our output has gone: not a failure
@@ -83,7 +83,7 @@ def clear_errors() -> Iterator[None]:
 
 
 def _unreachable(error: Exception) -> str:
-    return f"no broker answers: {error}. Is the cluster up (strandline up)? Is --bootstrap-server right?"
+    return f"no broker answers: {error}. Is the cluster running (strandline up)? Is --bootstrap-server right?"
 
 
 def warnings_only() -> None:
@@ -99,7 +99,7 @@ def pair(text: str, option: str, example: str) -> tuple[str, str]:
     """The two halves of `name=value`."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise WrongUsage(f"{option} {text}: expected name=value, as in {example}")
+        raise WrongUsage(f"{option} {text}: expected name=value, e.g. {example}")
     return name.strip(), value.strip()
 
 

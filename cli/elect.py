@@ -28,28 +28,36 @@ PATIENCE_MS = 30_000
 
 def elect_leaders(
     preferred: Annotated[
-        bool, typer.Option("--preferred", help="the first replica of each assignment, if it is in sync")
+        bool,
+        typer.Option(
+            "--preferred", help="elect the preferred replica (first in the assignment), if it is in sync"
+        ),
     ] = False,
     unclean: Annotated[
         bool,
         typer.Option(
-            "--unclean", help="where nobody leads: the longest log there is; acknowledged records may be lost"
+            "--unclean",
+            help=(
+                "for partitions without a leader: elect the replica with the longest log; may lose "
+                "acknowledged records"
+            ),
         ),
     ] = False,
-    topic: Annotated[str | None, typer.Option("--topic", help="the partitions of this topic")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="topic whose leaders to elect")] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", min=0, help="only this one of them; may be given often")
+        list[int] | None,
+        typer.Option("--partition", min=0, help="only this partition of --topic; may be repeated"),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="all partitions of all topics")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Give partitions other leaders: the preferred ones, or any at all."""
+    """Elect leaders: the preferred replicas, or any replica where there is no leader."""
     with clear_errors():
         if preferred == unclean:
-            raise WrongUsage("which leaders? Give one of --preferred, --unclean")
+            raise WrongUsage("expected exactly one of --preferred, --unclean")
         if (topic is None) == (not every) or (partition and topic is None):
-            raise WrongUsage("of which partitions? Give --topic T, --topic T --partition N, or --all")
+            raise WrongUsage("expected --topic T, --topic T --partition N, or --all")
         kind = Election.UNCLEAN if unclean else Election.PREFERRED
         with Admin(bootstrap, default_api_timeout_ms=PATIENCE_MS, request_timeout_ms=PATIENCE_MS) as admin:
             wanted = None if topic is None else _partitions(admin, topic, partition)
@@ -62,7 +70,7 @@ def elect_leaders(
         else:
             show(rows, False, f"{counted(sum(r['outcome'] == 'elected' for r in rows), 'leader')} elected")
         if refused:
-            raise Failure(f"{counted(len(refused), 'partition')} could not be given such a leader")
+            raise Failure(f"{counted(len(refused), 'election')} failed; see the table")
 
 
 def _partitions(admin: Admin, topic: str, numbers: list[int] | None) -> list[TopicPartition]:

@@ -33,11 +33,11 @@ def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> 
 
 @app.command()
 def describe(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
-    """Show for each partition what the group committed, its lag as far as it is known, and who reads it."""
+    """Show the committed offset, lag and member of each partition."""
     with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
         (described,) = admin.describe_groups([group])
         if described.state == "Dead":
-            raise Failure(f"there is no group {group}")
+            raise Failure(f"group {group} does not exist")
         committed = admin.list_group_offsets(group)
         readers = {partition: one for one in described.members for partition in one.assignment}
         partitions = sorted({*committed, *readers})
@@ -64,12 +64,14 @@ def describe(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJs
 def reset_offsets(
     group: str,
     topic: str,
-    to: Annotated[str, typer.Option(help="earliest, latest, an offset, or a time in ms since 1970 as @ms")],
-    partition: Annotated[int | None, typer.Option(min=0, help="this partition alone")] = None,
+    to: Annotated[
+        str, typer.Option(help="new position: earliest, latest, an offset, or @TIME in ms since 1970")
+    ],
+    partition: Annotated[int | None, typer.Option(min=0, help="only this partition")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Let a group without members go on elsewhere."""
+    """Set the committed offsets of a group that has no members."""
     with clear_errors():
         offset, time = _goal(to)
         with Admin(bootstrap, **PATIENCE) as admin:
@@ -82,7 +84,9 @@ def reset_offsets(
                 goal = {p: at.offset if at.offset >= 0 else end[p].offset for p, at in found.items()}
             for p, at in goal.items():
                 if not first[p].offset <= at <= end[p].offset:
-                    raise Failure(f"{p} has the offsets {first[p].offset} to {end[p].offset}, not {at}")
+                    raise Failure(
+                        f"offset {at} is out of range: {p} has {first[p].offset} to {end[p].offset}"
+                    )
             admin.alter_group_offsets(group, goal)
         rows = [{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in goal.items()]
         show(rows, as_json, group)
@@ -90,7 +94,7 @@ def reset_offsets(
 
 @app.command()
 def delete(group: str, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
-    """Delete a group without members, and what it committed."""
+    """Delete a group that has no members, with its committed offsets."""
     with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
         admin.delete_groups([group])
         tell(f"Deleted group {group}.", {"group": group, "deleted": True}, as_json)
@@ -100,7 +104,7 @@ def _partitions(admin: Admin, topic: str, wanted: int | None) -> list[TopicParti
     (described,) = admin.describe_topics([topic])
     numbers = [one.partition for one in described.partitions]
     if wanted is not None and wanted not in numbers:
-        raise Failure(f"{topic} has the partitions {numbers[0]} to {numbers[-1]}, not {wanted}")
+        raise Failure(f"{topic} has no partition {wanted}: expected {numbers[0]} to {numbers[-1]}")
     return [TopicPartition(topic, number) for number in numbers if wanted in (None, number)]
 
 
@@ -113,4 +117,4 @@ def _goal(text: str) -> tuple[int | None, int]:
         return int(text), LATEST
     if text.startswith("@") and text[1:].isdecimal():
         return None, int(text[1:])
-    raise WrongUsage(f"--to {text}: expected earliest, latest, an offset, or @milliseconds")
+    raise WrongUsage(f"--to {text}: expected earliest, latest, an offset, or @TIME in ms since 1970")

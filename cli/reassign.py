@@ -37,33 +37,35 @@ LOOK_EVERY_S = 0.5
 
 def reassign(
     generate: Annotated[
-        bool, typer.Option("--generate", help="propose a plan for --topics on --brokers")
+        bool, typer.Option("--generate", help="print a plan that spreads --topics over --brokers")
     ] = False,
-    topics: Annotated[
-        str | None, typer.Option(help="topics, separated by commas, or a file as Kafka's tool takes it")
-    ] = None,
-    brokers: Annotated[str | None, typer.Option(help="ids of brokers, separated by commas")] = None,
+    topics: Annotated[str | None, typer.Option(help="topic names, separated by commas")] = None,
+    brokers: Annotated[str | None, typer.Option(help="broker ids, separated by commas")] = None,
     execute: Annotated[
-        str | None, typer.Option(metavar="PLAN", help="begin what stands in this file (-: standard input)")
+        str | None, typer.Option(metavar="PLAN", help="start the moves of this plan file (-: standard input)")
     ] = None,
-    verify: Annotated[str | None, typer.Option(metavar="PLAN", help="say how far it is")] = None,
+    verify: Annotated[str | None, typer.Option(metavar="PLAN", help="show the progress of this plan")] = None,
     cancel: Annotated[
         str | None,
         typer.Option(
             metavar="PLAN",
-            help="let its partitions go back to where they were; `all` for everything that moves",
+            help="move the partitions of this plan back; `all` cancels every move",
         ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="show what is moving")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="with --execute: stay until all has moved")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="list moves in progress")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="with --execute: wait until all moves are complete")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Move partitions to other brokers, without a pause for those who read and write."""
+    """Move partitions to other brokers while clients read and write."""
     with clear_errors():
         asked = [generate, execute is not None, verify is not None, cancel is not None, list_]
         if sum(asked) != 1:
-            raise WrongUsage("give one of --generate, --execute PLAN, --verify PLAN, --cancel PLAN, --list")
+            raise WrongUsage(
+                "expected exactly one of --generate, --execute PLAN, --verify PLAN, --cancel PLAN, --list"
+            )
         with Admin(bootstrap, **PATIENCE) as admin:
             if generate:
                 _generate(admin, topics, brokers, as_json)
@@ -90,10 +92,10 @@ def _generate(admin: Admin, topics: str | None, brokers: str | None, as_json: bo
     try:
         chosen = [int(word) for word in brokers.split(",")]
     except ValueError:
-        raise WrongUsage(f"--brokers {brokers}: expected ids, as in 1,2,3") from None
+        raise WrongUsage(f"--brokers {brokers}: expected broker ids, e.g. 1,2,3") from None
     racks = {broker.node_id: broker.rack for broker in admin.describe_cluster().brokers}
     if away := sorted(set(chosen) - racks.keys()):
-        raise Failure(f"brokers {', '.join(map(str, away))} are not alive")
+        raise Failure(f"--brokers names brokers that are not running: {', '.join(map(str, away))}")
     described = admin.describe_topics([name.strip() for name in topics.split(",")])
     current = {
         TopicPartition(topic.name, one.partition): one.replicas
@@ -104,8 +106,8 @@ def _generate(admin: Admin, topics: str | None, brokers: str | None, as_json: bo
     moves = sum(len(set(plan[q]) - set(current[q])) for q in plan)
     if not as_json:
         err.print(
-            f"{counted(len(plan), 'partition')}, {counted(moves, 'replica')} to be copied. "
-            f"To be able to go back, keep what is now:\n{written(current)}\nThe plan:",
+            f"{counted(len(plan), 'partition')}, {counted(moves, 'replica')} to copy. Save the "
+            f"current assignment for a rollback:\n{written(current)}\nThe plan:",
             markup=False,
             soft_wrap=True,
         )
@@ -121,7 +123,10 @@ def _execute(admin: Admin, plan: Targets, wait: bool, as_json: bool) -> None:
     }
     if not wait:
         tell(
-            f"{counted(len(plan), 'partition')} asked to move; see --verify, --list, --cancel.",
+            (
+                f"Started moving {counted(len(plan), 'partition')}; follow with --verify or --list, stop "
+                "with --cancel."
+            ),
             value,
             as_json,
         )
@@ -129,7 +134,7 @@ def _execute(admin: Admin, plan: Targets, wait: bool, as_json: bool) -> None:
     while moving := admin.list_partition_reassignments(plan):
         if not as_json:
             err.print(
-                f"{len(plan) - len(moving)} of {counted(len(plan), 'partition')} there", highlight=False
+                f"{len(plan) - len(moving)} of {counted(len(plan), 'partition')} moved", highlight=False
             )
         time.sleep(LOOK_EVERY_S)
     _verify(admin, plan, as_json)
@@ -148,7 +153,7 @@ def _verify(admin: Admin, plan: Targets, as_json: bool) -> None:
     else:
         show(rows, False)
     if missing:
-        raise Failure(f"{missing} of {counted(len(plan), 'partition')} have not moved (yet)")
+        raise Failure(f"{missing} of {counted(len(plan), 'partition')} not moved yet")
 
 
 def _standing(
@@ -160,7 +165,7 @@ def _standing(
     if q not in held:
         return "no such partition"
     if q in moving:
-        return "on its way" if moving[q].target == wanted else f"on its way to {_listed(moving[q].target)}"
+        return "moving" if moving[q].target == wanted else f"moving to {_listed(moving[q].target)}"
     return "moved" if held[q] == wanted else f"held by {_listed(held[q])}"
 
 
@@ -173,7 +178,7 @@ def _cancel(admin: Admin, plan: Targets | None, as_json: bool) -> None:
             continue
     left = admin.list_partition_reassignments(moving)
     value = {"cancelled": [str(q) for q in sorted(moving)], "not_back_yet": [str(q) for q in sorted(left)]}
-    waiting = f"; {len(left)} wait until the old replicas are in sync" if left else ""
+    waiting = f"; {len(left)} still waiting for the old replicas to be in sync" if left else ""
     tell(f"{counted(len(moving), 'move')} cancelled{waiting}.", value, as_json)
 
 

@@ -29,7 +29,7 @@ def proposed(
     most = max((len(replicas) for replicas in current.values()), default=0)
     if most > len(chosen):
         raise WrongUsage(
-            f"{most} replicas of a partition need as many brokers: --brokers names {len(chosen)}"
+            f"--brokers names {len(chosen)} brokers: a partition with {most} replicas needs at least {most}"
         )
     share = -(-sum(len(replicas) for replicas in current.values()) // max(1, len(chosen)))
     held: Counter[int] = Counter()
@@ -79,9 +79,11 @@ def read(text: str, name: str) -> Targets:
         document = json.loads(text)
         targets = _targets(document)
     except (ValueError, KeyError, TypeError) as error:
-        raise WrongUsage(f'{name}: expected {{"version":1,"partitions":[…]}}: {error!r}') from None
+        raise WrongUsage(
+            f'{name} is not a plan: expected {{"version":1,"partitions":[…]}}: {error!r}'
+        ) from None
     if not targets:
-        raise WrongUsage(f"{name}: it names no partition")
+        raise WrongUsage(f"{name}: the plan has no partitions")
     return targets
 
 
@@ -90,6 +92,6 @@ def _targets(document: Any) -> Targets:
     for entry in document["partitions"]:
         partition = TopicPartition(str(entry["topic"]), int(entry["partition"]))
         if partition in targets:
-            raise ValueError(f"{partition} stands there twice")
+            raise ValueError(f"{partition} is in the plan twice")
         targets[partition] = tuple(int(replica) for replica in entry["replicas"])
     return targets

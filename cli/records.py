@@ -49,26 +49,26 @@ class Format(StrEnum):
 
 def produce(
     topic: str,
-    files: Annotated[list[Path] | None, typer.Argument(help="files to read; standard input if none")] = None,
-    key: Annotated[str | None, typer.Option(help="the key of every record")] = None,
-    key_separator: Annotated[
-        str | None, typer.Option(help="what stands between key and value in a line")
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="files to read (default: standard input)")
     ] = None,
+    key: Annotated[str | None, typer.Option(help="key of every record")] = None,
+    key_separator: Annotated[str | None, typer.Option(help="separator of key and value in a line")] = None,
     format: Annotated[
-        Format, typer.Option(help="text: the line itself; json, msgpack: the line is JSON")
+        Format, typer.Option(help="text sends the line as is; json and msgpack expect a line of JSON")
     ] = Format.text,
-    acks: Annotated[str, typer.Option(help="all, 1 or 0")] = "all",
-    timeout: Annotated[float, typer.Option(min=0.1, help="seconds that a record may take")] = 30,
+    acks: Annotated[str, typer.Option(help="acknowledgements to wait for: all, 1 or 0")] = "all",
+    timeout: Annotated[float, typer.Option(min=0.1, help="give up on a record after this many seconds")] = 30,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Send each line as a record, and say how many were acknowledged."""
+    """Send each line as a record and print how many were acknowledged."""
     with clear_errors():
         if acks not in ("all", "-1", "0", "1"):
             raise WrongUsage(f"--acks {acks}: expected all, 1 or 0")
         for path in files or []:
             if not path.is_file():
-                raise WrongUsage(f"{path} is not a file that can be read")
+                raise WrongUsage(f"cannot read {path}")
         sent = asyncio.run(
             _send(bootstrap, topic, acks, timeout, _records(files, key, key_separator, format))
         )
@@ -117,26 +117,29 @@ def consume(
         bool, typer.Option("--from-beginning", help="start at the first record")
     ] = False,
     offset: Annotated[int | None, typer.Option(min=0, help="start at this offset (with --partition)")] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="read this partition alone")] = None,
-    group: Annotated[str | None, typer.Option(help="read as a member of this consumer group")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="read only this partition")] = None,
+    group: Annotated[str | None, typer.Option(help="join this consumer group")] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=0, help="stop after so many")
+        int | None, typer.Option("--max-messages", "-n", min=0, help="stop after this many records")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="wait for more; without it, stop at the end of now")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="keep waiting for new records (default: stop at the current end)"
+        ),
     ] = False,
-    format: Annotated[Format, typer.Option(help="how values are read")] = Format.text,
+    format: Annotated[Format, typer.Option(help="format of the values")] = Format.text,
     as_json: Annotated[
-        bool, typer.Option("--json", help="one object a record, with offset, key, time")
+        bool, typer.Option("--json", help="print one JSON object per record, with offset, key and time")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Print records; those committed now, or all that come (--follow)."""
+    """Print the records committed now, or also new ones (--follow)."""
     with clear_errors():
         if offset is not None and partition is None:
-            raise WrongUsage("--offset needs --partition: offsets count within one partition")
+            raise WrongUsage("--offset needs --partition: an offset is a place in one partition")
         if group is not None and partition is not None:
-            raise WrongUsage("--group shares all partitions out: leave --partition away")
+            raise WrongUsage("--group and --partition exclude each other: the group assigns partitions")
         reading = _Reading(topic, partition, offset, from_beginning, group, max_messages, follow)
         shown = asyncio.run(reading.run(bootstrap, lambda record: _print(record, format, as_json)))
         err.print(counted(shown, "record"))
@@ -189,7 +192,7 @@ class _Reading:
     async def _ends(self, consumer: Consumer) -> dict[TopicPartition, int]:
         numbers = await consumer.partitions_for(self.topic)
         if self.partition is not None and self.partition not in numbers:
-            raise Failure(f"{self.topic} has the partitions {_span(numbers)}, not {self.partition}")
+            raise Failure(f"{self.topic} has no partition {self.partition}: expected {_span(numbers)}")
         wanted = numbers if self.partition is None else [self.partition]
         return await consumer.end_offsets([TopicPartition(self.topic, number) for number in wanted])
 
@@ -261,7 +264,7 @@ def _encoded(line: bytes, format: Format, number: int) -> bytes:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise WrongUsage(f"line {number} is not JSON: {error}") from None
+        raise WrongUsage(f"input line {number} is not JSON: {error}") from None
     if format is Format.json:
         return json.dumps(value, separators=(",", ":")).encode()
     packed: bytes = msgpack.packb(value)

@@ -31,7 +31,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("strandline broker", description=HELP)
     parser.add_argument("--config", metavar="FILE", type=Path, help="server.properties, with Kafka's names")
     parser.add_argument(
-        "--override", metavar="NAME=VALUE", action="append", default=[], help="wins over file and environment"
+        "--override",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="set an option; overrides the file and the environment",
     )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     options = parser.parse_args(list(arguments))
@@ -51,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         _say(str(error))
         return 1
     except AssertionError as error:
-        _say(f"stopped, because something that cannot be true was: {error}")
+        _say(f"stopped on a broken invariant (a bug, please report it): {error}")
         return 1
     return 0
 
@@ -62,7 +66,7 @@ def _load(path: Path | None, overrides: list[str]) -> LoadedConfig:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise BrokerConfigError(f"--config {path} cannot be read: {error}") from None
+            raise BrokerConfigError(f"cannot read --config {path}: {error}") from None
     return load(text, os.environ, overrides, path=str(path))
 
 

@@ -17,31 +17,32 @@ NO_SEEDS_SHOWN = 20
 
 
 def simulate(
-    seed: Annotated[int | None, typer.Option(help="run this seed alone")] = None,
-    seeds: Annotated[int, typer.Option(help="run so many seeds")] = 20,
-    first: Annotated[int, typer.Option(help="the first of them")] = 0,
+    seed: Annotated[int | None, typer.Option(help="run only this seed")] = None,
+    seeds: Annotated[int, typer.Option(help="number of seeds to run")] = 20,
+    first: Annotated[int, typer.Option(help="first seed")] = 0,
     family: Annotated[
-        str, typer.Option(help=f"which kind of world: {', '.join(FAMILIES)}, or `all` in turn")
+        str, typer.Option(help=f"family of seeds: {', '.join(FAMILIES)}, or `all` in turn")
     ] = "plain",
     flushed: Annotated[
-        bool, typer.Option("--flushed", help="with log.flush.before.ack, and power lost by all at once")
+        bool,
+        typer.Option("--flushed", help="set log.flush.before.ack and cut the power of all brokers at once"),
     ] = False,
     disks: Annotated[
-        bool, typer.Option("--disks", help="with two log directories each, that fill up and fail")
+        bool, typer.Option("--disks", help="give each broker two log directories, which fill up and fail")
     ] = False,
     trace: Annotated[
-        bool, typer.Option("--trace", help="print what was said and what happened, line by line")
+        bool, typer.Option("--trace", help="print every message and event, one per line")
     ] = False,
     mutants: Annotated[
         bool,
-        typer.Option("--mutants", help="take each rule away in turn, and count the seeds until it shows"),
+        typer.Option("--mutants", help="remove each rule in turn and count the seeds until a check fails"),
     ] = False,
 ) -> None:
-    """Run the cluster in virtual time under drawn faults, and judge it."""
+    """Run a cluster in virtual time with random faults and check its guarantees."""
     with clear_errors():
         family = "flushed" if flushed else "disks" if disks else family
         if family not in (*FAMILIES, "all"):
-            raise Failure(f"there is no family {family}; there are {', '.join(FAMILIES)} and all")
+            raise Failure(f"--family {family}: expected one of {', '.join(FAMILIES)}, all")
         began = time.perf_counter()
         if mutants:
             _search(seeds, first)
@@ -73,7 +74,7 @@ def _report(figures: Figures, took_s: float) -> None:
     out.print(figures.told(took_s), markup=False, soft_wrap=True)
     if figures.bad:
         bad = ", ".join(f"{outcome.family} {outcome.seed}" for outcome in figures.bad)
-        raise Failure(f"seeds that failed: {bad}")
+        raise Failure(f"failed seeds: {bad}")
 
 
 def _search(seeds_max: int, first: int) -> None:
@@ -81,7 +82,7 @@ def _search(seeds_max: int, first: int) -> None:
     jobs = [(name, first, seeds_max) for name, mutant in MUTANTS.items() if mutant.families]
     found: list[Search] = list(
         track(
-            search_many(jobs, os.cpu_count()), "breaking rules", total=len(jobs), console=err, transient=True
+            search_many(jobs, os.cpu_count()), "removing rules", total=len(jobs), console=err, transient=True
         )
     )
     out.print(f"{'rule taken away':24} {'median':>7} {'found':>7}  seeds that show it")
@@ -94,4 +95,4 @@ def _search(seeds_max: int, first: int) -> None:
         )  # fmt: skip
     unseen = [search.mutant for search in found if not search.seeds and not MUTANTS[search.mutant].survives]
     if unseen:
-        raise Failure(f"no seed of {seeds_max} showed: {', '.join(unseen)}")
+        raise Failure(f"not detected by any of {seeds_max} seeds: {', '.join(unseen)}")

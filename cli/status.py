@@ -34,11 +34,11 @@ HEALTH_TOPIC = "strandline-health-check"
 
 def status(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    watch: Annotated[bool, typer.Option("--watch", help="go on showing it, once a second")] = False,
-    internal: Annotated[bool, typer.Option("--internal", help="internal topics too")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="refresh once a second")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="include internal topics")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Brokers, leaders, in-sync replicas, high watermarks, log directories; what is in trouble."""
+    """Show brokers, leaders, ISRs, high watermarks, log directories, and what is wrong."""
     with clear_errors(), Admin(bootstrap, **PATIENCE) as admin:
         if as_json:
             print_json({**picture(admin, internal), "metrics": _metrics(admin)})
@@ -51,11 +51,11 @@ def status(
 
 
 def health(bootstrap: Bootstrap = "localhost:9092", as_json: AsJson = False) -> None:
-    """Exit status 0 if topics can be created and written through this broker, else 1 with the reason."""
+    """Exit with 0 if a controller accepts new topics through this broker, else 1 with the reason."""
     with clear_errors(), Admin(bootstrap, request_timeout_ms=5000, default_api_timeout_ms=5000) as admin:
         cluster = admin.describe_cluster()
         if cluster.controller_id < 0:
-            raise Failure("no controller is elected: topics cannot be created")
+            raise Failure("no controller: topics cannot be created and no leader can be elected")
         admin.create_topics([NewTopic(HEALTH_TOPIC, 1, 1)], validate_only=True)
         count = len(cluster.brokers)
         told = {"brokers": count, "controller": cluster.controller_id}
@@ -171,10 +171,10 @@ def _disk_trouble(one: dict[str, Any]) -> RenderableType:
     """A line about a log directory that is offline or full; nothing about one that is well."""
     where = f"broker {one['broker']}: log directory {one['path']}"
     if one["state"] == "offline":
-        return Text(f"{where} is offline: its replicas are not served", style="bold red")
+        return Text(f"{where} is offline: its replicas are not available", style="bold red")
     if one["state"] == "full":
         free = f"{one['usable_bytes']:,} bytes free"
-        return Text(f"{where} is full ({free}): reads only", style="red")
+        return Text(f"{where} is full ({free}): its replicas are read-only", style="red")
     return Group()
 
 

@@ -42,23 +42,27 @@ OFFSET_DIGITS, OFFSET_MAX = 19, (1 << 63) - 1
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 
 Zookeeper = Annotated[
-    str | None, typer.Option("--zookeeper", help="find the brokers in this ZooKeeper (Kafka's old spelling)")
+    str | None,
+    typer.Option(
+        "--zookeeper", help="ZooKeeper to find the brokers in (Kafka's old option; prefer --bootstrap-server)"
+    ),
 ]
 Replication = Annotated[
-    int, typer.Option("--replication-factor", help="replicas of each partition; -1: the brokers' default")
+    int, typer.Option("--replication-factor", help="replicas per partition; -1: the brokers' default")
 ]
 
 
 @app.command()
 def create(
     topic: str,
-    partitions: Annotated[int, typer.Option(help="how many partitions; -1: the brokers' default")] = -1,
+    partitions: Annotated[int, typer.Option(help="number of partitions; -1: the brokers' default")] = -1,
     replication_factor: Replication = -1,
     config: Annotated[
-        list[str] | None, typer.Option("--config", help="name=value, as in min.insync.replicas=2")
+        list[str] | None,
+        typer.Option("--config", help="name=value, e.g. min.insync.replicas=2; may be repeated"),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="it may be there already: that is no failure")
+        bool, typer.Option("--if-not-exists", help="succeed if the topic exists already")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     zookeeper: Zookeeper = None,
@@ -75,7 +79,7 @@ def create(
                 if not if_not_exists:
                     raise
                 created = False
-        sentence = f"Created topic {topic}." if created else f"Topic {topic} is there already."
+        sentence = f"Created topic {topic}." if created else f"Topic {topic} exists already."
         tell(sentence, {"topic": topic, "created": created}, as_json)
 
 
@@ -94,12 +98,12 @@ def list_(
 
 @app.command()
 def describe(
-    topic: Annotated[str | None, typer.Argument(help="all topics, if none")] = None,
+    topic: Annotated[str | None, typer.Argument(help="topics to describe (default: all)")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     zookeeper: Zookeeper = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show leaders, all replicas of each partition, those in sync (isr) and those that are not (osr)."""
+    """Show each partition's leader, replicas, in-sync replicas (isr) and the others (osr)."""
     with clear_errors(), _admin(bootstrap, zookeeper) as admin:
         found = admin.describe_topics([topic] if topic else None)
         moves = moving(admin)
@@ -113,18 +117,22 @@ def describe(
 @app.command()
 def alter(
     topic: str,
-    partitions: Annotated[int | None, typer.Option(min=1, help="how many partitions in all")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="new number of partitions; can only grow")
+    ] = None,
     config: Annotated[
-        list[str] | None, typer.Option("--config", help="name=value, as in retention.ms=3600000")
+        list[str] | None,
+        typer.Option("--config", help="name=value, e.g. retention.ms=3600000; may be repeated"),
     ] = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option("--delete-config", help="name of a setting that falls back")
+        list[str] | None,
+        typer.Option("--delete-config", help="name of a setting to reset to its default; may be repeated"),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     zookeeper: Zookeeper = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change settings of a topic, or add partitions: keys that were sent before may then go elsewhere."""
+    """Change settings of a topic, or add partitions (existing keys may then map to another partition)."""
     with clear_errors():
         changes = changes_from(config, delete_config, "--config", "--delete-config")
         if not changes and partitions is None:
@@ -136,7 +144,7 @@ def alter(
                 done.append(f"{topic}: {counted(len(changes), 'setting')} changed.")
             if partitions is not None:
                 admin.create_partitions({topic: partitions})
-                done.append(f"{topic} has {partitions} partitions.")
+                done.append(f"{topic} now has {partitions} partitions.")
         value: dict[str, object] = (
             {"topic": topic, "partitions": partitions} if partitions else {"topic": topic}
         )
@@ -150,7 +158,7 @@ def alter(
 def delete(
     topic: str,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="it may be gone already: that is no failure")
+        bool, typer.Option("--if-exists", help="succeed if the topic does not exist")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     zookeeper: Zookeeper = None,
@@ -165,22 +173,24 @@ def delete(
             if not if_exists:
                 raise
             deleted = False
-        sentence = f"Deleted topic {topic}." if deleted else f"There is no topic {topic}."
+        sentence = f"Deleted topic {topic}." if deleted else f"Topic {topic} does not exist."
         tell(sentence, {"topic": topic, "deleted": deleted}, as_json)
 
 
 @app.command("delete-records")
 def delete_records(
     topic: str,
-    before: Annotated[str, typer.Option(help="an offset, or `end` for all that is committed by now")],
+    before: Annotated[
+        str, typer.Option(help="delete records below this offset; `end` deletes all that are committed now")
+    ],
     partition: Annotated[
-        list[int] | None, typer.Option(min=0, help="only this one; may be given often")
+        list[int] | None, typer.Option(min=0, help="only this partition; may be repeated")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     zookeeper: Zookeeper = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the oldest records of a topic for good, on all replicas. Consumers go on behind them."""
+    """Delete the oldest records of a topic on all replicas, permanently."""
     with clear_errors():
         offset = _offset(before)
         with _admin(bootstrap, zookeeper) as admin:
@@ -202,7 +212,7 @@ def _offset(text: str) -> int:
         return ALL_COMMITTED
     if text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS and int(text) <= OFFSET_MAX:
         return int(text)
-    raise WrongUsage(f"--before {text}: expected an offset, or end")
+    raise WrongUsage(f"--before {text}: expected an offset or `end`")
 
 
 def _rows(topic: TopicDescription, moves: Moves) -> list[dict[str, object]]:
@@ -240,7 +250,7 @@ async def _registered(address: str) -> str:
         await registry.start()
     except RegistryUnreachable:
         raise EnvironmentProblem(
-            f"no ZooKeeper answers at {address}: is it up, is the address right?"
+            f"no ZooKeeper answers at {address}: is it running, is the address right?"
         ) from None
     try:
         ids = await registry.children("/brokers/ids")

@@ -11,25 +11,28 @@ from .console import AsJson, Failure, clear_errors, err, out, pair, print_json, 
 
 DEFAULT_DIRECTORY = Path.home() / ".strandline"
 DEFAULT_PORT = 9092
-Directory = Annotated[Path, typer.Option("--dir", "-d", help="where its data, logs and pids are kept")]
+Directory = Annotated[
+    Path, typer.Option("--dir", "-d", help="directory of the cluster's data, logs and process ids")
+]
 
 
 def up(
-    brokers: Annotated[int, typer.Option(min=1, max=9, help="how many brokers")] = 3,
+    brokers: Annotated[int, typer.Option(min=1, max=9, help="number of brokers")] = 3,
     dir: Directory = DEFAULT_DIRECTORY,
     port: Annotated[
-        int, typer.Option(min=1, max=55_000, help="port of the first broker; the others follow")
+        int, typer.Option(min=1, max=55_000, help="port of the first broker; the others get the next ports")
     ] = DEFAULT_PORT,
     override: Annotated[
-        list[str] | None, typer.Option("--override", help="name=value for every broker, in Kafka's names")
+        list[str] | None,
+        typer.Option("--override", help="name=value for every broker, with Kafka's names; may be repeated"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a local cluster with its own ZooKeeper, in the background."""
+    """Start a local cluster and its ZooKeeper in the background."""
     with clear_errors():
         settings = dict(pair(text, "--override", "log.segment.bytes=1048576") for text in override or [])
         if _runs(dir):
-            raise Failure(f"a cluster runs in {dir} already: strandline down --dir {dir}")
+            raise Failure(f"a cluster is already running in {dir}: stop it with strandline down --dir {dir}")
         cluster = LocalCluster(dir, brokers, settings=settings, first_port=port)
         with err.status(f"starting ZooKeeper and {brokers} brokers"):
             cluster.start()
@@ -48,15 +51,15 @@ def up(
         out.print(f"ZooKeeper at {cluster.zookeeper}, data and logs in {cluster.directory}", soft_wrap=True)
         more = "" if dir == DEFAULT_DIRECTORY else f" --dir {dir}"
         here = "" if port == DEFAULT_PORT else f" -b {cluster.bootstrap}"
-        out.print(f"Look: strandline status{here}   End: strandline down{more}", soft_wrap=True)
+        out.print(f"Inspect: strandline status{here}   Stop: strandline down{more}", soft_wrap=True)
 
 
 def down(dir: Directory = DEFAULT_DIRECTORY, as_json: AsJson = False) -> None:
-    """Stop the cluster that `up` started: a controlled shutdown. Its data stays."""
+    """Stop the cluster that `up` started, by controlled shutdown. Its data is kept."""
     with clear_errors():
         with err.status("stopping"):
             stopped = take_down(dir)
-        sentence = f"{stopped} processes stopped; the data stays in {dir}"
+        sentence = f"{stopped} processes stopped; the data is still in {dir}"
         tell(sentence, {"stopped": stopped, "directory": str(dir)}, as_json)
 
 

@@ -50,7 +50,7 @@ class Watchdog:
                 sys.stderr.write(f'{{"event": "loop_stalled", "seconds": {silent_s}}}\n')
                 faulthandler.dump_traceback()
             if silent_s > self._limit_s:
-                sys.stderr.write('{"event": "loop_hangs", "remedy": "the process ends; start it again"}\n')
+                sys.stderr.write('{"event": "loop_stuck", "remedy": "the process exits; start it again"}\n')
                 sys.stderr.flush()
                 os._exit(1)
 

@@ -15,21 +15,22 @@ from ..zookeeper.kazoo_client import KazooRegistry
 from .console import AsJson, Failure, WrongUsage, clear_errors, out, print_json
 
 app = typer.Typer(
-    invoke_without_command=True, help="The ZooKeeper inside the pyspark wheel: run it, or look into it."
+    invoke_without_command=True,
+    help="Run the ZooKeeper that ships with the pyspark wheel, or read its nodes.",
 )
 
-Address = Annotated[str, typer.Option("--zookeeper", "-z", help="host:port, with /chroot if there is one")]
+Address = Annotated[str, typer.Option("--zookeeper", "-z", help="host:port, with /chroot if used")]
 
 
 @app.callback()
 def run(
     context: typer.Context,
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="the port it serves")] = 2181,
-    dir: Annotated[Path, typer.Option("--dir", "-d", help="where it keeps its data")] = Path(
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="port to listen on")] = 2181,
+    dir: Annotated[Path, typer.Option("--dir", "-d", help="data directory")] = Path(
         "/tmp/strandline-zookeeper"
     ),
 ) -> None:
-    """Without a command: run ZooKeeper in the foreground until it is interrupted."""
+    """Without a command: run ZooKeeper in the foreground until interrupted."""
     if context.invoked_subcommand is not None:
         return
     with clear_errors():
@@ -42,7 +43,7 @@ def run(
 
 @app.command()
 def get(path: str, zookeeper: Address = "localhost:2181", as_json: AsJson = False) -> None:
-    """Print a znode: its data (JSON laid out), version and owner."""
+    """Print a znode: data (JSON indented), version and owner."""
     with clear_errors():
         data, stat = asyncio.run(_read(zookeeper, path, "get"))
         text = data.decode(errors="replace")
@@ -58,13 +59,13 @@ def get(path: str, zookeeper: Address = "localhost:2181", as_json: AsJson = Fals
             out.print_json(text)
         elif text:
             out.print(text, markup=False, soft_wrap=True)
-        owner = f"session 0x{stat.owner:x}" if stat.owner else "nobody (persistent)"
+        owner = f"session 0x{stat.owner:x}" if stat.owner else "none (persistent)"
         out.print(f"version {stat.version}, created in transaction 0x{stat.czxid:x}, owned by {owner}")
 
 
 @app.command()
 def ls(
-    path: Annotated[str, typer.Argument(help="the root, if none")] = "/",
+    path: Annotated[str, typer.Argument(help="path (default: the root)")] = "/",
     zookeeper: Address = "localhost:2181",
     as_json: AsJson = False,
 ) -> None:
@@ -79,13 +80,13 @@ def ls(
 
 async def _read(address: str, path: str, what: str) -> Any:
     if not path.startswith("/"):
-        raise WrongUsage(f"{path}: the path of a znode begins with /, as in /brokers/ids")
+        raise WrongUsage(f"{path}: expected a path that starts with /, e.g. /brokers/ids")
     registry = KazooRegistry(address, 6000, connect_timeout_s=5)
     try:
         await registry.start()
     except RegistryUnreachable:
         raise EnvironmentProblem(
-            f"no ZooKeeper answers at {address}: start one, or name it with --zookeeper"
+            f"no ZooKeeper answers at {address}: start it, or give its address with --zookeeper"
         ) from None
     try:
         if what == "get":

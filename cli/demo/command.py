@@ -37,12 +37,20 @@ GROUP = "delays"
 
 
 def demo(
-    records: Annotated[int, typer.Option(min=1000, max=FLIGHTS, help="how many flights")] = FLIGHTS,
+    records: Annotated[
+        int, typer.Option(min=1000, max=FLIGHTS, help="number of flights to produce")
+    ] = FLIGHTS,
     controller: Annotated[
-        bool | None, typer.Option(help="kill the controller's broker, or another leader (drawn if not said)")
+        bool | None,
+        typer.Option(
+            help="kill the controller's broker, or a leader that is not the controller (default: random)"
+        ),
     ] = None,
-    dir: Annotated[Path | None, typer.Option("--dir", help="keep data and logs here")] = None,
-    spark: Annotated[bool, typer.Option(help="let Spark read the result")] = True,
+    dir: Annotated[
+        Path | None,
+        typer.Option("--dir", help="directory for data and logs, kept afterwards (default: temporary)"),
+    ] = None,
+    spark: Annotated[bool, typer.Option(help="also read the topic with Spark")] = True,
 ) -> None:
     """Produce real events with acks=all, kill the leader in the middle, and account for every record."""
     with clear_errors():
@@ -51,7 +59,7 @@ def demo(
         with tempfile.TemporaryDirectory(prefix="strandline-demo-") as temporary:
             held = _Demo(dir or Path(temporary), records, controller_too).run(spark)
         if not held:
-            raise Failure("the demo did not hold what it promises; see the verdict above")
+            raise Failure("a check failed; see the verdict above")
 
 
 class _Demo:
@@ -78,13 +86,13 @@ class _Demo:
         began = time.perf_counter()
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.progress:
-            task = self.progress.add_task("ZooKeeper and three brokers start", total=1)
+            task = self.progress.add_task("starting ZooKeeper and three brokers", total=1)
             self.cluster.start()
             self.progress.update(task, completed=1)
             try:
                 accident, full = asyncio.run(self._story())
                 frame = self._spark() if with_spark else None
-                task = self.progress.add_task("every partition is read against the acknowledgements", total=1)
+                task = self.progress.add_task("comparing every partition with the acknowledgements", total=1)
                 verdict = judge(self.cluster.bootstrap, TOPIC, PARTITIONS, self.acks_file)
                 folders = [broker.directory / "data" for broker in self.cluster.brokers.values()]
                 verdict.differing_replicas = compare_replicas(folders, TOPIC, PARTITIONS)
@@ -98,9 +106,9 @@ class _Demo:
             f"{verdict.read:,} read back": verdict.read == self.records,
             f"{len(verdict.lost)} lost": not verdict.lost,
             f"{len(verdict.duplicated)} duplicated": not verdict.duplicated,
-            "the three replicas are alike, byte for byte": not verdict.differing_replicas,
+            "the three replicas are byte-for-byte identical": not verdict.differing_replicas,
             f"the consumer group read {self.read:,}": self.read == self.records,
-            f"longest gap {accident.gaps.struck_s:.2f} s, at most {limit_s:.1f} s": accident.gaps.struck_s
+            f"longest gap {accident.gaps.struck_s:.2f} s (limit {limit_s:.1f} s)": accident.gaps.struck_s
             < limit_s,
             "the killed broker rejoined every ISR": full,
         }
@@ -128,7 +136,7 @@ class _Demo:
             return accident, recovering.result()
 
     async def _produce(self, accident: Accident) -> None:
-        task = self.progress.add_task("flights produced, acks=all", total=self.records)
+        task = self.progress.add_task("producing flights, acks=all", total=self.records)
         async with Producer(self.cluster.bootstrap, linger_ms=10, batch_size=65_536) as producer:
             for number, (key, value) in enumerate(flights()):
                 if number == self.records:
@@ -158,7 +166,7 @@ class _Demo:
 
     async def _consume(self) -> int:
         """A consumer group reads until every record was seen."""
-        task = self.progress.add_task(f"read by a consumer group of {READERS}", total=self.records)
+        task = self.progress.add_task(f"reading with a consumer group of {READERS}", total=self.records)
         seen: set[tuple[int, int]] = set()
         deadline = time.monotonic() + 60
 
@@ -177,7 +185,7 @@ class _Demo:
         return len(seen)
 
     def _spark(self) -> tuple[int, Delays]:
-        task = self.progress.add_task("Spark reads up to the high watermark", total=1)
+        task = self.progress.add_task("reading with Spark, up to the high watermark", total=1)
         result = in_a_process(self.cluster.bootstrap, TOPIC, self.directory / "spark.log")
         self.progress.update(task, completed=1)
         return result

@@ -83,7 +83,7 @@ class Accident:
         """Kill, and watch until every partition has a new leader."""
         await asyncio.to_thread(self.cluster.brokers[self.victim].kill)
         self.killed_at = self.now
-        role = "leader and controller" if self.controller_too else "leader"
+        role = "controller and leader" if self.controller_too else "leader"
         self.note(f"broker {self.victim} killed with SIGKILL: {role} of {len(self.gaps.struck)} partitions")
         deadline = self.now + WATCH_AT_MOST_S
         while self.now < deadline:
@@ -92,7 +92,7 @@ class Accident:
             if self.victim not in leaders and min(leaders) >= 0:
                 break
             await asyncio.sleep(WATCH_EVERY_S)
-        self.note("all partitions have a leader again")
+        self.note("every partition has a leader again")
         self.isr["during"] = isr_of(described)
         self.new_controller = (await admin.describe_cluster()).controller_id
         if self.controller_too:
@@ -100,7 +100,7 @@ class Accident:
 
     async def recover(self, admin: Admin, wait_s: float = 60.0) -> bool:
         """Restart the killed broker, and wait until every ISR is full. False if that takes too long."""
-        self.note(f"broker {self.victim} started again")
+        self.note(f"broker {self.victim} restarted")
         self.cluster.brokers[self.victim].start()
         deadline = self.now + wait_s
         while self.now < deadline:

@@ -29,7 +29,7 @@ def final_screen(
     if carriers:
         panels.insert(0, Panel(_delays(carriers), title="Spark: delays by carrier", title_align="left"))
     out.print(Columns(panels))
-    out.print(f"[bold]{'everything held' if good else 'NOT everything held'}[/], in {took_s:.0f} s")
+    out.print(f"[bold]{'all checks passed' if good else 'CHECKS FAILED'}[/] in {took_s:.0f} s")
 
 
 def _timeline(accident: Accident) -> Group:
@@ -37,7 +37,7 @@ def _timeline(accident: Accident) -> Group:
     table.add_column(justify="right", style="cyan")
     table.add_column(justify="right", style="dim")
     table.add_column()
-    over = (accident.gaps.over_at, "the longest gap is over: acknowledgements from a new leader")
+    over = (accident.gaps.over_at, "first acknowledgement after the longest gap, from the new leader")
     for at_s, what in sorted([*accident.events, over]):
         since = f"kill {at_s - accident.killed_at:+.3f} s"
         table.add_row(f"{at_s:.3f} s", since, what)
@@ -45,8 +45,8 @@ def _timeline(accident: Accident) -> Group:
     for when in ("before", "during", "after"):
         isr.add_row(f"ISR {when}", compact(accident.isr.get(when, {}).values()))
     gaps = (
-        f"longest gap between two acknowledgements: [bold]{accident.gaps.struck_s:.3f} s[/] on those "
-        f"that lost their leader, {accident.gaps.all_s:.3f} s over all"
+        f"longest gap between two acknowledgements: [bold]{accident.gaps.struck_s:.3f} s[/] on "
+        f"partitions that lost their leader, {accident.gaps.all_s:.3f} s over all partitions"
     )
     return Group(table, "", isr, "", gaps)
 

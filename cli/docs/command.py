@@ -58,9 +58,9 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def docs(
-    directory: Annotated[Path, typer.Argument(help="where the pages are written")] = Path("docs"),
+    directory: Annotated[Path, typer.Argument(help="directory to write the pages to")] = Path("docs"),
 ) -> None:
-    """Write the pages that follow from what the program declares: configuration, profiles, protocol, …"""
+    """Write the generated pages: configuration, profiles, protocol, state machines."""
     with clear_errors():
         directory.mkdir(parents=True, exist_ok=True)
         for name, page in PAGES.items():

@@ -27,18 +27,18 @@ HELP = "Print segments, indexes, snapshots and checkpoints, or explain a lookup:
 INT32_MAX = (1 << 31) - 1
 MESSAGE_BYTES_MAX = 5 << 20
 REFUSED = {
-    "transaction-log-decoder": "transactions are not served, there is no __transaction_state to decode",
-    "cluster-metadata-decoder": "the cluster's metadata stands in ZooKeeper: strandline zookeeper get PATH",
-    "remote-log-metadata-decoder": "there is no tiered storage here",
+    "transaction-log-decoder": "transactions are not supported, so there is no __transaction_state to decode",
+    "cluster-metadata-decoder": "metadata is in ZooKeeper, not in a log: use strandline zookeeper get PATH",
+    "remote-log-metadata-decoder": "tiered storage is not supported",
 }
 FLAGS = {
-    "print-data-log": "print the records' keys and values too; any decoder implies it",
-    "deep-iteration": "print a line for each record; --print-data-log implies it",
-    "skip-record-metadata": "of each record only key and value",
-    "index-sanity-check": "only the check that decides at a start whether an index is rebuilt",
-    "verify-index-only": "hold indexes against their segments, print only what does not fit",
-    "offsets-decoder": "the records are those of __consumer_offsets",
-    "json": "one JSON object a line",
+    "print-data-log": "also print keys and values; any decoder option implies it",
+    "deep-iteration": "print one line per record; --print-data-log implies it",
+    "skip-record-metadata": "print only the key and value of each record",
+    "index-sanity-check": "run only the check that decides at startup whether an index is rebuilt",
+    "verify-index-only": "compare indexes with their segments and print only mismatches",
+    "offsets-decoder": "decode records of __consumer_offsets",
+    "json": "print one JSON object per line",
 }
 
 Rows = Callable[[Path, Wanted, Findings], Iterator[Row]]
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("strandline dump", description=HELP, allow_abbrev=False)
-    parser.add_argument("paths", nargs="*", help="files, partition directories, log directories")
+    parser.add_argument("paths", nargs="*", help="files, partition directories or log directories")
 
     def add(name: str, **facts: object) -> None:
         parser.add_argument(f"-{name}", f"--{name}", **facts)  # type: ignore[arg-type]
@@ -64,17 +64,30 @@ def _parser() -> argparse.ArgumentParser:
     add("files", default="", help="files to print, separated by commas")
     for name, text in FLAGS.items():
         add(name, action="store_true", help=text)
-    add("max-message-size", type=int, default=MESSAGE_BYTES_MAX, help="of the batches an index points to")
-    add("max-bytes", type=int, default=INT32_MAX, help="read only so many bytes of each segment")
+    add(
+        "max-message-size",
+        type=int,
+        default=MESSAGE_BYTES_MAX,
+        help="largest batch to read when following an index entry, in bytes",
+    )
+    add("max-bytes", type=int, default=INT32_MAX, help="read at most this many bytes of each segment")
     for of in ("key", "value"):
         add(
-            f"{of}-decoder-class", nargs="?", const="string", help=f"one of {', '.join(DECODERS)}, or Kafka's"
+            f"{of}-decoder-class",
+            nargs="?",
+            const="string",
+            help=f"decoder of record {of}s: one of {', '.join(DECODERS)}, or the name of Kafka's class",
         )
     for name, why in REFUSED.items():
-        add(name, action="store_true", help=f"refused: {why}")
-    add("format", choices=("3.9", "0.11"), default="3.9", help="0.11: the older form, a record a line")
-    add("explain", type=int, metavar="OFFSET", help="how OFFSET is found in a partition's directory")
-    add("explain-time", metavar="TIME", help="how a time is found: ms since 1970, or ISO 8601")
+        add(name, action="store_true", help=f"not supported: {why}")
+    add(
+        "format",
+        choices=("3.9", "0.11"),
+        default="3.9",
+        help="output format; 0.11 is the older one, with one record per line",
+    )
+    add("explain", type=int, metavar="OFFSET", help="show how OFFSET is looked up in a partition's directory")
+    add("explain-time", metavar="TIME", help="show how a time is looked up: ms since 1970, or ISO 8601")
     return parser
 
 
@@ -84,7 +97,7 @@ def _dump(options: argparse.Namespace) -> int:
             raise WrongUsage(f"--{name}: {why}")
     names = [name for name in options.files.split(",") if name] + options.paths
     if not names:
-        raise WrongUsage("name what to dump: --files F,G, or a directory")
+        raise WrongUsage("nothing to dump: give --files F,G or a directory")
     wanted = _wanted(options)
     show = printer(options.format, options.json, wanted.records)
     damaged = False

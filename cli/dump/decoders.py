@@ -70,7 +70,7 @@ def _named(name: str) -> Text:
             name = OF_KAFKA.get(name.removeprefix(package), name)
     found = DECODERS.get(name)
     if found is None:
-        raise WrongUsage(f"there is no Java here to run {name}: the decoders are {', '.join(DECODERS)}")
+        raise WrongUsage(f"{name} is a Java class and cannot run here: expected one of {', '.join(DECODERS)}")
     return found
 
 

@@ -37,7 +37,7 @@ def explain(names: Sequence[str], offset: int | None, time: str | None) -> Itera
     """An explanation for each directory named; a file stands for its directory."""
     ms = None if time is None else _milliseconds(time)
     if offset is not None and ms is not None:
-        raise WrongUsage("one of --explain and --explain-time at a time")
+        raise WrongUsage("--explain and --explain-time exclude each other: give one")
     for name in names:
         directory = Path(name) if Path(name).is_dir() else Path(name).parent
         try:
@@ -53,7 +53,9 @@ def _milliseconds(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise WrongUsage(f"--explain-time {text}: expected ms since 1970, or 2024-05-01T12:00:00Z") from None
+        raise WrongUsage(
+            f"--explain-time {text}: expected ms since 1970 or ISO 8601, e.g. 2024-05-01T12:00:00Z"
+        ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -80,7 +82,7 @@ class ExplainedLookup:
         self.paths = segment_paths(self.directory)
         self.bases = list(self.paths)
         if not self.bases:
-            raise WrongUsage(f"{self.directory} holds no segments: name a partition's directory")
+            raise WrongUsage(f"{self.directory} has no segments: expected a partition's directory")
         try:
             self.known = checkpointed(self.directory)
         except Unreadable as error:
@@ -112,7 +114,7 @@ class ExplainedLookup:
             if hit.record is not None:
                 break
         if hit.record is None:
-            answer = "no record is as late: offset -1"
+            answer = "no record has this time or a later one: offset -1"
         else:
             late = self._uncommitted(hit.record.offset)
             answer = f"offset {hit.record.offset}, time {hit.record.timestamp}{late}"
@@ -172,22 +174,24 @@ class ExplainedLookup:
         if offset < self.log_start:
             return f"OFFSET_OUT_OF_RANGE: the log starts at {self.log_start}"
         if hit.batch is None and offset == hit.log_end:
-            return "nothing yet: the log ends here, a fetch waits"
+            return "nothing yet: this is the log end offset, so a fetch waits"
         if hit.batch is None and offset > hit.log_end:
             return f"OFFSET_OUT_OF_RANGE: the log ends at {hit.log_end}"
         late = self._uncommitted(offset)
         if hit.batch is not None and hit.batch.header.is_control:
-            return f"a control batch, which consumers pass over{late}"
+            return f"a control batch, which consumers skip{late}"
         if hit.record is None:
-            return f"gone by compaction, and so is all behind it up to the log's end at {hit.log_end}{late}"
+            return f"compacted away, with all later records up to the log end offset {hit.log_end}{late}"
         if hit.record.offset == offset:
             return f"this record{late}"
-        return f"gone by compaction: the next record is at offset {hit.record.offset}{late}"
+        return f"compacted away: the next record is at offset {hit.record.offset}{late}"
 
     def _uncommitted(self, offset: int) -> str:
         watermark = self.known.high_watermark
         above = watermark is not None and offset >= watermark
-        return f"; not below the high watermark {watermark}, so consumers do not get it yet" if above else ""
+        return (
+            f"; at or above the high watermark {watermark}, so consumers do not see it yet" if above else ""
+        )
 
     def _row(self, asked: str, search: Row, hit: Hit, answer: str) -> Row:
         batch, record = hit.batch, hit.record
@@ -232,4 +236,4 @@ def _records(segment: SegmentFile, batch: BatchInFile) -> list[Record]:
     try:
         return list(iterate(batch.data, verify=False))
     except Malformed as error:
-        raise Damaged(segment.path, batch.position, f"expected records: {error}") from error
+        raise Damaged(segment.path, batch.position, f"cannot decode records: {error}") from error

@@ -14,18 +14,18 @@ def explanation(row: Row) -> str:
 
 def _lines(row: Row) -> Iterator[tuple[str, str]]:
     watermark = row["highWatermark"]
-    known = "not known" if watermark is None else f"{watermark}"
+    known = "unknown" if watermark is None else f"{watermark}"
     yield "log", f"starts at {row['logStart']}, high watermark {known}"
     search = row["search"]
     compared = ", ".join(map(str, search["compared"])) or "nothing"
     yield "segments", f"{search['segments']}; compared with {compared}"
     for skipped in search.get("skipped", ()):
-        yield "", f"{skipped['segment']} passed over: its latest time is {skipped['latest']}"
+        yield "", f"{skipped['segment']} skipped: its latest time is {skipped['latest']}"
     for step in row["steps"]:
         yield "segment", f"{step['segment']}, {step['bytes']:,} bytes"
         if "timeIndex" in step:
-            yield "timeindex", _entry(step["timeIndex"], "the last one before that time", "time")
-        yield "index", _entry(step["index"], "the last one not above it", "position")
+            yield "timeindex", _entry(step["timeIndex"], "the last entry before that time", "time")
+        yield "index", _entry(step["index"], "the last entry at or below it", "position")
         scan = step["scan"]
         yield "scan", f"from position {scan['from']}: batches {scan['batches']}, bytes {scan['bytes']:,}"
     if row["batch"] is not None:
@@ -43,6 +43,6 @@ def _lines(row: Row) -> Iterator[tuple[str, str]]:
 
 def _entry(index: Row, which: str, value: str) -> str:
     floor = index["floor"]
-    found = f"offset {floor['offset']}, {value} {floor[value]}: {which}" if floor else "none that helps"
+    found = f"offset {floor['offset']}, {value} {floor[value]}: {which}" if floor else "no usable entry"
     note = f" ({index['note']})" if index["note"] else ""
     return f"{index['entries']} entries; {found}{note}"

@@ -42,7 +42,11 @@ def index_rows(path: Path, wanted: Wanted, findings: Findings) -> Iterator[Row]:
             found = segment.batch_at(position)
             if found is None or found.header.size > wanted.message_bytes_max:
                 at = OFFSET_ENTRY.size * place
-                raise Damaged(path, at, f"offset {offset} at position {position}: no batch begins there")
+                raise Damaged(
+                    path,
+                    at,
+                    f"the entry for offset {offset} points to position {position}, where no batch starts",
+                )
             if found.header.last_offset != offset:
                 findings.note("index_mismatches", path, offset, found.header.last_offset)
             if not wanted.verify_only:
@@ -89,9 +93,7 @@ def _segment(path: Path) -> SegmentFile:
     try:
         return SegmentFile(log)
     except FileNotFoundError as error:
-        raise Damaged(
-            path, 0, f"expected its segment {log.name} beside it, to hold the entries against"
-        ) from error
+        raise Damaged(path, 0, f"cannot check the entries: their segment {log.name} is missing") from error
 
 
 def _reaching(segment: SegmentFile, position: int, offset: int) -> BatchInFile | None:
@@ -107,7 +109,7 @@ def _newest(path: Path, batch: BatchInFile) -> int:
     try:
         return max((record.timestamp for record in iterate(batch.data, verify=False)), default=NO_TIME)
     except Malformed as error:
-        raise Damaged(path.with_suffix(LOG), batch.position, f"expected records: {error}") from error
+        raise Damaged(path.with_suffix(LOG), batch.position, f"cannot decode records: {error}") from error
 
 
 def _judged(path: Path, problem: str) -> Row:

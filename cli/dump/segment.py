@@ -41,7 +41,9 @@ def segment_rows(path: Path, wanted: Wanted, findings: Findings) -> Iterator[Row
     if left:
         yield {"kind": "torn", "file": path.name, "position": end, "bytes": left}
         if any(base > base_of(path) for base in base_offsets(path.absolute().parent)):
-            raise Damaged(path, end, f"{left} bytes are no whole batch, and another segment follows")
+            raise Damaged(
+                path, end, f"the last {left} bytes are not a whole batch, yet another segment follows"
+            )
 
 
 def _records(path: Path, batch: BatchInFile) -> Iterator[Record]:
@@ -49,7 +51,7 @@ def _records(path: Path, batch: BatchInFile) -> Iterator[Record]:
     try:
         yield from iterate(batch.data, verify=False)
     except Malformed as error:
-        problem = f"expected the records of the batch at offset {batch.header.base_offset}: {error}"
+        problem = f"cannot decode the batch at offset {batch.header.base_offset}: {error}"
         raise Damaged(path, batch.position, problem) from error
 
 

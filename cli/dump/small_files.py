@@ -21,7 +21,7 @@ def snapshot_rows(path: Path, _wanted: Wanted, _findings: Findings) -> Iterator[
     """The state of idempotent producers at an offset."""
     data = path.read_bytes()
     if len(data) < SNAPSHOT_HEAD.size:
-        raise Damaged(path, 0, f"expected {SNAPSHOT_HEAD.size} bytes of a snapshot's head, found {len(data)}")
+        raise Damaged(path, 0, f"expected a snapshot header of {SNAPSHOT_HEAD.size} bytes, found {len(data)}")
     version, stored, count = SNAPSHOT_HEAD.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise Damaged(path, 0, f"Snapshot contained an unknown file version {version}")
@@ -31,7 +31,9 @@ def snapshot_rows(path: Path, _wanted: Wanted, _findings: Findings) -> Iterator[
         raise Damaged(path, 2, f"Snapshot {path} is corrupt (CRC is no longer valid). {said}")
     end = SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY.size
     if count < 0 or end > len(data):
-        raise Damaged(path, SNAPSHOT_CRC_END, f"expected {count} producers, the file has {len(data)} bytes")
+        raise Damaged(
+            path, SNAPSHOT_CRC_END, f"expected {count} producers, but {len(data)} bytes cannot hold them"
+        )
     for entry in SNAPSHOT_ENTRY.iter_unpack(data[SNAPSHOT_HEAD.size : end]):
         yield _producer(*entry)
 
@@ -69,7 +71,7 @@ def aborted_rows(path: Path, _wanted: Wanted, _findings: Findings) -> Iterator[R
     data = path.read_bytes()
     for at in range(0, len(data), ABORTED.size):
         if len(data) - at < ABORTED.size:
-            raise Damaged(path, at, f"expected {ABORTED.size} bytes of an entry, found {len(data) - at}")
+            raise Damaged(path, at, f"expected an entry of {ABORTED.size} bytes, found {len(data) - at}")
         version, producer, first, last, stable = ABORTED.unpack_from(data, at)
         yield {
             "kind": "aborted",
@@ -110,7 +112,7 @@ def _metadata(path: Path, _wanted: Wanted, _findings: Findings) -> Iterator[Row]
     """partition.metadata: `name: value` lines."""
     pairs = [line.partition(": ") for line in path.read_text(errors="replace").splitlines() if line]
     if not pairs or not all(middle for _, middle, _ in pairs):
-        raise Damaged(path, 0, "expected lines of a name and a value")
+        raise Damaged(path, 0, "expected lines of the form name: value")
     yield {"kind": "values", "values": {name: value for name, _, value in pairs}}
 
 

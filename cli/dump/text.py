@@ -143,11 +143,14 @@ LINES: dict[str, Line] = {
     "document": lambda row: json.dumps(row["document"]),
     "explanation": explanation,
     "damage": "strandline: {file}, position {position}: {problem}".format_map,
-    "gone": "{file} is gone by now: its broker has removed it".format_map,
+    "gone": "{file} is gone: its broker deleted it meanwhile".format_map,
     "passed_over": "Ignoring unknown file {file}".format_map,
     "unknown": "Ignoring unknown file {file}".format_map,
-    "misnamed": "strandline: {file}: the name of a segment's file is its first offset".format_map,
-    "missing": "strandline: {file} is not a file and not a directory".format_map,
+    "misnamed": (
+        "strandline: {file}: expected a file name that is the segment's first offset, e.g. "
+        "00000000000000000000.log"
+    ).format_map,
+    "missing": "strandline: {file} is neither a file nor a directory".format_map,
     "index_mismatches": _pairs(
         "Mismatches in :{file}", "  Index offset: {}, log offset: {}", newest_first=True
     ),

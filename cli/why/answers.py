@@ -113,21 +113,21 @@ def not_visible(evidence: Evidence, offset: int) -> Answer:
     }
     if offset >= replica["end"]:
         return Answer(
-            f"offset {offset} is not there yet: the log of the leader, broker {broker}, ends at "
-            f"{replica['end']}",
+            f"offset {offset} is not written yet: the log end offset of the leader, broker {broker}, "
+            f"is {replica['end']}",
             (*_ever_cut(evidence, offset),),
             values,
         )
     if offset < replica["start"]:
         return Answer(
-            f"offset {offset} is gone: the log begins at {replica['start']}",
-            ("retention, or a deletion of records, has moved its start",),
+            f"offset {offset} is deleted: the log start offset is {replica['start']}",
+            ("retention or DeleteRecords advanced the log start offset",),
             values,
         )
     if offset < replica["watermark"]:
         return Answer(f"offset {offset} is visible: the high watermark is {replica['watermark']}", (), values)
     causes, waits = _holders(evidence, replica, offset)
-    first = causes[0] if causes else "nothing holds it any more, it is about to move"
+    first = causes[0] if causes else "nothing holds it back: it is about to advance"
     return Answer(
         f"offset {offset} is not visible: the high watermark is {replica['watermark']}; {first}",
         tuple(causes[1:]),
@@ -141,33 +141,32 @@ def _holders(evidence: Evidence, replica: Values, offset: int) -> tuple[list[str
     causes = []
     if leading["strict_min_isr"] and leading["under_min_isr"]:
         causes.append(
-            f"with strict.min.isr it waits for {leading['min_isr']} replicas in sync, and the ISR is "
-            f"{numbers(leading['isr'])}"
+            f"strict.min.isr holds it back until {leading['min_isr']} replicas are in sync; the ISR "
+            f"is {numbers(leading['isr'])}"
         )
     if leading["safe_end"] <= offset:
-        causes.append(f"the leader has it in memory only: up to {leading['safe_end']} is on its medium")
+        causes.append(f"the leader has not flushed it: its disk has the log up to {leading['safe_end']}")
     waits = [each for each in leading["followers"] if each["holds"] and each["end"] <= offset]
     causes += [f"it waits for {follower_told(each, leading)}" for each in waits]
     if leading["proposed"] is not None:
         causes.append(
-            f"ZooKeeper is being asked for the ISR {numbers(leading['proposed'])} instead of "
-            f"{numbers(leading['isr'])}; until it has answered, {numbers(leading['must_ack'])} must have it"
+            f"the leader is changing the ISR from {numbers(leading['isr'])} to "
+            f"{numbers(leading['proposed'])}; until ZooKeeper answers, {numbers(leading['must_ack'])} "
+            "must have it"
         )
         if not evidence.documents[replica["leader"]]["registry_connected"]:
-            causes.append("the leader has no connection to ZooKeeper: no change of the ISR can land")
+            causes.append("the leader has no connection to ZooKeeper, so the ISR cannot change")
     return causes, waits
 
 
 def follower_told(each: Values, leading: Values) -> str:
     """A follower as its leader sees it."""
-    where = (
-        f"whose end is {each['end']}" if each["has_fetched"] else "which has not fetched in this epoch yet"
-    )
+    where = f"log end offset {each['end']}" if each["has_fetched"] else "which has not fetched in this epoch"
     when = f"last caught up {_ago(each['caught_up_ago_s'])}, last fetched {_ago(each['fetched_ago_s'])}"
     if each["in_isr"]:
-        stands = f"still in the ISR (it leaves after {seconds(leading['lag_max_s'])})"
+        stands = f"still in the ISR (removed after {seconds(leading['lag_max_s'])} of lag)"
     else:
-        stands = "about to join the ISR" if each["holds"] else "not in the ISR"
+        stands = "joining the ISR" if each["holds"] else "not in the ISR"
     gone = "" if each["registered"] else ", not registered"
     return f"broker {each['broker']}, {where}, {when}, {stands}{gone}"
 
@@ -180,8 +179,9 @@ def _ever_cut(evidence: Evidence, offset: int) -> Iterator[str]:
     for cut in evidence.decisions(what=("truncated",)):
         if cut["end"] <= offset < cut["was"]:
             yield (
-                f"broker {cut['by']} once had an offset {offset} and cut it {evidence.before(cut['at_ms'])}, "
-                f"as broker {cut['leader']} led without it: see `strandline lost {evidence.partition}`"
+                f"broker {cut['by']} had an offset {offset} and truncated it "
+                f"{evidence.before(cut['at_ms'])}, because its leader, broker {cut['leader']}, did "
+                f"not have it: see `strandline lost {evidence.partition}`"
             )
 
 
@@ -201,8 +201,8 @@ def leader(evidence: Evidence) -> Answer:
     mine = [e for e in elections if e["leader"] == broker and e["epoch"] <= replica["epoch"]]
     if not mine:
         return Answer(
-            f"broker {broker} leads {evidence.partition} in epoch {replica['epoch']}; its election "
-            "is no longer remembered by any broker that answers",
+            f"broker {broker} leads {evidence.partition} in epoch {replica['epoch']}; no broker that "
+            "answers has kept the decision that elected it",
             _not_preferred(evidence, broker, replica),
             values,
         )
@@ -211,23 +211,26 @@ def leader(evidence: Evidence) -> Answer:
     when = evidence.before(election["at_ms"])
     if election["what"] == "created":
         return Answer(
-            f"broker {broker} leads {evidence.partition} since it was created, {when}: it is the "
-            "first replica that was alive",
+            f"broker {broker} leads {evidence.partition} since its creation {when}: it was the first "
+            "live replica",
             (),
             values,
         )
     how = "was elected"
     if election["unclean"]:
-        how = "was elected uncleanly, for nobody in sync was left"
+        how = "was elected uncleanly, because no in-sync replica was left"
     elif election["recovering"]:
-        how = "was elected without proof that it holds all it held"
+        how = "was elected without proof that its log is complete"
     return Answer(
-        f"broker {broker} leads {evidence.partition} in epoch {replica['epoch']}: it {how} {when}, since "
-        f"{election['cause']}",
+        f"broker {broker} leads {evidence.partition} in epoch {replica['epoch']}: it {how} {when}, "
+        f"because {election['cause']}",
         (
-            f"before, broker {election['leader_before']} led with the ISR {numbers(election['isr_before'])}"
+            (
+                f"the leader before was broker {election['leader_before']}, with the ISR "
+                f"{numbers(election['isr_before'])}"
+            )
             if election["leader_before"] != NO_LEADER
-            else "before, nobody led",
+            else "there was no leader before",
             *_candidates(election["candidates"]),
             *_lossy(evidence, broker, replica["epoch"]),
             *_not_preferred(evidence, broker, replica),
@@ -241,11 +244,7 @@ def _not_preferred(evidence: Evidence, broker: int, replica: Values) -> tuple[st
     view = evidence.view
     if preferred == broker:
         return ()
-    now = (
-        f": at present it is {view['candidates'][preferred]}"
-        if view and preferred in view["candidates"]
-        else ""
-    )
+    now = f", which is {view['candidates'][preferred]}" if view and preferred in view["candidates"] else ""
     return (f"the preferred leader is broker {preferred}{now}",)
 
 
@@ -253,9 +252,7 @@ def _lossy(evidence: Evidence, broker: int, epoch: int) -> Iterator[str]:
     for each in evidence.decisions("controllers_decisions", ("may_have_lost",)):
         if (each["leader"], each["epoch"]) == (broker, epoch):
             told = ", ".join(f"broker {b}: epoch {e}, end {end}" for b, (e, end) in each["ends"].items())
-            yield (
-                f"it may lack records that were acknowledged; how far logs went: {told or 'nobody was asked'}"
-            )
+            yield (f"it may lack acknowledged records; log ends of the replicas: {told or 'not asked'}")
 
 
 def _candidates(standings: Mapping[int, str]) -> Iterator[str]:
@@ -277,26 +274,29 @@ def offline(evidence: Evidence) -> Answer:
     view = evidence.view
     if view is not None and view["leader"] != NO_LEADER:
         return Answer(
-            f"broker {view['leader']} was made leader of {evidence.partition} in epoch "
-            f"{view['leader_epoch']} and does not say that it leads",
+            f"broker {view['leader']} was elected leader of {evidence.partition} in epoch "
+            f"{view['leader_epoch']} but does not report that it leads",
             (*_candidates(view["candidates"]), *_silence(evidence)),
             {"offline": True, "leader": view["leader"], "candidates": view["candidates"]},
         )
     known = view if view is not None else last
     if known is None:
         return Answer(
-            f"nothing is known about {evidence.partition}: no controller answers, and none is remembered",
+            (
+                f"nothing is known about {evidence.partition}: no controller answers, and no broker has "
+                "kept its decisions"
+            ),
             tuple(_silence(evidence)),
             {"offline": None},
         )
     since = ""
     if last is not None and last["what"] == "went_offline":
-        since = f" for {seconds((evidence.now_ms - last['at_ms']) / 1000)}, since {last['cause']}"
+        since = f" (for {seconds((evidence.now_ms - last['at_ms']) / 1000)}, because {last['cause']})"
     unclean = view["unclean_allowed"] if view is not None else None
     because = [
         *_candidates(known["candidates"]),
         *(
-            ["a replica outside the ISR may not lead here (unclean.leader.election.enable)"]
+            ["a replica outside the ISR may not lead (unclean.leader.election.enable=false)"]
             if unclean is False
             else []
         ),
@@ -324,8 +324,8 @@ def _searched(view: Values | None) -> Iterator[str]:
             f"broker {b}: epoch {epoch}, end {end}" for b, (epoch, end) in search["ends"].items()
         )
         yield (
-            f"the longest log is looked for ({search['strategy']}): {told or 'no answer yet'}; "
-            f"waits for {numbers(search['no_answer_of'])}"
+            f"the controller is looking for the longest log ({search['strategy']}): "
+            f"{told or 'no answer yet'}; waiting for brokers {numbers(search['no_answer_of'])}"
         )
 
 
@@ -333,7 +333,7 @@ def _broken(evidence: Evidence) -> Iterator[str]:
     for broker, document in evidence.documents.items():
         replica = document.get("replica")
         if replica and replica["offline"]:
-            yield f"broker {broker} does not serve its replica: {replica['offline']}"
+            yield f"the replica on broker {broker} is offline: {replica['offline']}"
 
 
 def _silence(evidence: Evidence) -> Iterator[str]:

@@ -25,7 +25,7 @@ def left_isr(evidence: Evidence, broker: int | None) -> Answer:
     missing = [each for each in known["replicas"] if each not in known["isr"]]
     values: dict[str, Any] = {"isr": known["isr"], "replicas": known["replicas"], "missing": missing}
     if broker is not None and broker not in known["replicas"]:
-        return Answer(f"broker {broker} is no replica of {evidence.partition}", (), values)
+        return Answer(f"broker {broker} has no replica of {evidence.partition}", (), values)
     asked = missing if broker is None else [broker]
     if not asked:
         return Answer(
@@ -66,29 +66,31 @@ def _proposal(evidence: Evidence, change: Values, broker: int) -> Values | None:
 def _told(evidence: Evidence, broker: int, is_member: bool, left: Values | None) -> str:
     if left is None:
         stands = "is in the ISR" if is_member else "is not in the ISR"
-        return f"broker {broker} {stands} of {evidence.partition}; that it left is remembered nowhere"
+        return (
+            f"broker {broker} {stands} of {evidence.partition}; no broker has kept a decision that removed it"
+        )
     when = evidence.before(left["at_ms"])
     intro = (
-        f"broker {broker} is in the ISR of {evidence.partition}; it left it last"
+        f"broker {broker} is in the ISR of {evidence.partition}; it last left it"
         if is_member
         else (f"broker {broker} left the ISR of {evidence.partition}")
     )
     if left["what"] != "isr_changed":
         standing = left["candidates"].get(broker, "unknown")
-        return f"{intro} {when}: the controller found it {standing}, as {left['cause']}"
+        return f"{intro} {when}: to the controller it was {standing}, because {left['cause']}"
     proposal = left["proposal"]
     if proposal is None:
-        return f"{intro} {when}, by a change of its leader, broker {left['by']}, in epoch {left['epoch']}"
+        return f"{intro} {when}: its leader, broker {left['by']}, removed it in epoch {left['epoch']}"
     follower = proposal["follower"]
     if not follower["has_fetched"]:
         seen = f"it had not fetched in epoch {proposal['epoch']}"
     else:
-        seen = f"its end was {follower['end']}, the leader's {proposal['leader_end']}"
+        seen = f"its log end offset was {follower['end']}, the leader's {proposal['leader_end']}"
     late = seconds(follower["caught_up_ago_s"])
     return (
         f"{intro} {when}: {seen}, and it had last caught up {late} before; the limit is "
-        f"{seconds(proposal['lag_max_s'])} (replica.lag.time.max.ms); broker {left['by']} led in epoch "
-        f"{left['epoch']}"
+        f"{seconds(proposal['lag_max_s'])} (replica.lag.time.max.ms); the leader was broker "
+        f"{left['by']} in epoch {left['epoch']}"
     )
 
 
@@ -97,7 +99,10 @@ def _now(evidence: Evidence, leading: Values | None, broker: int) -> Iterator[st
     if leading is None:
         view = evidence.view
         if view is not None and broker in view["candidates"]:
-            yield f"now nobody leads, and to the controller broker {broker} is {view['candidates'][broker]}"
+            yield (
+                f"now there is no leader, and to the controller broker {broker} is "
+                f"{view['candidates'][broker]}"
+            )
         return
     follower = next((each for each in leading["followers"] if each["broker"] == broker), None)
     if follower is None:
@@ -106,14 +111,14 @@ def _now(evidence: Evidence, leading: Values | None, broker: int) -> Iterator[st
     if follower["in_isr"]:
         return
     if not follower["registered"]:
-        yield f"broker {broker} is not registered: start it, or look why it has no ZooKeeper session"
+        yield f"broker {broker} is not registered: start it, or find out why it has no ZooKeeper session"
     elif leading["proposed"] is not None:
-        yield f"ZooKeeper is being asked for the ISR {numbers(leading['proposed'])}"
+        yield f"the leader is changing the ISR to {numbers(leading['proposed'])} and waits for ZooKeeper"
     else:
         needed = max(leading["epoch_began_at"], 0)
         yield (
-            f"it joins when its end has reached the high watermark and {needed}, where this leadership "
-            f"began; the leader's end is {leading['end']}"
+            f"it joins when its log end offset reaches the high watermark and {needed}, where this "
+            f"leader epoch began; the leader's is {leading['end']}"
         )
     refusals = [
         each
@@ -124,14 +129,17 @@ def _now(evidence: Evidence, leading: Values | None, broker: int) -> Iterator[st
         last = refusals[-1]
         times = f", {last['times']} times" if last.get("times", 1) > 1 else ""
         yield (
-            f"its admission was refused {evidence.before(last.get('until_ms', last['at_ms']))}{times}: "
-            f"{last['condition']} is not as it was"
+            f"ZooKeeper refused to add it {evidence.before(last.get('until_ms', last['at_ms']))}{times}: "
+            f"{last['condition']} had changed"
         )
     own = [each for each in evidence.decisions() if each["by"] == broker]
     if own and own[-1]["what"] == "cut_waits":
-        yield f"broker {broker} must cut its log first, and cannot keep what goes: {own[-1]['why']}"
+        yield (
+            f"broker {broker} must truncate its log first, and cannot keep a copy of the removed records: "
+            f"{own[-1]['why']}"
+        )
     document = evidence.documents.get(broker)
     if document is None and broker in evidence.silent:
         yield f"broker {broker} does not answer: {evidence.silent[broker]}"
     elif document is not None and document["replica"] and document["replica"]["offline"]:
-        yield f"broker {broker} does not serve its replica: {document['replica']['offline']}"
+        yield f"the replica on broker {broker} is offline: {document['replica']['offline']}"

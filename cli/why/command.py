@@ -33,31 +33,32 @@ from .answers import Answer, Evidence, leader, not_visible, offline
 from .answers_isr import left_isr
 
 app = typer.Typer(
-    no_args_is_help=True, help="Why a record is not visible, a replica not in sync, a broker the leader."
+    no_args_is_help=True,
+    help="Explain why a record is not visible, a replica is not in sync, or a broker leads.",
 )
 
 PATIENCE: dict[str, Any] = {"default_api_timeout_ms": 10_000, "request_timeout_ms": 3_000}
 """Short timeouts: a broker that has stopped must not hold up the answers of others."""
 
-Partition = Annotated[str, typer.Argument(metavar="T-P", help="topic, dash, partition: orders-0")]
+Partition = Annotated[str, typer.Argument(metavar="T-P", help="topic-partition, e.g. orders-0")]
 Dirs = Annotated[
     list[Path] | None,
-    typer.Option("--dir", help="read this log directory of a broker that does not run; may be repeated"),
+    typer.Option("--dir", help="read this log directory of a stopped broker instead; may be repeated"),
 ]
 
 
 @app.command("not-visible")
 def not_visible_(
-    record: Annotated[str, typer.Argument(metavar="T-P@OFFSET", help="as in orders-0@17")],
+    record: Annotated[str, typer.Argument(metavar="T-P@OFFSET", help="e.g. orders-0@17")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dirs: Dirs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Why consumers do not get a record."""
+    """Explain why consumers do not see a record."""
     with clear_errors():
         name, at, offset = record.rpartition("@")
         if not at or not offset.isdigit():
-            raise WrongUsage(f"{record}: expected topic-partition@offset, as in orders-0@17")
+            raise WrongUsage(f"{record}: expected topic-partition@offset, e.g. orders-0@17")
         number = int(offset)
 
         def answer(evidence: Evidence) -> Answer:
@@ -69,12 +70,14 @@ def not_visible_(
 @app.command("left-isr")
 def left_isr_(
     partition: Partition,
-    broker: Annotated[int | None, typer.Argument(help="this replica; else all that are missing")] = None,
+    broker: Annotated[
+        int | None, typer.Argument(help="replica to explain (default: all that are not in the ISR)")
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dirs: Dirs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Why a replica is not in the ISR."""
+    """Explain why a replica is not in the ISR."""
     with clear_errors():
         _answer("left-isr", partition, lambda seen: left_isr(seen, broker), bootstrap, dirs, as_json)
 
@@ -86,7 +89,7 @@ def leader_(
     dirs: Dirs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Why this broker leads."""
+    """Explain why this broker leads."""
     with clear_errors():
         _answer("leader", partition, leader, bootstrap, dirs, as_json)
 
@@ -98,7 +101,7 @@ def offline_(
     dirs: Dirs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Why nobody leads."""
+    """Explain why a partition has no leader."""
     with clear_errors():
         _answer("offline", partition, offline, bootstrap, dirs, as_json)
 
@@ -107,7 +110,7 @@ def parse_partition(text: str) -> TopicPartition:
     """Parse a partition such as `orders-0`. Raises WrongUsage."""
     partition = parse_directory(text)
     if partition is None:
-        raise WrongUsage(f"{text}: expected topic-partition, as in orders-0")
+        raise WrongUsage(f"{text}: expected topic-partition, e.g. orders-0")
     return partition
 
 
@@ -138,7 +141,7 @@ def asked_of(bootstrap: str, partition: TopicPartition) -> Evidence:
             admin, ids, "partition", topic=partition.topic, partition=partition.partition
         )
     if not documents:
-        raise Failure("; ".join(silent.values()) or "no broker is known")
+        raise Failure("; ".join(silent.values()) or "the cluster has no brokers")
     return Evidence(str(partition), documents, silent)
 
 
@@ -163,7 +166,9 @@ def found_in(dirs: list[Path], partition: TopicPartition) -> Evidence:
     """What dead brokers left in their log directories."""
     documents = dict(_left_behind(dirs, partition))
     if not documents:
-        raise Failure(f"no flight recorder in {', '.join(map(str, dirs))}")
+        raise Failure(
+            f"no flight recorder files in {', '.join(map(str, dirs))}: expected a broker's log directory"
+        )
     return Evidence(str(partition), documents)
 
 
@@ -198,10 +203,10 @@ def by_checkpoint(evidence: Evidence, offset: int) -> Answer:
     """The answer for dead brokers: only their checkpointed high watermarks are known."""
     marks = {b: d["watermark"] for b, d in evidence.documents.items() if d["watermark"] is not None}
     if not marks:
-        return Answer(f"nothing is known about {evidence.partition} in these directories")
+        return Answer(f"these directories have nothing about {evidence.partition}")
     highest = max(marks.values())
     told = tuple(
-        f"broker {broker} wrote down the high watermark {mark}" for broker, mark in sorted(marks.items())
+        f"broker {broker} checkpointed the high watermark {mark}" for broker, mark in sorted(marks.items())
     )
-    stands = "was visible" if offset < highest else "was not visible when it was last written down"
+    stands = "was visible" if offset < highest else "was not visible at the last checkpoint"
     return Answer(f"offset {offset} {stands}: the high watermark was {highest}", told, {"watermarks": marks})

@@ -41,13 +41,15 @@ ReadAt = Callable[[Row, str, int], bytes]
 
 
 def lost(
-    partition: Annotated[str | None, typer.Argument(metavar="[T-P]", help="as in orders-0; else all")] = None,
-    records: Annotated[bool, typer.Option("--records", help="print the records themselves")] = False,
+    partition: Annotated[
+        str | None, typer.Argument(metavar="[T-P]", help="e.g. orders-0 (default: all)")
+    ] = None,
+    records: Annotated[bool, typer.Option("--records", help="print the removed records")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     dirs: Dirs = None,
     as_json: AsJson = False,
 ) -> None:
-    """What was cut out of replicas' logs: offsets, epochs, why, and whether it was acknowledged."""
+    """List records removed from replicas' logs: offsets, epochs, the reason, whether acknowledged."""
     with clear_errors():
         wanted = None if partition is None else parse_partition(partition)
         if dirs:
@@ -70,9 +72,9 @@ def _asked_of(admin: Admin, wanted: TopicPartition | None) -> list[Row]:
     brokers = sorted(broker.node_id for broker in admin.describe_cluster().brokers)
     documents, silent = ask_all(admin, brokers, "removals", **of)
     for broker, why in silent.items():
-        err.print(f"strandline: broker {broker} is not heard: {why}", markup=False, soft_wrap=True)
+        err.print(f"strandline: broker {broker} does not answer: {why}", markup=False, soft_wrap=True)
     if not documents:
-        raise Failure("no broker says what it has cut")
+        raise Failure("no broker answers, so removed records are unknown")
     rows = [{"broker": broker, **row} for broker, told in documents.items() for row in told["removals"]]
     return sorted(rows, key=lambda row: (row["at_ms"], row["path"]))
 
@@ -99,7 +101,7 @@ def _tell(rows: list[Row], read: ReadAt, with_records: bool, as_json: bool) -> N
         print_json(described)
         return
     if not rows:
-        out.print("nothing was cut, as far as it is remembered", markup=False)
+        out.print("no removed records are kept", markup=False)
     for row, told in zip(rows, described, strict=True):
         for line in _sentences(told):
             out.print(line, markup=False, soft_wrap=True)
@@ -134,10 +136,10 @@ def _sentences(told: Row) -> Iterator[str]:
     who = "" if told["broker"] is None else f"broker {told['broker']}, "
     when = datetime.fromtimestamp(told["at_ms"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if not told["readable"]:
-        yield f"{who}{when}: {told['path']} ({counted(told['bytes'], 'byte')}); its note cannot be read"
+        yield f"{who}{when}: {told['path']} ({counted(told['bytes'], 'byte')}); its description is unreadable"
         return
     last = "?" if told["end_offset"] is None else told["end_offset"] - 1
-    epochs = ", ".join(f"{epoch} from {start}" for epoch, start in told["epochs"]) or "not known"
+    epochs = ", ".join(f"{epoch} from {start}" for epoch, start in told["epochs"]) or "unknown"
     yield (
         f"{who}{when}: {told['partition']} offsets {told['from_offset']} to {last}, "
         f"{counted(told['bytes'], 'byte')}, by {told['cause']}"
@@ -151,17 +153,18 @@ def acknowledged(told: Row) -> str:
     """Whether producers may have got acknowledgements for these records."""
     below, mark = told["below_watermark"], told["high_watermark"]
     if below is None:
-        return "whether they were acknowledged is not known"
+        return "unknown whether they were acknowledged"
     if below:
         return (
-            f"{counted(below, 'offset')} below the high watermark {mark}: committed, acknowledged to acks=all"
+            f"{counted(below, 'offset')} below the high watermark {mark}: committed and acknowledged "
+            "to acks=all"
         )
     if told["cause"] == "truncation" and not told["unclean"]:
         return (
-            f"none below the high watermark {mark} that this replica knew: acknowledged to acks=1 at most, "
-            "unless a leader was elected uncleanly"
+            f"none below this replica's high watermark {mark}: at most acknowledged to acks=1, unless "
+            "a leader was elected uncleanly"
         )
-    return f"none below the high watermark {mark} that this replica knew; more may have been committed"
+    return f"none below this replica's high watermark {mark}; later ones may have been committed"
 
 
 def _records(row: Row, read: ReadAt) -> Iterator[Record]:

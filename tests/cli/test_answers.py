@@ -52,8 +52,8 @@ def evidence(*documents: dict[str, Any], silent: dict[int, str] | None = None) -
 def test_the_follower_that_holds_the_watermark_is_named() -> None:
     answer = not_visible(evidence(document(leading(follower(2, 20), follower(3, 15)))), 17)
     assert answer.sentence == (
-        "offset 17 is not visible: the high watermark is 15; it waits for broker 3, whose end is 15, "
-        "last caught up 2.1 s ago, last fetched 0.4 s ago, still in the ISR (it leaves after 10.0 s)"
+        "offset 17 is not visible: the high watermark is 15; it waits for broker 3, log end offset 15, "
+        "last caught up 2.1 s ago, last fetched 0.4 s ago, still in the ISR (removed after 10.0 s of lag)"
     )
     assert [each["broker"] for each in answer.values["waits_for"]] == [3]
 
@@ -62,8 +62,8 @@ def test_the_follower_that_holds_the_watermark_is_named() -> None:
     ("offset", "words"),
     [
         (14, "offset 14 is visible: the high watermark is 15"),
-        (1, "offset 1 is gone: the log begins at 2"),
-        (20, "offset 20 is not there yet: the log of the leader, broker 1, ends at 20"),
+        (1, "offset 1 is deleted: the log start offset is 2"),
+        (20, "offset 20 is not written yet: the log end offset of the leader, broker 1, is 20"),
     ],
 )
 def test_offsets_that_nothing_holds(offset: int, words: str) -> None:
@@ -72,11 +72,14 @@ def test_offsets_that_nothing_holds(offset: int, words: str) -> None:
 
 def test_other_values_that_decide() -> None:
     flush = not_visible(evidence(document(leading(safe_end=15))), 17).sentence
-    assert "in memory only: up to 15 is on its medium" in flush
+    assert "has not flushed it: its disk has the log up to 15" in flush
     strict = leading(strict_min_isr=True, under_min_isr=True)
-    assert "strict.min.isr it waits for 2 replicas" in not_visible(evidence(document(strict)), 17).sentence
+    assert (
+        "strict.min.isr holds it back until 2 replicas are in sync"
+        in not_visible(evidence(document(strict)), 17).sentence
+    )
     joining = follower(3, 15, in_isr=False, must_ack=False, about_to_join=True)
-    assert "about to join the ISR" in not_visible(evidence(document(leading(joining))), 17).sentence
+    assert "joining the ISR" in not_visible(evidence(document(leading(joining))), 17).sentence
     asked = leading(follower(2, 15, registered=False), proposed=[1])
     answer = not_visible(evidence(document(asked, registry_connected=False)), 17)
     assert "not registered" in answer.sentence
@@ -95,18 +98,22 @@ def test_a_departure_by_the_leader_has_its_numbers() -> None:
     ]  # fmt: skip
     answer = left_isr(evidence(document(leading(follower(2, 20), gone), decisions=decisions)), None)
     assert answer.sentence == (
-        "broker 3 left the ISR of t-0 8.9 s ago: its end was 15, the leader's 18, and it had last caught up "
-        "10.2 s before; the limit is 10.0 s (replica.lag.time.max.ms); broker 1 led in epoch 4"
+        "broker 3 left the ISR of t-0 8.9 s ago: its log end offset was 15, the leader's 18, and it had "
+        "last caught up 10.2 s before; the limit is 10.0 s (replica.lag.time.max.ms); "
+        "the leader was broker 1 in epoch 4"
     )
     assert "broker 3 is not registered" in answer.because[1]
-    assert "refused 0.5 s ago, 4 times: /brokers/ids/3" in answer.because[2]
+    assert "refused to add it 0.5 s ago, 4 times: /brokers/ids/3" in answer.because[2]
 
 
 def test_a_follower_that_cannot_keep_what_it_must_cut_says_so() -> None:
     gone = follower(2, 15, in_isr=False, must_ack=False, holds=False)
     waits = document(decisions=[decided("cut_waits", why="no space left on device")])
     answer = left_isr(evidence(document(leading(gone)), waits), 2)
-    assert "broker 2 must cut its log first, and cannot keep what goes: no space" in answer.because[-1]
+    assert (
+        "broker 2 must truncate its log first, and cannot keep a copy of the removed records: no space"
+        in answer.because[-1]
+    )
 
 
 def test_a_departure_by_the_controller_has_its_cause() -> None:
@@ -118,12 +125,13 @@ def test_a_departure_by_the_controller_has_its_cause() -> None:
     )  # fmt: skip
     seen = evidence(document(leading(gone, follower(3, 20)), controllers_decisions=[election]))
     assert left_isr(seen, 2).sentence == (
-        "broker 2 left the ISR of t-0 5.0 s ago: the controller found it not registered, as broker 2 went"
+        "broker 2 left the ISR of t-0 5.0 s ago: to the controller it was not registered, "
+        "because broker 2 went"
     )
     why = leader(seen)
-    assert why.sentence == ("broker 1 leads t-0 in epoch 4: it was elected 5.0 s ago, since broker 2 went")
+    assert why.sentence == ("broker 1 leads t-0 in epoch 4: it was elected 5.0 s ago, because broker 2 went")
     assert "broker 2: not registered" in why.because
-    assert left_isr(seen, 9).sentence == "broker 9 is no replica of t-0"
+    assert left_isr(seen, 9).sentence == "broker 9 has no replica of t-0"
 
 
 def test_a_leader_without_proof_is_called_so() -> None:
@@ -144,7 +152,7 @@ def test_a_search_for_the_longest_log_is_told() -> None:
         "search": {"strategy": "balanced", "ends": {1: [3, 20]}, "no_answer_of": [2]},
     }  # fmt: skip
     (line,) = [b for b in offline(evidence(document(controllers_view=view))).because if "longest" in b]
-    assert line.endswith("(balanced): broker 1: epoch 3, end 20; waits for 2")
+    assert line.endswith("(balanced): broker 1: epoch 3, end 20; waiting for brokers 2")
 
 
 def test_an_offline_partition_names_every_candidate() -> None:
@@ -160,7 +168,7 @@ def test_an_offline_partition_names_every_candidate() -> None:
     )
     answer = offline(seen)
     assert answer.sentence == (
-        "t-0 is offline for 5.0 s, since broker 1 went: no member of its ISR 1,2 may lead"
+        "t-0 is offline (for 5.0 s, because broker 1 went): no member of its ISR 1,2 may lead"
     )
     assert answer.because[:2] == ("broker 1: not registered", "broker 2: not intact")
     assert "unclean.leader.election.enable" in answer.because[2]
@@ -176,12 +184,12 @@ def test_a_leader_that_has_not_heard_of_its_successor_is_not_believed() -> None:
     }  # fmt: skip
     seen = evidence(document(leading(follower(2, 20)), controllers_view=view))
     assert seen.leader is None
-    assert "broker 2 was made leader" in offline(seen).sentence
+    assert "broker 2 was elected leader" in offline(seen).sentence
 
 
 def test_what_nobody_remembers_is_said_so() -> None:
     assert "nothing is known about t-0" in offline(evidence(document())).sentence
-    assert "no longer" in leader(evidence(document(leading(follower(2, 20))))).sentence
+    assert "no broker that answers" in leader(evidence(document(leading(follower(2, 20))))).sentence
 
 
 def test_times_are_for_people() -> None:

@@ -14,7 +14,7 @@ SETTINGS = {"default.replication.factor": 3, "min.insync.replicas": 3, "zookeepe
 def test_life_of_a_cluster(alone) -> None:
     directory = alone.directory / "cluster"
     alone.up(*(word for name, value in SETTINGS.items() for word in ("--override", f"{name}={value}")))
-    assert "runs in" in alone("up", "--dir", directory, expect=1).err
+    assert "already running in" in alone("up", "--dir", directory, expect=1).err
     taken = alone.bootstrap.split(":")[1].split(",")[0]
     assert f"port {taken} is in use" in alone("up", "--dir", directory / "b", "--port", taken, expect=1).err
     alone("topics", "create", "watched", "--partitions", 3)

@@ -35,7 +35,7 @@ def test_settings_of_a_topic(strandline: Any) -> None:
     }  # fmt: skip
     assert settings(strandline, "--topic", "tuned")["segment.ms"]["source"] == "DEFAULT_CONFIG"
     tried = strandline("configs", "alter", "--topic", "tuned", "--set", "flush.ms=8", "--validate-only")
-    assert tried.out == "topic tuned: 1 setting could be changed.\n"
+    assert tried.out == "topic tuned: 1 setting can be changed (nothing was: --validate-only).\n"
     assert settings(strandline, "--topic", "tuned")["flush.ms"]["value"] == "9"
 
 
@@ -54,7 +54,7 @@ def test_settings_of_brokers(strandline: Any) -> None:
 def test_settings_by_topics_alter(strandline: Any) -> None:
     strandline("topics", "create", "altered", "--partitions", 1)
     done = strandline("topics", "alter", "altered", "--config", "retention.ms=5", "--partitions", 2)
-    assert done.lines == ["altered: 1 setting changed.", "altered has 2 partitions."]
+    assert done.lines == ["altered: 1 setting changed.", "altered now has 2 partitions."]
     kafkas = "--alter --zookeeper {} --topic altered --config flush.ms=7 --delete-config retention.ms"
     strandline("topics", *kafkas.format(strandline.zookeeper).split())
     found = settings(strandline, "--topic", "altered")
@@ -65,11 +65,11 @@ def test_settings_by_topics_alter(strandline: Any) -> None:
     ("words", "status", "why"),
     [
         ("configs alter --topic t", 2, "nothing to change"),
-        ("configs alter --set a=b", 2, "whose settings?"),
-        ("configs alter --topic t --broker 1 --set a=b", 2, "whose settings?"),
+        ("configs alter --set a=b", 2, "expected exactly one of --topic"),
+        ("configs alter --topic t --broker 1 --set a=b", 2, "expected exactly one of --topic"),
         ("configs alter --topic t --set a=b --delete a", 2, "choose one"),
         ("configs alter --topic t --set retention.ms", 2, "expected name=value"),
-        ("configs describe", 2, "whose settings?"),
+        ("configs describe", 2, "expected exactly one of --topic"),
         ("configs alter --broker 1 --set log.dirs=/x", 1, "needs a restart"),
         ("configs alter --topic none-such --set retention.ms=5", 1, "there is no topic 'none-such'"),
         ("topics alter t", 2, "nothing to change"),

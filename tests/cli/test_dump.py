@@ -81,6 +81,6 @@ def test_explanations_of_a_running_broker(strandline, folder: Path) -> None:
 def test_trouble_is_one_sentence(strandline, tmp_path: Path) -> None:
     (tmp_path / "copy.log").write_bytes(b"")
     assert "first offset" in strandline("dump", "--files", tmp_path / "copy.log", expect=1).err
-    assert "is not a file" in strandline("dump", "--files", tmp_path / "none.log", expect=1).err
+    assert "is neither a file nor" in strandline("dump", "--files", tmp_path / "none.log", expect=1).err
     strandline("dump", expect=2)
     strandline("dump", tmp_path, "--explain", 5, expect=2)

@@ -36,7 +36,7 @@ def test_whoever_may_stay_stays_and_leaders_are_spread() -> None:
     assert all(set(replicas) == {1, 2} for replicas in plan.values())
     moved = proposed(before, [1, 2, 3, 4])
     assert sum(len(set(moved[q]) - {1, 2}) for q in moved) == 4, "half of them, not more"
-    with pytest.raises(WrongUsage, match="2 replicas of a partition need as many brokers"):
+    with pytest.raises(WrongUsage, match="a partition with 2 replicas needs at least 2"):
         proposed(before, [3])
 
 

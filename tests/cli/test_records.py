@@ -100,13 +100,13 @@ def test_a_reader_that_goes_away(strandline, topic: str) -> None:
 @pytest.mark.parametrize(
     "words, status, why",
     [
-        ("produce t /no/such/file", 2, "/no/such/file is not a file"),
+        ("produce t /no/such/file", 2, "cannot read /no/such/file"),
         ("produce t --acks 7", 2, "expected all, 1 or 0"),
         ("produce t --format xml", 2, "xml"),
         ("consume nope", 1, "nope"),
         ("consume {topic} --offset 3", 2, "--offset needs --partition"),
         ("consume {topic} --partition 0 --group g", 2, "--group"),
-        ("consume {topic} --partition 5", 1, "has the partitions 0 to 0"),
+        ("consume {topic} --partition 5", 1, "has no partition 5: expected 0 to 0"),
         ("consume {topic} --partition 0 --offset 99", 1, "OFFSET_OUT_OF_RANGE"),
         ("consume {topic} --partition 0 --offset -1", 2, "--offset"),
         ("consume t -b 127.0.0.1:x", 2, "'127.0.0.1:x' is not host:port"),

@@ -267,7 +267,7 @@ def test_a_failed_directory_takes_its_replicas_offline_and_no_others(pair: Local
             dirs = view.admin.describe_log_dirs()
             assert [(one.is_offline, one.is_full) for one in dirs[1]] == [(True, False), (False, False)]
             shown = strandline("status", "-b", pair.bootstrap).stdout
-            assert "offline: its replicas are not served" in " ".join(shown.split())
+            assert "offline: its replicas are not available" in " ".join(shown.split())
             note = json.loads((victim.directory / "more" / "incarnation.json").read_text())
             assert note["lost_note"]
             victim.kill()

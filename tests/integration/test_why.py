@@ -81,7 +81,7 @@ def test_a_stopped_follower_keeps_a_record_invisible_and_then_leaves(cluster: Lo
         assert (seen["leader"], seen["watermark"], seen["end"], seen["visible"]) == (1, 2, 3, False)
         (waits,) = [each for each in seen["waits_for"] if each["broker"] == 3]
         assert waits["end"] == 2 and waits["in_isr"] and waits["registered"]
-        assert "waits for broker 3, whose end is 2" in seen["answer"] + " ".join(seen["because"])
+        assert "waits for broker 3, log end offset 2" in seen["answer"] + " ".join(seen["because"])
         left = until(
             lambda: (answer := ask(cluster, "why", "left-isr", "slow-0", "3"))["missing"] and answer,
             30,
@@ -91,7 +91,7 @@ def test_a_stopped_follower_keeps_a_record_invisible_and_then_leaves(cluster: Lo
         proposal = left["left"][0]["departure"]["proposal"]
         assert proposal["follower"]["end"] == 2 and proposal["leader_end"] == 3
         assert proposal["follower"]["caught_up_ago_s"] >= proposal["lag_max_s"] == LAG_S
-        assert "its end was 2, the leader's 3" in left["answer"]
+        assert "its log end offset was 2, the leader's 3" in left["answer"]
         until(lambda: ask(cluster, "why", "not-visible", "slow-0@2")["visible"], 30, "the record is visible")
         cluster.brokers[3].signal(signal.SIGCONT)
         until(
@@ -100,8 +100,8 @@ def test_a_stopped_follower_keeps_a_record_invisible_and_then_leaves(cluster: Lo
             "it is back, as its leader says: others may not have heard yet that it was away",
         )
         told = ask(cluster, "why", "left-isr", "slow-0", "3", text=True)
-        assert "it left it last" in told and "is in the ISR" in told
-    assert "ends at 3" in ask(cluster, "why", "not-visible", "slow-0@99", text=True)
+        assert "it last left it" in told and "is in the ISR" in told
+    assert ", is 3" in ask(cluster, "why", "not-visible", "slow-0@99", text=True)
 
 
 def parked_no_more(cluster: LocalCluster, leader: int, follower: int) -> bool:
@@ -115,7 +115,7 @@ def parked_no_more(cluster: LocalCluster, leader: int, follower: int) -> bool:
 def test_a_killed_leader_why_the_next_one_leads(cluster: LocalCluster) -> None:
     with create(cluster, "led", [2]) as view:
         send(cluster, "led", b"a")
-        assert "since it was created" in ask(cluster, "why", "leader", "led-0", text=True)
+        assert "since its creation" in ask(cluster, "why", "leader", "led-0", text=True)
         cluster.brokers[2].kill()
         view.wait_led_without(2)
         seen = until(
@@ -193,9 +193,9 @@ def test_what_a_returning_leader_cuts_is_listed_with_its_records(cluster: LocalC
         assert [r["value"] for r in read["records"]] == ["only-here", "and-this"]
         told = strandline("lost", "cut-0", "--records", "--dir", str(data(cluster, 1)))
         assert "offsets 1 to 2" in told.stdout and "b'and-this'" in told.stdout
-        assert "acknowledged to acks=1 at most" in told.stdout
+        assert "at most acknowledged to acks=1" in told.stdout
         decision = ask(cluster, "why", "not-visible", "cut-0@2", text=True)
-        assert "once had an offset 2 and cut it" in decision
+        assert "had an offset 2 and truncated it" in decision
 
 
 def test_status_tells_the_numbers_of_row_90(cluster: LocalCluster) -> None:
