@@ -41,8 +41,6 @@ class BrokerContext:
     producer_ids: "ProducerIds"
     cleaning: "Compactor"
     held: "HeldAnswers"
-    wake: Callable[[], None]
-    """Asks for the end of the turn: `replicas.sweep()`, then answers are sent. Cheap, idempotent."""
     refresh: Callable[[], Awaitable[None]]
     """Reads this broker's config again, so that a client sees its own change."""
     fail: Callable[[BaseException], None]

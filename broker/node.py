@@ -58,6 +58,7 @@ from .registration import (
 )
 from .replicas.replicas import Replicas
 from .shutdown import hand_over
+from .turn import Turn
 from .upkeep.cleaner_processes import Cleaners, HelperProcesses, ThreadCleaners
 from .upkeep.compaction import Compactor
 from .upkeep.disk_failures import DiskFailures
@@ -111,6 +112,7 @@ class Node:
         self._registration: Registration
         self._respondent: Respondent
         self._server: Server
+        self._turn: Turn
         self._watch: ConfigWatch
 
     @property
@@ -162,7 +164,7 @@ class Node:
         """An invariant is broken or all storage is lost: execute nothing more; `run_until` ends the node."""
         if self.failure is None and not self._stopping:
             self.failure = failure
-            self._server.is_open = False
+            self._turn.is_open = False
             told = {"reason": str(failure)} if isinstance(failure, StorageLost) else {"exc_info": failure}
             logger.critical("broker_failed", broker=self.config.broker_id, **told)
             self._failed.set()
@@ -174,13 +176,13 @@ class Node:
         self.incarnations = lock_directories(config, self._disk, self._boot_id)
         parts.callback(self.incarnations.release)
         parts.callback(self._leave_as_found)
-        metrics = Metrics()
-        self._server = Server(config, metrics, HANDLERS, self.fail)
+        self._turn, metrics = Turn(self.fail), Metrics()
+        self._server = Server(config, metrics, HANDLERS, self._turn, self.fail)
         parts.push_async_callback(self._server.stop)
         self.ports = await self._server.bind(config.endpoints, self.doors)
         registry = await connect(config, self._registry_factory, self.incarnations)
         parts.push_async_callback(disconnect, registry, self.incarnations)
-        self._server.on_turn = registry.look  # a process that was paused must check its session first
+        self._turn.before = registry.look  # a process that was paused must check its session first
         self._watch = ConfigWatch(registry, self.live, self.fail)
         await self._watch.read_own()
         self._respondent = Respondent(registry, config.broker_id, self.fail)
@@ -233,7 +235,6 @@ class Node:
             producer_ids=ProducerIds(registry, config.id),
             cleaning=self.cleaning,
             held=HeldAnswers(replicas.host, lambda: self.broker.metadata),
-            wake=self._server.wake,
             refresh=self._watch.refresh,
             fail=self.fail,
         )
@@ -284,7 +285,7 @@ class Node:
             logs,
             registry,
             self._clock,
-            self._server.wake,
+            self._turn,
             is_known=self._is_known,
             is_elsewhere=self._is_elsewhere,
             vouches=self._registration.vouches,

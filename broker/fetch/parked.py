@@ -64,7 +64,7 @@ class ParkedFetch(Waiter):
     def news(self, grown: bool, risen: bool) -> None:
         """Followers are woken when the log grows, consumers when the high watermark rises."""
         if self._host is not None and (grown if self.is_replica else risen):
-            self._host.woken[self] = None
+            self._host.turn.notify(self)
 
     def look_again(self) -> None:
         """A partition has news: read again, and answer if there is enough."""
@@ -91,8 +91,8 @@ class ParkedFetch(Waiter):
     def _pause_ended(self) -> None:
         assert self._host is not None, "it was parked"
         self._timer = None
-        self._host.woken[self] = None
-        self._host.wake()
+        self._host.turn.notify(self)
+        self._host.turn.wake()
 
     def expire(self) -> None:
         self._finish(self._reading.read())
@@ -105,7 +105,7 @@ class ParkedFetch(Waiter):
     def _finish(self, found: list[PartitionData]) -> None:
         assert self._host is not None, "it was parked"
         self._host.deadlines.remove(self)
-        self._host.woken.pop(self, None)
+        self._host.turn.forget(self)
         if self._timer is not None:
             self._timer.cancel()
         for partition in self._reading.parks_at:

@@ -21,7 +21,8 @@ from ...protocol.messages.fetch import FetchPartition, FetchRequest, PartitionDa
 from ...protocol.primitives import Slices
 from ...replication.progress import Pulse
 from ..replicas.partition import Partition
-from ..replicas.shared import ReplicaShared, Woken
+from ..replicas.shared import ReplicaShared
+from ..turn import Woken
 from .read import FetchItem, FetchSource, Found, Reading
 
 FIRST_EPOCH, NO_SESSION_EPOCH = 0, -1
@@ -49,7 +50,7 @@ class Followed(FetchItem):
         """The partition has changed. Only growth wakes the fetch: a new high watermark is not urgent."""
         self._session.stirred[self] = None
         if grown and self._session.waiting is not None:
-            self._session.host.woken[self._session.waiting] = None
+            self._session.host.turn.notify(self._session.waiting)
 
 
 class FetchSession:

@@ -1,11 +1,12 @@
 """The table of handlers: which one serves which API. Documents and tests read it too.
 
-Each handler module declares its rows as `HANDLERS: dict[Api, HandlerEntry]`. Left to others: which versions
+Each handler module declares its rows as `HANDLERS`. Left to others: which versions
 are served on which listener (network/routes.py), decode -> handle -> encode (network/connection.py), what a
 request does (handlers/).
 """
 
 from ...protocol.apis import Api
+from ..context import BrokerContext
 from ..network.exchange import Channel, Exchange, HandlerEntry, Listener
 from . import (
     api_versions,
@@ -31,7 +32,7 @@ from .groups import admin, coordinators, membership, offsets
 
 __all__ = ["HANDLERS", "Channel", "Exchange", "HandlerEntry", "Listener"]
 
-HANDLERS: dict[Api, HandlerEntry] = {
+HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     **api_versions.HANDLERS,
     **metadata.HANDLERS,
     **produce.HANDLERS,

@@ -4,26 +4,25 @@ The frames behind a parked exchange are executed; those behind a running corouti
 (exchange.py) wait. We stop reading a connection while its peer does not read, while too many of its exchanges
 are open, or while a coroutine handler runs. Malformed bytes close it.
 Left to others: receive memory (receive_buffer.py), what a request does (handlers/table.py and handlers/),
-the turn of the loop and the listeners (server.py).
+the end of the turn (broker/turn.py), which connections there are (admission.py).
 """
 
 import asyncio
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ...protocol.apis import Api
 from ...protocol.connection import RequestHead, parse_head
 from ...protocol.errors import ApiError
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.schema import decode
+from ..turn import Turn
+from .admission import Admission
 from .api_ranges import unknown_version
 from .exchange import HELD_S_MAX, NEVER, Exchange, Held, Listener
 from .receive_buffer import START_BYTES, Arena
-from .routes import Route
-
-if TYPE_CHECKING:
-    from .server import Server
+from .routes import Route, Service
 
 UNSENT_BYTES_MAX = 1 << 20  # answered but not written; beyond it we execute nothing more for this peer
 SMALL_FRAME_BYTES_MAX = 4 << 20  # for requests without records: decoded they may take forty times as much
@@ -41,22 +40,25 @@ class ServerConnection(asyncio.BufferedProtocol):
     """One connection: its arena, and its exchanges in the order in which their answers must leave."""
 
     __slots__ = (
-        "arena", "asked_at", "claims", "closed", "dirty", "exchanges", "exchanges_max", "heard_at",
-        "listener", "partial_since", "reading", "routes", "server", "task_runs", "transport", "unsent_bytes",
-        "writable",
+        "admission", "arena", "asked_at", "claims", "closed", "dirty", "exchanges", "exchanges_max",
+        "heard_at", "listener", "metrics", "partial_since", "reading", "routes", "service", "task_runs",
+        "transport", "turn", "unsent_bytes", "writable",
     )  # fmt: skip
 
-    def __init__(self, server: "Server", listener: Listener) -> None:
-        self.server = server
+    def __init__(self, turn: Turn, admission: Admission, service: Service, listener: Listener) -> None:
+        self.turn = turn
+        self.admission = admission
+        self.service = service
         self.listener = listener
-        self.routes = server.routes[listener.internal]
-        self.arena = Arena(server.config.socket_request_max_bytes)
+        self.metrics = admission.metrics
+        self.routes = service.routes[listener.internal]
+        self.arena = Arena(admission.config.socket_request_max_bytes)
         self.exchanges: deque[Exchange] = deque()
         self.transport: asyncio.Transport
         self.closed = False
         self.claims = False  # holds a claim of memory for the request that is arriving
-        self.exchanges_max = server.config.queued_max_requests
-        self.heard_at = server.now
+        self.exchanges_max = admission.config.queued_max_requests
+        self.heard_at = admission.now
         self.asked_at = NEVER
         self.partial_since: float | None = None
         self.unsent_bytes = 0
@@ -74,26 +76,26 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
-        if not self.server.admit(self):
+        if not self.admission.admit(self):
             self.transport.abort()
-        elif not self.server.is_open:
+        elif not self.turn.is_open:
             self._stop_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self.exchanges.clear()
-        self.server.forget(self)
+        self.admission.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.arena.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        server = self.server
-        server.metrics.bytes_in += nbytes
-        self.heard_at = server.now
+        self.metrics.bytes_in += nbytes
+        self.heard_at = self.admission.now
         self.arena.received(nbytes)
-        if not server.is_awake:
-            server.on_turn()
+        turn = self.turn
+        if not turn.is_awake:
+            turn.before()
         self.run()
 
     def pause_writing(self) -> None:
@@ -105,12 +107,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def run(self) -> None:
         """Execute complete frames until none is left, or until this connection must wait."""
-        with self.server.fail_stop:
+        with self.turn.fail_stop:
             try:
                 if self._run():
-                    self.server.wake()
+                    self.turn.wake()
             except Malformed as error:
-                self.server.complain(self, str(error))
+                self.admission.complain(self, str(error))
                 self.close()
 
     def _run(self) -> bool:
@@ -121,7 +123,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if (
                 self.task_runs
                 or not self.writable
-                or not self.server.is_open
+                or not self.turn.is_open
                 or len(exchanges) >= self.exchanges_max
                 or self.unsent_bytes >= UNSENT_BYTES_MAX
             ):
@@ -134,7 +136,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 if not self.arena.partial:
                     self.partial_since = None
                 elif self.partial_since is None:
-                    self.partial_since = self.server.now
+                    self.partial_since = self.admission.now
                 if not self.reading:
                     self.start_reading()
                 break
@@ -149,7 +151,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Whether there is memory for the large frame that has begun. While it waits its deadline stops."""
         if self.listener.internal:
             return True
-        self.claims = self.server.intake.claim(self, self.arena.wanted)
+        self.claims = self.admission.intake.claim(self, self.arena.wanted)
         if not self.claims:
             self.partial_since = None
             self._stop_reading()
@@ -157,7 +159,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _release(self) -> None:
         self.claims = False
-        self.server.intake.release(self)
+        self.admission.intake.release(self)
 
     def _execute(self, frame: memoryview) -> None:
         head = parse_head(frame)
@@ -176,22 +178,21 @@ class ServerConnection(asyncio.BufferedProtocol):
             self, self.listener, route.api, route.version, head.correlation_id, head.client_id
         )
         self.exchanges.append(exchange)
-        server = self.server
-        server.metrics.requests += 1
+        self.metrics.requests += 1
         if route.is_coroutine:
             self.task_runs = True
-            server.metrics.handler_tasks += 1
-            server.tasks.spawn(self._execute_slowly(route, exchange, request), route.api.name)
+            self.metrics.handler_tasks += 1
+            self.service.tasks.spawn(self._execute_slowly(route, exchange, request), route.api.name)
             return None
         try:
-            response = route.handle(server.broker, exchange, request)
+            response = route.handle(self.service.broker, exchange, request)
         except ApiError as error:
-            server.metrics.refused += 1
+            self.metrics.refused += 1
             response = route.refuse(request, error)
         except Held as held:
             self.task_runs = True
-            server.metrics.handler_tasks += 1
-            server.tasks.spawn(self._execute_later(route, exchange, request, held), route.api.name)
+            self.metrics.handler_tasks += 1
+            self.service.tasks.spawn(self._execute_later(route, exchange, request, held), route.api.name)
             return None
         if response is not None:
             exchange.answer(response)
@@ -206,32 +207,32 @@ class ServerConnection(asyncio.BufferedProtocol):
                 return None
             again = None
             try:
-                response = route.handle(self.server.broker, exchange, request)
+                response = route.handle(self.service.broker, exchange, request)
             except Held as once_more:
                 again = once_more
             except ApiError as error:
-                self.server.metrics.refused += 1
+                self.metrics.refused += 1
                 response = route.refuse(request, error)
             except Malformed as error:
-                self.server.complain(self, str(error))
+                self.admission.complain(self, str(error))
                 return self.close()
         if response is not None:
             exchange.answer(response)
         self.task_runs = False
         if self.claims:
             self._release()
-        self.server.wake()
+        self.turn.wake()
         self.run()
         return None
 
     async def _execute_slowly(self, route: Route, exchange: Exchange, request: Any) -> None:
         try:
-            response = await route.handle(self.server.broker, exchange, request)
+            response = await route.handle(self.service.broker, exchange, request)
         except ApiError as error:
-            self.server.metrics.refused += 1
+            self.metrics.refused += 1
             response = route.refuse(request, error)
         except Malformed as error:
-            self.server.complain(self, str(error))
+            self.admission.complain(self, str(error))
             return self.close()
         if response is not None and exchange.parts is None:
             exchange.answer(response)
@@ -259,14 +260,13 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.unsent_bytes += 4 + _size_at(exchange.parts[0])[0]
         if not self.dirty:
             self.dirty = True
-            self.server.dirty.append(self)
-            self.server.wake()
+            self.turn.answered(self)
 
     def flush(self) -> None:
         """Write the answers that may leave, then execute frames that had to wait."""
         self.dirty = False
         self._write_answered()
-        if not self.reading and self.server.is_open:
+        if not self.reading and self.turn.is_open:
             self.run()
 
     def _write_answered(self) -> None:
@@ -282,7 +282,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 parts += answer
         if parts:
             self.unsent_bytes -= nbytes
-            self.server.metrics.bytes_out += nbytes
+            self.metrics.bytes_out += nbytes
             self.transport.writelines(parts)
 
     def close(self) -> None:
@@ -290,7 +290,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not self.closed:
             self._write_answered()
             self.closed = True
-            self.heard_at = self.server.now
+            self.heard_at = self.admission.now
             self.exchanges.clear()
             self.transport.close()
 
@@ -301,7 +301,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def expire(self, now: float) -> None:
         """Check this connection's deadlines; called about once a second."""
-        config = self.server.config
+        config = self.admission.config
         idle_s = now - self.heard_at
         if self.closed:
             if idle_s > LINGER_S:  # the peer does not read
@@ -310,20 +310,20 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.partial_since is not None
             and (now - self.partial_since) * 1000 > config.partial_frame_timeout_ms
         ):
-            self.server.expired(self, "a frame did not become complete in time")
+            self.admission.expired(self, "a frame did not become complete in time")
         elif idle_s * 1000 > config.connections_max_idle_ms and (not self.exchanges or not self.writable):
-            self.server.expired(self, "idle")
+            self.admission.expired(self, "idle")
         elif idle_s > MEMORY_IDLE_S and self.arena.capacity:
             self.arena.release()
 
     def _stop_reading(self) -> None:
         if self.reading and not self.closed:
             self.reading = False
-            self.server.metrics.reading_paused += 1
+            self.metrics.reading_paused += 1
             self.transport.pause_reading()
 
     def start_reading(self) -> None:
         """Resume reading, if the server is open."""
-        if not self.closed and self.server.is_open:
+        if not self.closed and self.turn.is_open:
             self.reading = True
             self.transport.resume_reading()

@@ -9,7 +9,7 @@ Left to others: which handler serves what (handlers/table.py), in which order an
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ...base.values import dataclass
 from ...protocol.apis import Api
@@ -17,9 +17,8 @@ from ...protocol.connection import frame_response
 from ...protocol.errors import ApiError
 from ...protocol.primitives import Buffer
 
-if TYPE_CHECKING:
-    from ..context import BrokerContext
-    from ..replicas.recompression import Recoded
+Place: TypeAlias = tuple[str, int]  # topic and partition of a produce request
+Recoded: TypeAlias = dict[Place, memoryview | ApiError]
 
 NO_RESPONSE: tuple[Buffer, ...] = ()
 HELD_S_MAX = 0.5
@@ -109,13 +108,14 @@ class Exchange:
         self.channel.close()
 
 
-Handler = Callable[["BrokerContext", Exchange, Any], Any]
+Context = TypeVar("Context")  # what handlers work on: the network hands it on, and does not look into it
+Handler = Callable[[Context, Exchange, Any], Any]
 Refuse = Callable[[Any, ApiError], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerEntry:
+class HandlerEntry(Generic[Context]):
     """A row of the table: what handles a request, and what makes the response when an ApiError is raised."""
 
-    handle: Handler
+    handle: Handler[Context]
     refuse: Refuse

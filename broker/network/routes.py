@@ -6,8 +6,9 @@ Left to others: the table itself (handlers/table.py), frames and answers in orde
 
 from collections.abc import Iterator, Mapping
 from inspect import iscoroutinefunction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ...base.tasks import Tasks
 from ...protocol.apis import APIS, Api, ApiSpec
 from .exchange import Handler, HandlerEntry, Refuse
 
@@ -18,7 +19,7 @@ class Route(NamedTuple):
     api: Api
     version: int
     request: type
-    handle: Handler
+    handle: Handler[Any]
     refuse: Refuse
     is_coroutine: bool
 
@@ -36,7 +37,7 @@ def versions_served(spec: ApiSpec, internal: bool) -> Iterator[int]:
     return iter(sorted(served))
 
 
-def routes(internal: bool, handlers: Mapping[Api, HandlerEntry]) -> dict[int, Route]:
+def routes(internal: bool, handlers: Mapping[Api, HandlerEntry[Any]]) -> dict[int, Route]:
     """What is served on a listener, by `route_key`."""
     found = {}
     for api, entry in handlers.items():
@@ -46,3 +47,14 @@ def routes(internal: bool, handlers: Mapping[Api, HandlerEntry]) -> dict[int, Ro
                 api, version, APIS[api].request, entry.handle, entry.refuse, is_coroutine
             )
     return found
+
+
+class Service:
+    """What executes the requests of all connections: routes, the broker behind them, tasks for coroutines."""
+
+    __slots__ = ("broker", "routes", "tasks")
+
+    def __init__(self, handlers: Mapping[Api, HandlerEntry[Any]], tasks: Tasks) -> None:
+        self.routes = {internal: routes(internal, handlers) for internal in (False, True)}
+        self.tasks = tasks
+        self.broker: Any  # what handlers work on, once the server is open; not looked into here

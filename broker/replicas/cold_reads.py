@@ -20,6 +20,7 @@ from ...base.tasks import FailureHook
 from ...storage.log.log import Log
 from ...storage.log.uncached_read import ReadApart
 from ...storage.segment.not_resident import Cold
+from ..turn import Turn
 
 if TYPE_CHECKING:
     from .partition import Partition
@@ -43,18 +44,18 @@ class DirectoryReads:
 class ColdReads:
     """The reads of one broker that have to wait for a disk."""
 
-    __slots__ = ("_executor", "_known", "_lanes", "_loop", "_on_failure", "_under_way", "_wake")
+    __slots__ = ("_executor", "_known", "_lanes", "_loop", "_on_failure", "_turn", "_under_way")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        wake: Callable[[], None],
+        turn: Turn,
         on_failure: FailureHook | None,
         directories: int,
     ) -> None:
         """`directories`: how many log directories there are."""
         self._loop = loop
-        self._wake = wake
+        self._turn = turn
         self._on_failure = on_failure
         self._executor = ThreadPoolExecutor(directories * THREADS, thread_name_prefix="cold-read")
         self._lanes: defaultdict[str, DirectoryReads] = defaultdict(DirectoryReads)  # by log directory
@@ -104,7 +105,7 @@ class ColdReads:
         if cold.error is not None and partition.offline is None and not partition.log.closed:
             partition.disk_failed(cold.error)
         partition.stir()
-        self._wake()
+        self._turn.wake()
 
     async def stop(self) -> None:
         """Begin no more reads, and wait for those under way."""

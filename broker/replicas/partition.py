@@ -240,12 +240,12 @@ class Partition:
     def _mark(self) -> None:
         if not self.dirty:
             self.dirty = True
-            self.host.dirty.append(self)
+            self.host.turn.mark(self)
 
     def mark(self) -> None:
         """Something has changed outside a request: settle soon."""
         self._mark()
-        self.host.wake()
+        self.host.turn.wake()
 
     def settle(self, now: float) -> None:
         """Once per turn: raise the high watermark, complete produce requests, wake fetches that have news."""
@@ -436,7 +436,7 @@ class Partition:
         self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.flush_acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.stir()
-        self.host.wake()
+        self.host.turn.wake()
         if self._announced:
             self._announced = False
             self.host.on_resigned(self.tp)

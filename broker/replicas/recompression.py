@@ -11,7 +11,7 @@ Left to others: the append (partition.py), what is answered (handlers/produce.py
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.tasks import FailureHook
 from ...protocol.batches import CODEC_MASK, HEADER, HEADER_SIZE, LENGTH_END, read_header, seal
@@ -20,17 +20,14 @@ from ...protocol.errors import ApiError, InvalidRecord
 from ...protocol.primitives import Malformed
 from ...protocol.records import open_batch
 from ...storage.config import TopicConfig
+from ..network.exchange import Exchange, Place, Recoded
 
 if TYPE_CHECKING:
-    from ..network.exchange import Exchange
     from .partition import Partition
 
 THREADS = 2
 LZ4_DEFAULT_LEVEL = 9  # Kafka's default: the fast compressor, not level 9 of LZ4 HC
 LZ4_LEVEL_MAX = 12  # the highest of LZ4 HC
-
-Place: TypeAlias = tuple[str, int]  # topic and partition of a produce request
-Recoded: TypeAlias = dict[Place, "memoryview | ApiError"]
 
 
 class Target(NamedTuple):
@@ -93,14 +90,14 @@ class Recoding:
         self._under_way: dict[asyncio.Future[Recoded], Exchange] = {}
         self.is_wanted = False  # whether any topic here has ever asked for it
 
-    def begin(self, exchange: "Exchange", works: Mapping[Place, Work]) -> "asyncio.Future[Recoded]":
+    def begin(self, exchange: Exchange, works: Mapping[Place, Work]) -> asyncio.Future[Recoded]:
         """Recompress these batches. When the future is done, `exchange.recoded` holds the results."""
         step = self._loop.run_in_executor(self._executor, _do, works)
         self._under_way[step] = exchange
         step.add_done_callback(self._ended)
         return step
 
-    def _ended(self, step: "asyncio.Future[Recoded]") -> None:
+    def _ended(self, step: asyncio.Future[Recoded]) -> None:
         exchange = self._under_way.pop(step)
         if step.cancelled():
             return

@@ -1,7 +1,5 @@
-"""All replicas on this broker (Kafka's ReplicaManager): look-up, the end of each loop turn, background work.
+"""All replicas on this broker (Kafka's ReplicaManager): look-up, background work.
 
-`sweep` runs once at the end of each loop turn, after all frames that arrived. For each partition that changed
-it raises the high watermark, completes produce requests and retries parked fetches.
 Left to others: one replica (partition.py), LeaderAndIsr (leader_and_isr.py), following (follower/fetcher.py),
 ISR writes (isr_writer.py), retention and recovery points (storage/directories/log_manager.py, called by
 broker/node.py).
@@ -35,6 +33,7 @@ from ..fetch.parked import ParkedReplicas
 from ..fetch.sessions import FetchSessions
 from ..follower.fetcher import Fetchers
 from ..recorder import Recorder
+from ..turn import Turn
 from .cold_reads import ColdReads
 from .controller_fence import ControlGate
 from .delete_records import Deletions
@@ -69,7 +68,7 @@ class Replicas:
         logs: Logs,
         registry: ZkClient,
         clock: Clock,
-        wake: Callable[[], None],
+        turn: Turn,
         *,
         is_known: Callable[[TopicPartition], bool],
         is_elsewhere: Callable[[TopicPartition, UUID, int], bool] = lambda tp, topic_id, epoch: False,
@@ -78,10 +77,9 @@ class Replicas:
         on_failure: FailureHook | None = None,
         on_disk_failed: Callable[[Partition | None, DiskError], None] = lambda partition, error: None,
     ) -> None:
-        """`is_known`: the cluster has such a partition. `wake` asks for a `sweep` at the end of the turn.
-
-        `is_elsewhere`: the controller of this epoch has sent its full metadata, and there the topic id does
-        not exist or this partition is assigned to other brokers. `vouches`: see mismatched_logs.py.
+        """`is_known`: the cluster has such a partition. `is_elsewhere`: the controller of this epoch has sent
+        its full metadata, and there the topic id does not exist or the partition is of other brokers only.
+        `vouches`: see mismatched_logs.py.
         """
         replication, storage = config.replication, config.storage
         loop = asyncio.get_running_loop()
@@ -95,7 +93,7 @@ class Replicas:
         self._tasks = Tasks("replicas", on_failure)
         self._isr = IsrWriter(registry, self._tasks, lambda: self.host, self.look_after)
         self.host = ReplicaShared(
-            me=config.id, incarnation=incarnation, loop=loop, clock=clock, wake=wake,
+            me=config.id, incarnation=incarnation, loop=loop, clock=clock, turn=turn,
             deadlines=Deadlines(loop), membership=LiveBrokers(frozenset()), options=_leader_options(config),
             flush_before_ack=storage.flush_before_ack, validate_records=storage.validate_records,
             perform=self._isr.perform, flush=lambda each: self.flushing.want(each),
@@ -103,7 +101,7 @@ class Replicas:
             on_disk_failed=on_disk_failed, on_leading=lambda partition: _tell(self.on_leading, partition),
             on_resigned=lambda tp: _tell(self.on_resigned, tp), recoding=Recoding(loop, on_failure),
             on_start_reported=lambda partition: self.deletions.look_at(partition), lower=logs.lower,
-            cold_reads=ColdReads(loop, wake, on_failure, len(logs.places.configured)), lift=logs.lift,
+            cold_reads=ColdReads(loop, turn, on_failure, len(logs.places.configured)), lift=logs.lift,
             recorder=recorder or Recorder(clock, 1 << 20), keeps_aside=storage.aside_bytes_max != 0,
         )  # fmt: skip
         self.partitions: dict[TopicPartition, Partition] = {}
@@ -114,6 +112,7 @@ class Replicas:
         self.on_resigned.append(self.deletions.resigned)
         self._names: dict[UUID, str] = {}
         self.flushing = Flushing(logs, storage, self._flushed, self._not_flushed, on_failure)
+        turn.after_settling(self.flushing.start)
         self.fetchers = Fetchers(self.host, replication, self._tasks, self.flushing)
         self.transitions = LeaderAndIsr(self, self.gate, self._tasks)
         self._checkpoint_seconds = storage.high_watermark_checkpoint_interval_ms / 1000
@@ -138,7 +137,7 @@ class Replicas:
         self.fetchers.stop()
         for partition in self.partitions.values():
             partition.resign()
-        self.sweep()
+        self.host.turn.settle()
         self.host.deadlines.stop()
         await self._tasks.stop()
         for threads in (self.flushing, self.host.cold_reads, self.host.recoding):
@@ -301,20 +300,7 @@ class Replicas:
         """Produce with acks=all from inside the broker. `on_committed` gets the result, perhaps at once."""
         LocalAppend(on_committed).begin(self.get, tp, batch, deadline)
 
-    # The end of a turn.
-
-    def sweep(self) -> None:
-        """Settle every partition that changed in this turn, then retry the parked fetches that have news."""
-        host = self.host
-        now = host.loop.time()
-        while host.dirty or host.woken:
-            dirty, host.dirty = host.dirty, []
-            for partition in dirty:
-                partition.settle(now)
-            woken, host.woken = host.woken, {}
-            for fetch in woken:
-                fetch.look_again()
-        self.flushing.start()
+    # What a flush has shown.
 
     def _flushed(self, each: Log) -> None:
         partition = self.partitions.get(each.partition)

@@ -18,6 +18,7 @@ from ...storage.directories.offset_checkpoints import Bounds, Lowered
 from ...storage.disk import DiskError
 from ...storage.log.log import Log
 from ..recorder import Recorder
+from ..turn import Turn
 from .cold_reads import ColdReads
 from .per_directory import Turns
 from .purgatory import Deadlines
@@ -37,12 +38,6 @@ class Role(Enum):
     OFFLINE = "offline"  # its disk has failed, or it has met an impossible state
 
 
-class Woken(Protocol):
-    """A fetch that found too little. It retries when one of its partitions has news."""
-
-    def look_again(self) -> None: ...
-
-
 class Parked(Protocol):
     """The entry of such a fetch at a partition, told when the log grows or the high watermark rises."""
 
@@ -60,7 +55,7 @@ class ReplicaShared:
     incarnation: Incarnation
     loop: asyncio.AbstractEventLoop
     clock: Clock
-    wake: Callable[[], None]
+    turn: Turn
     deadlines: Deadlines
     membership: LiveBrokers
     options: LeaderOptions
@@ -89,8 +84,6 @@ class ReplicaShared:
     sessionless: bool = False  # our session may have ended: others may have been elected
     fenced: bool = False  # sessionless, and leader.fence.on.zk.loss is set
     change: "RoleChange | None" = None  # the change of roles under way
-    dirty: list["Partition"] = field(default_factory=list)
-    woken: dict[Woken, None] = field(default_factory=dict)
 
     def epoch_error(self, asked: int, known: Epoch) -> ErrorCode:
         """The error for a request with another leader epoch. A later one means that we have missed news."""

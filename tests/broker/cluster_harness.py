@@ -5,7 +5,6 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from types import SimpleNamespace
 from typing import Any
 
 from strandline.broker.config.broker import BrokerConfig
@@ -13,6 +12,7 @@ from strandline.broker.handlers import api_versions
 from strandline.broker.network.exchange import Exchange, HandlerEntry
 from strandline.broker.network.metrics import Metrics
 from strandline.broker.network.server import Server
+from strandline.broker.turn import Turn
 from strandline.protocol.apis import Api, header_version
 from strandline.protocol.errors import InvalidGroupId
 from strandline.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse
@@ -74,11 +74,14 @@ class Stage:
     def __init__(self, settings: BrokerConfig) -> None:
         self.parked: list[Exchange] = []
         self.groups: list[str] = []
-        self.sweeps = 0
+        self.turns = 0
         self.failures: list[BaseException] = []
         self.creations: list[asyncio.Future[None]] = []
         self.metrics = Metrics()
-        self.server = Server(settings, self.metrics, self.handlers(), self.failures.append)
+        self.turn = Turn(self.failures.append)
+        self.turn.after_settling(self.settled)
+        self.server = Server(settings, self.metrics, self.handlers(), self.turn, self.failures.append)
+        self.admission = self.server.admission
         self.ports: Mapping[str, int] = {}
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -112,8 +115,8 @@ class Stage:
     def broken(self, broker: Any, exchange: Exchange, request: ListGroupsRequest) -> None:
         raise AssertionError("this cannot be")
 
-    def sweep(self) -> None:
-        self.sweeps += 1
+    def settled(self) -> None:
+        self.turns += 1
 
     def answer(self, index: int) -> None:
         """Answer a parked heartbeat."""
@@ -137,7 +140,7 @@ async def stage(**changes: Any) -> AsyncIterator[Stage]:
     settings = config(**changes)
     made = Stage(settings)
     made.ports = await made.server.bind(settings.endpoints)
-    made.server.open(SimpleNamespace(replicas=made))  # type: ignore[arg-type]
+    made.server.open(made)
     try:
         yield made
     finally:
@@ -161,7 +164,7 @@ async def fill(s: Stage) -> socket.socket:
         with suppress(BlockingIOError):
             rest = rest[sock.send(rest) :]
         await asyncio.sleep(0.002)
-    await s.until(lambda: not next(iter(s.server.connections)).writable)
+    await s.until(lambda: not next(iter(s.admission.connections)).writable)
     return sock
 
 

@@ -19,6 +19,7 @@ from strandline.broker.metadata.held_answers import HeldAnswers
 from strandline.broker.network.metrics import Metrics
 from strandline.broker.network.server import Server
 from strandline.broker.replicas.replicas import Replicas
+from strandline.broker.turn import Turn
 from strandline.client.network.connection import Connection
 from strandline.protocol.apis import Api
 from strandline.protocol.messages.control import (
@@ -107,7 +108,8 @@ class Member:
 
     async def start(self) -> None:
         clock, disk = SystemClock(), self.disk
-        self.server = Server(self.config, Metrics(), HANDLERS, self.failures.append)
+        self.turn = Turn(self.failures.append)
+        self.server = Server(self.config, Metrics(), HANDLERS, self.turn, self.failures.append)
         self.ports = await self.server.bind(self.config.endpoints)
         self.logs = Logs.open(
             list(self.config.directories), disk, self.config.storage, clock,
@@ -115,7 +117,7 @@ class Member:
         )  # fmt: skip
         self.replicas = Replicas(
             self.config, self.incarnation, self.logs, cast(Any, self.cluster.registry), clock,
-            self.server.wake, is_known=lambda tp: tp.topic == TOPIC, on_failure=self.failures.append,
+            self.turn, is_known=lambda tp: tp.topic == TOPIC, on_failure=self.failures.append,
             is_elsewhere=lambda tp, topic_id, epoch: (
                 self.broker.metadata.controller_epoch == epoch
                 and self.broker.metadata.is_elsewhere(self.config.id, tp, topic_id)
@@ -126,10 +128,10 @@ class Member:
         groups = cast(Any, SimpleNamespace(partitions_deleted=self.deleted.extend, metrics=dict))
         self.broker = BrokerContext(
             live=LiveConfig(self.config), clock=clock, cluster_id="c", incarnation=self.incarnation,
-            metadata=Picture(), metrics=self.server.metrics, replicas=self.replicas, groups=groups,
+            metadata=Picture(), metrics=self.server.admission.metrics, replicas=self.replicas, groups=groups,
             controller=nothing, forwarder=nothing, producer_ids=nothing, cleaning=nothing,
             held=HeldAnswers(self.replicas.host, lambda: self.broker.metadata),
-            wake=self.server.wake, refresh=nothing, fail=self.failures.append,
+            refresh=nothing, fail=self.failures.append,
         )  # fmt: skip
         self.replicas.start()
         self.server.open(self.broker)

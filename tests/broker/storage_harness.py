@@ -12,6 +12,7 @@ from strandline.base.clock import SystemClock
 from strandline.base.types import BrokerId, Incarnation, TopicPartition
 from strandline.broker.config.broker import BrokerConfig
 from strandline.broker.replicas.replicas import Replicas
+from strandline.broker.turn import Turn
 from strandline.broker.upkeep.disk_failures import DiskFailures
 from strandline.protocol.messages.control import (
     LeaderAndIsrPartitionError,
@@ -73,8 +74,8 @@ class Box:
             BrokerId(ME), self.incarnations, self.logs, self.registry, self.failures.append
         )
         self.replicas = self.failing.replicas = Replicas(
-            self.config, Incarnation(1), self.logs, self.registry, clock, lambda: None,
-            is_known=lambda _: True, on_failure=self.failures.append,
+            self.config, Incarnation(1), self.logs, self.registry, clock,
+            Turn(self.failures.append), is_known=lambda _: True, on_failure=self.failures.append,
             on_disk_failed=self.failing.happened, vouches=lambda _, joined: joined == EARLIER,
         )  # fmt: skip
         self.replicas.host.on_order_failed = self.failing.order_failed

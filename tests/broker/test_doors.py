@@ -4,7 +4,6 @@ import asyncio
 import socket
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 from strandline.broker.network.early_listeners import open_doors
@@ -31,7 +30,7 @@ async def test_a_client_that_comes_early_is_served_when_the_server_opens() -> No
     writer.write(frame(ApiVersionsRequest(), 0, 7))
     stage = Stage(settings)
     assert await stage.server.bind(settings.endpoints, doors) == {"PLAINTEXT": inner, "CLIENT": port}
-    stage.server.open(SimpleNamespace(replicas=stage))  # type: ignore[arg-type]
+    stage.server.open(stage)
     assert await correlation_id(reader) == 7
     writer.close()
     await stage.server.stop()

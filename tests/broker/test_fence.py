@@ -57,9 +57,9 @@ async def test_whoever_may_have_stood_still_looks_before_anything_is_executed(tm
 
     async with cluster(tmp_path, 1, replication={"fence_on_zookeeper_loss": True}) as stage:
         await stage.elect(1, [1])
-        client, server = await stage.members[1].connect(), stage.members[1].server
+        client, turn = await stage.members[1].connect(), stage.members[1].turn
         assert outcome(await ask(client, produce(batch(b"a"), acks=1))) == (0, 0)
-        server.on_turn = lambda: tell(stage, SessionState.ASSUME_EXPIRED)
+        turn.before = lambda: tell(stage, SessionState.ASSUME_EXPIRED)
         assert outcome(await ask(client, produce(batch(b"b"), acks=1))) == (REFUSED, -1)
         assert stage.members[1].partition.log.end_offset == 1
         await client.close()

@@ -17,10 +17,10 @@ def test_a_broker_is_let_in_where_no_client_is_and_the_most_silent_client_makes_
     async def story() -> None:
         async with stage(max_connections=2) as s:
             silent, _ = await s.connect(CLIENTS)
-            await s.until(lambda: len(s.server.connections) == 1)
-            next(iter(s.server.connections)).heard_at -= 60
+            await s.until(lambda: len(s.admission.connections) == 1)
+            next(iter(s.admission.connections)).heard_at -= 60
             busy, writer = await s.connect(CLIENTS)
-            await s.until(lambda: len(s.server.connections) == 2)
+            await s.until(lambda: len(s.admission.connections) == 2)
             refused, _ = await s.connect(CLIENTS)
             assert await is_closed(refused)
             broker, to_broker = await s.connect(BROKERS)
@@ -37,7 +37,7 @@ def test_with_one_listener_nobody_can_tell_brokers_from_clients() -> None:
     async def story() -> None:
         async with stage(max_connections=1, listeners="PLAINTEXT://127.0.0.1:0") as s:
             await s.connect(BROKERS)
-            await s.until(lambda: len(s.server.connections) == 1)
+            await s.until(lambda: len(s.admission.connections) == 1)
             refused, _ = await s.connect(BROKERS)
             assert await is_closed(refused)
 
@@ -50,10 +50,10 @@ def test_large_requests_wait_unread_until_there_is_memory_and_brokers_do_not(goe
         async with stage(queued_max_request_bytes=100_000) as s:
             first, to_first = await s.connect(CLIENTS)
             to_first.write(LARGE[:-1])
-            await s.until(lambda: s.server.intake.bytes == len(LARGE))
+            await s.until(lambda: s.admission.intake.bytes == len(LARGE))
             second, to_second = await s.connect(CLIENTS)
             to_second.write(LARGE)
-            await s.until(lambda: s.server.intake.waiting == 1)
+            await s.until(lambda: s.admission.intake.waiting == 1)
             small, to_small = await s.connect(CLIENTS)
             to_small.write(frame(ApiVersionsRequest(), 0, 5))
             assert await correlation_id(small) == 5, "what fits into the first memory claims none"
@@ -66,7 +66,7 @@ def test_large_requests_wait_unread_until_there_is_memory_and_brokers_do_not(goe
                 to_first.write(LARGE[-1:])
                 assert await correlation_id(first) == 7
             assert await correlation_id(second) == 7
-            await s.until(lambda: s.server.intake.bytes == s.server.intake.waiting == 0)
+            await s.until(lambda: s.admission.intake.bytes == s.admission.intake.waiting == 0)
 
     run(story())
 
@@ -74,13 +74,13 @@ def test_large_requests_wait_unread_until_there_is_memory_and_brokers_do_not(goe
 def test_who_waits_for_memory_is_not_late() -> None:
     async def story() -> None:
         async with stage(queued_max_request_bytes=1, partial_frame_timeout_ms=1) as s:
-            s.server.intake.bytes = 1  # somebody else's
+            s.admission.intake.bytes = 1  # somebody else's
             waiting, writer = await s.connect(CLIENTS)
             writer.write(LARGE)
-            await s.until(lambda: s.server.intake.waiting == 1)
+            await s.until(lambda: s.admission.intake.waiting == 1)
             await tick(s)
-            s.server.intake.bytes = 0
-            s.server.intake.release(s)  # type: ignore[arg-type]
+            s.admission.intake.bytes = 0
+            s.admission.intake.release(s)  # type: ignore[arg-type]
             assert await correlation_id(waiting) == 7
 
     run(story())
@@ -88,8 +88,8 @@ def test_who_waits_for_memory_is_not_late() -> None:
 
 async def tick(s: Stage) -> None:
     await asyncio.sleep(0.01)
-    for connection in list(s.server.connections):
-        connection.expire(s.server._loop.time())
+    for connection in list(s.admission.connections):
+        connection.expire(asyncio.get_running_loop().time())
 
 
 class Someone:

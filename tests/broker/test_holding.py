@@ -75,7 +75,8 @@ def test_requests_wait_for_the_role_in_their_order(tmp_path: Path, gate: Gate) -
         requests: list[Any] = [produce(batch(b"a")), fetch(0), end_of_epoch(0), list_offsets(-1)]
         waiting = [c.submit(r, deadline=deadline) for c, r in zip(clients, requests, strict=True)]
         behind = clients[0].submit(produce(batch(b"b", b"c")), deadline=deadline)
-        await until(lambda: stage.members[1].server.metrics.handler_tasks >= 5)  # and one of the controller
+        # and one of the controller
+        await until(lambda: stage.members[1].broker.metrics.handler_tasks >= 5)
         assert not any(one.done() for one in (*waiting, behind))
         gate.open.set()
         await change
@@ -94,7 +95,7 @@ def test_a_replica_that_is_being_made_is_waited_for(tmp_path: Path, gate: Gate) 
         change = await begin(stage, gate)
         client = await stage.members[1].connect()
         waiting = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
-        await until(lambda: stage.members[1].server.metrics.handler_tasks >= 2)
+        await until(lambda: stage.members[1].broker.metrics.handler_tasks >= 2)
         gate.open.set()
         await change
         assert outcome(await waiting) == (0, 0)

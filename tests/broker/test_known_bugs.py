@@ -136,7 +136,7 @@ async def test_whoever_is_acknowledged_may_produce_and_fetch_there_at_once(
         client = await member.connect()
         reader = asyncio.ensure_future(ask(client, fetch(0, max_wait_ms=4000, min_bytes=length * 60)))
         append()
-        member.replicas.host.wake()
+        member.turn.wake()
         await until(lambda: len(told) == length)
         assert told == [(0, offset) for offset in range(length)]
         assert fetched(await reader).high_watermark > 0, "nor does a fetch that waits there keep it up"
@@ -163,7 +163,7 @@ async def test_waiters_that_a_smaller_isr_completes_may_produce_there(tmp_path: 
         await asyncio.sleep(0.5)  # a fetch that was under way has ended: nobody acknowledges any more
         for _ in range(10):
             append(b"before")
-        member.replicas.host.wake()
+        member.turn.wake()
         await until(lambda: len(told) == 29)
         assert sorted(base for _, base in told) == list(range(29)) and stage.state().isr == [1]
 

@@ -180,7 +180,7 @@ def test_a_peer_that_has_gone_meanwhile_leaves_nothing(
     slow = Slow(monkeypatch)
 
     async def story(stage: Any, client: Connection) -> None:
-        connections = stage.members[1].server.connections
+        connections = stage.members[1].server.admission.connections
         before, goes = len(connections), await stage.members[1].connect()
         asking = await begun(goes, slow, batch(Codec.LZ4, b"1"))
         await goes.close()

@@ -29,13 +29,13 @@ def test_answers_leave_in_the_order_of_the_requests() -> None:
     run(story())
 
 
-def test_one_turn_of_the_loop_has_one_sweep_and_one_write() -> None:
+def test_one_turn_of_the_loop_settles_once_with_one_write() -> None:
     async def story() -> None:
         async with stage() as s:
             reader, writer = await s.connect()
             writer.write(b"".join(frame(ApiVersionsRequest(), 0, n) for n in range(50)))
             assert [await correlation_id(reader) for _ in range(50)] == list(range(50))
-            assert s.sweeps <= 3
+            assert s.turns <= 3
             assert s.metrics.requests == 50
 
     run(story())
@@ -68,7 +68,7 @@ def test_a_frame_larger_than_the_arena_is_received_and_the_memory_given_back() -
             body = frame(CreateTopicsRequest(topics=[], timeout_ms=0), 2, 13)[4:] + bytes(9 << 20)
             writer.write(struct.pack(">i", len(big)) + big)
             writer.write(struct.pack(">i", len(body)) + body)
-            (connection,) = s.server.connections
+            (connection,) = s.admission.connections
             await s.until(lambda: s.metrics.malformed == 1)  # the zeros behind the end of CreateTopics
             assert 9 << 20 < connection.arena.capacity < 10 << 20
             assert await is_closed(reader)
@@ -82,7 +82,7 @@ def test_memory_is_released_while_a_connection_is_idle() -> None:
             reader, writer = await s.connect()
             writer.write(frame(ApiVersionsRequest(), 0, 1))
             assert await correlation_id(reader) == 1
-            (connection,) = s.server.connections
+            (connection,) = s.admission.connections
             assert connection.arena.capacity == START_BYTES
             connection.expire(connection.heard_at + 11)
             assert connection.arena.capacity == 0
@@ -99,7 +99,7 @@ def test_an_answer_for_a_peer_that_has_left_is_dropped() -> None:
             writer.write(heartbeat(1))
             await s.until(lambda: s.parked)
             writer.close()
-            await s.until(lambda: not s.server.connections)
+            await s.until(lambda: not s.admission.connections)
             s.answer(0)
             await asyncio.sleep(0.01)
             assert s.failures == []
@@ -173,7 +173,7 @@ def test_a_peer_that_does_not_read_is_not_served_without_bound() -> None:
             await asyncio.sleep(0.05)
             served = s.metrics.requests
             await asyncio.sleep(0.05)
-            (connection,) = s.server.connections
+            (connection,) = s.admission.connections
             held = (connection.unsent_bytes, connection.transport.get_write_buffer_size())
             sock.close()
             assert s.metrics.requests == served < sent // len(request)
@@ -186,12 +186,12 @@ def test_a_peer_that_does_not_read_is_not_served_without_bound() -> None:
 def test_early_connections_are_served_after_the_opening() -> None:
     async def story() -> None:
         async with stage() as s:
-            s.server.is_open = False
+            s.turn.is_open = False
             reader, writer = await s.connect()
             writer.write(frame(ApiVersionsRequest(), 0, 1))
             await asyncio.sleep(0.02)
             assert s.metrics.requests == 0
-            s.server.open(s.server.broker)
+            s.server.open(s)
             assert await correlation_id(reader) == 1
 
     run(story())

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
+from strandline.broker.network import admission, server
 from strandline.broker.network import connection as connection_module
-from strandline.broker.network import server
 from strandline.protocol.apis import Api
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.protocol.messages.control import ControlledShutdownRequest
@@ -39,7 +39,7 @@ def test_what_a_peer_may_not_send_ends_its_connection(
     sent: bytes, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(server.logger, "warning", lambda event, **fields: told.append(fields["why"]))
+    monkeypatch.setattr(admission.logger, "warning", lambda event, **fields: told.append(fields["why"]))
 
     async def story() -> None:
         async with stage() as s:
@@ -82,7 +82,7 @@ def test_librdkafkas_question_for_all_topics_is_understood() -> None:
 
 def test_complaints_are_logged_once_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
-    monkeypatch.setattr(server.logger, "warning", lambda event, **fields: told.append(fields["times"]))
+    monkeypatch.setattr(admission.logger, "warning", lambda event, **fields: told.append(fields["times"]))
 
     async def story() -> None:
         async with stage() as s:
@@ -103,7 +103,7 @@ def test_an_end_in_the_middle_of_a_frame_leaves_nothing_behind() -> None:
             writer.write(heartbeat(1)[:-3])
             await s.until(lambda: s.metrics.bytes_in)
             writer.close()
-            await s.until(lambda: not s.server.connections)
+            await s.until(lambda: not s.admission.connections)
             assert (s.parked, s.metrics.connections_closed) == ([], 1)
 
     run(story())
@@ -143,7 +143,7 @@ def test_deadlines_for_silence_and_for_half_a_frame() -> None:
             reader, writer = await s.connect()
             writer.write(heartbeat(1)[:10])
             await s.until(lambda: s.metrics.bytes_in)
-            (connection,) = s.server.connections
+            (connection,) = s.admission.connections
             connection.expire(connection.heard_at + 0.4)
             assert not connection.closed
             connection.expire(connection.heard_at + 0.6)
@@ -151,7 +151,7 @@ def test_deadlines_for_silence_and_for_half_a_frame() -> None:
             reader, writer = await s.connect()
             writer.write(heartbeat(2))
             await s.until(lambda: s.parked)
-            connection = list(s.server.connections)[-1]
+            connection = list(s.admission.connections)[-1]
             connection.expire(connection.heard_at + 6)
             assert not connection.closed, "who waits for an answer is not idle"
             s.answer(0)
@@ -167,13 +167,13 @@ def test_a_peer_that_never_reads_is_let_go_of_in_the_end() -> None:
     async def story() -> None:
         async with stage(connections_max_idle_ms=5_000) as s:
             sock = await fill(s)
-            (connection,) = s.server.connections
+            (connection,) = s.admission.connections
             connection.expire(connection.heard_at + 6)
             assert connection.closed
             await asyncio.sleep(0.05)
-            assert s.server.connections, "what is answered may still leave"
+            assert s.admission.connections, "what is answered may still leave"
             connection.expire(connection.heard_at + 12)
-            await s.until(lambda: not s.server.connections)
+            await s.until(lambda: not s.admission.connections)
             sock.close()
 
     run(story())
@@ -262,12 +262,12 @@ def test_the_time_of_a_coroutine_handler_is_not_held_against_the_next_frame() ->
             await s.until(lambda: s.metrics.bytes_in)
             writer.write(slow[9:] + heartbeat(2)[:7])
             await s.until(lambda: s.creations)
-            (connection,) = s.server.connections
+            (connection,) = s.admission.connections
             connection.expire(connection.heard_at + 60)
             assert not connection.closed
             s.creations[0].set_result(None)
             await s.until(lambda: connection.partial_since is not None)
-            connection.expire(s.server.now + 60)
+            connection.expire(s.admission.now + 60)
             assert connection.closed
 
     run(story())

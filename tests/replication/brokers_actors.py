@@ -11,6 +11,7 @@ from strandline.base.types import Incarnation
 from strandline.broker.config.broker import BrokerConfig
 from strandline.broker.replicas.purgatory import Waiter
 from strandline.broker.replicas.replicas import Replicas
+from strandline.broker.turn import Turn
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import iterate
 from strandline.simulation.environment.zookeeper import SimZooKeeper
@@ -100,6 +101,18 @@ class Producer(Waiter):
         self.say(f"the producer of {self.record} hears: {heard}")
 
 
+class StoryTurn(Turn):
+    """It ends when the story says so, and nothing is flushed by itself."""
+
+    def wake(self) -> None: ...
+
+    def after_settling(self, work: Callable[[], None]) -> None: ...
+
+
+def _fail(error: BaseException) -> None:
+    raise error
+
+
 class Actor:
     """One broker."""
 
@@ -127,12 +140,12 @@ class Actor:
             list(self.config.directories), RealDisk(), self.config.storage, clock,
             clean=False, before_loss=lambda *_: None,
         )  # fmt: skip
+        self.turn = StoryTurn(_fail)
         self.replicas = Replicas(
             self.config, Incarnation(self.start_number), self.logs, cast(Any, self.session), clock,
-            lambda: None, is_known=lambda tp: True,
+            self.turn, is_known=lambda tp: True,
         )  # fmt: skip
         self.replicas.fetchers.stop()  # what is fetched, and when, is the story's to tell
-        self.replicas.flushing.start = lambda: None  # type: ignore[method-assign]  # and what is flushed
 
     @property
     def partition(self) -> Any:

@@ -60,7 +60,7 @@ class Story:
         for _ in range(20):
             await asyncio.sleep(0)
         for actor in self.actors.values():
-            actor.replicas.sweep()
+            actor.turn.settle()
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -252,7 +252,7 @@ class Story:
         wanted.find(leader.replicas.get)
         reading = Reading(who, [wanted], 1 << 20, 0)
         reading.acknowledge()
-        leader.replicas.sweep()
+        leader.turn.settle()
         (data,) = reading.read()
         if data.error_code:
             self.say(f"{leader.name} refuses: {said(data.error_code)}")

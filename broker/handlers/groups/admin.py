@@ -120,7 +120,7 @@ def refuse_delete(request: DeleteGroupsRequest, error: ApiError) -> DeleteGroups
     return DeleteGroupsResponse(results=results)
 
 
-HANDLERS: dict[Api, HandlerEntry] = {
+HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     Api.DESCRIBE_GROUPS: HandlerEntry(describe, refuse_describe),
     Api.LIST_GROUPS: HandlerEntry(list_groups, refuse_list),
     Api.DELETE_GROUPS: HandlerEntry(delete, refuse_delete),

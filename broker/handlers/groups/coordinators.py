@@ -108,4 +108,4 @@ def refuse(request: FindCoordinatorRequest, error: ApiError) -> FindCoordinatorR
     )
 
 
-HANDLERS: dict[Api, HandlerEntry] = {Api.FIND_COORDINATOR: HandlerEntry(find, refuse)}
+HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {Api.FIND_COORDINATOR: HandlerEntry(find, refuse)}

@@ -138,7 +138,7 @@ def _host(exchange: Exchange) -> str:
     return "/" + peer.rpartition(":")[0]
 
 
-HANDLERS: dict[Api, HandlerEntry] = {
+HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     Api.JOIN_GROUP: HandlerEntry(join, refuse_join),
     Api.SYNC_GROUP: HandlerEntry(sync, refuse_sync),
     Api.HEARTBEAT: HandlerEntry(heartbeat, refuse_heartbeat),

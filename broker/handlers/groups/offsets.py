@@ -181,7 +181,7 @@ def refuse_fetch(request: OffsetFetchRequest, error: ApiError) -> OffsetFetchRes
     return OffsetFetchResponse(topics=topics, error_code=error.code, groups=groups)
 
 
-HANDLERS: dict[Api, HandlerEntry] = {
+HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     Api.OFFSET_COMMIT: HandlerEntry(commit, refuse_commit),
     Api.OFFSET_FETCH: HandlerEntry(fetch, refuse_fetch),
 }
