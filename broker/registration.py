@@ -26,12 +26,12 @@ from ..zookeeper import documents, znodes
 from ..zookeeper.client import (
     BadVersion,
     NodeExists,
-    RegistryUnreachable,
     SessionEvent,
     SessionState,
     Unknown,
     ZkClient,
     ZkError,
+    ZkUnreachable,
 )
 from ..zookeeper.cluster_profile import Agreement, ProfileDiffers, agree, read_agreement
 from .config.broker import BrokerConfig, ListenerAddress
@@ -120,7 +120,7 @@ async def patiently(config: BrokerConfig, deed: Callable[[], Awaitable[T]]) -> T
 
 def unreachable(config: BrokerConfig, error: ZkError) -> str:
     """The message that ZooKeeper cannot be reached, and the remedy."""
-    reason = "did not answer" if isinstance(error, RegistryUnreachable) else f"failed ({error})"
+    reason = "did not answer" if isinstance(error, ZkUnreachable) else f"failed ({error})"
     return (
         f"ZooKeeper at {config.zookeeper.connect} {reason}; start it or correct `zookeeper.connect` "
         f"(waited up to zookeeper.connection.timeout.ms = {config.zookeeper.connection_timeout_ms})"

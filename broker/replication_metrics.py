@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def replication_metrics(broker: "BrokerContext") -> dict[str, int]:
     """All metrics, by name. Those of the controller only on the broker that is the controller."""
     controller = broker.controller
-    view, chronicle = controller.view, controller.chronicle
+    view, decision_notes = controller.view, controller.decision_notes
     return {
         **of_replicas(broker.replicas),
         "ActiveControllerCount": int(controller.active),
-        "LeaderElections": chronicle.elections,
-        "UncleanLeaderElections": chronicle.unclean_elections,
-        "PotentialDataLoss": chronicle.potential_losses,
-        "ControllerChannelFailures": chronicle.channel_failures,
+        "LeaderElections": decision_notes.elections,
+        "UncleanLeaderElections": decision_notes.unclean_elections,
+        "PotentialDataLoss": decision_notes.potential_losses,
+        "ControllerChannelFailures": decision_notes.channel_failures,
         **({} if view is None else gauges(view)),
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ..zookeeper import znodes
 from ..zookeeper.client import ZkClient
-from ..zookeeper.kazoo_client import KazooRegistry
+from ..zookeeper.kazoo_client import KazooZkClient
 from .config.broker import BrokerConfig
 from .registration import Credentials
 
@@ -22,7 +22,7 @@ class Registries:
 
     def new(self, previous: Credentials | None) -> ZkClient:
         """A session that is not open yet. Opening it ends `previous`, that of a killed predecessor."""
-        return _RootedRegistry(
+        return _RootedZkClient(
             self._config.hosts + self._config.chroot,
             self._config.session_timeout_ms,
             connect_timeout_s=self._config.connection_timeout_ms / 1000,
@@ -32,15 +32,15 @@ class Registries:
             outside=self._outside,
         )
 
-    def _outside(self) -> KazooRegistry:
-        return KazooRegistry(
+    def _outside(self) -> KazooZkClient:
+        return KazooZkClient(
             self._config.hosts,
             self._config.session_timeout_ms,
             connect_timeout_s=self._config.connection_timeout_ms / 1000,
         )
 
 
-class _RootedRegistry(KazooRegistry):
+class _RootedZkClient(KazooZkClient):
     """Makes sure that the chroot exists before it is used."""
 
     def __init__(
@@ -52,7 +52,7 @@ class _RootedRegistry(KazooRegistry):
         previous_session: Credentials | None,
         on_fatal: Callable[[BaseException], None],
         chroot: str,
-        outside: Callable[[], KazooRegistry],
+        outside: Callable[[], KazooZkClient],
     ) -> None:
         super().__init__(
             hosts,

@@ -16,9 +16,9 @@ from ..client.admin.record_deletion import ALL_COMMITTED
 from ..client.sync import Admin
 from ..local.embedded_zookeeper import EnvironmentProblem
 from ..protocol.errors import TopicAlreadyExists, UnknownTopicOrPartition
-from ..zookeeper.client import NoNode, RegistryUnreachable
+from ..zookeeper.client import NoNode, ZkUnreachable
 from ..zookeeper.documents import RegistrationDocument, parse
-from ..zookeeper.kazoo_client import KazooRegistry
+from ..zookeeper.kazoo_client import KazooZkClient
 from .configs import changes_from
 from .console import (
     DEFAULT_BOOTSTRAP,
@@ -245,20 +245,20 @@ def _admin(bootstrap: str, zookeeper: str | None) -> Admin:
 
 
 async def _registered(address: str) -> str:
-    registry = KazooRegistry(address, 6000, connect_timeout_s=5)
+    zk = KazooZkClient(address, 6000, connect_timeout_s=5)
     try:
-        await registry.start()
-    except RegistryUnreachable:
+        await zk.start()
+    except ZkUnreachable:
         raise EnvironmentProblem(
             f"no ZooKeeper answers at {address}: is it running, is the address right?"
         ) from None
     try:
-        ids = await registry.children("/brokers/ids")
-        found = [await registry.get(f"/brokers/ids/{id}") for id in ids]
+        ids = await zk.children("/brokers/ids")
+        found = [await zk.get(f"/brokers/ids/{id}") for id in ids]
     except NoNode:
         found = []
     finally:
-        await registry.close()
+        await zk.close()
     if not found:
         raise Failure(f"no broker is registered in the ZooKeeper at {address}")
     listed = [parse(RegistrationDocument, data) for data, _ in found]

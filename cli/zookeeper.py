@@ -10,8 +10,8 @@ import typer
 
 from ..local.embedded_zookeeper import EnvironmentProblem, command
 from ..local.ports import is_free
-from ..zookeeper.client import NoNode, RegistryUnreachable, Stat
-from ..zookeeper.kazoo_client import KazooRegistry
+from ..zookeeper.client import NoNode, Stat, ZkUnreachable
+from ..zookeeper.kazoo_client import KazooZkClient
 from .console import AsJson, Failure, WrongUsage, clear_errors, out, print_json
 
 app = typer.Typer(
@@ -81,19 +81,19 @@ def ls(
 async def _read(address: str, path: str, what: str) -> Any:
     if not path.startswith("/"):
         raise WrongUsage(f"{path}: expected a path that starts with /, e.g. /brokers/ids")
-    registry = KazooRegistry(address, 6000, connect_timeout_s=5)
+    zk = KazooZkClient(address, 6000, connect_timeout_s=5)
     try:
-        await registry.start()
-    except RegistryUnreachable:
+        await zk.start()
+    except ZkUnreachable:
         raise EnvironmentProblem(
             f"no ZooKeeper answers at {address}: start it, or give its address with --zookeeper"
         ) from None
     try:
         if what == "get":
-            found: tuple[bytes, Stat] = await registry.get(path)
+            found: tuple[bytes, Stat] = await zk.get(path)
             return found
-        return await registry.children(path)
+        return await zk.children(path)
     except NoNode:
         raise Failure(f"{path} does not exist") from None
     finally:
-        await registry.close()
+        await zk.close()

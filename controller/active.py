@@ -49,42 +49,40 @@ class ActiveController:
 
     def __init__(
         self,
-        registry: ZkClient,
-        reign: ControllerTerm,
+        zk: ZkClient,
+        term: ControllerTerm,
         sender: RequestBuilder,
         patience: Patience,
         over: Callable[[str], None],
         unclean: bool = False,
-        chronicle: DecisionNotes | None = None,
+        decision_notes: DecisionNotes | None = None,
         policy: Callable[[], ElectionPolicy] = ElectionPolicy,
         trusts_until_s: float = float("-inf"),
     ) -> None:
-        self.state = ClusterState(reign.epoch, unclean=unclean, strategy=policy().strategy)
-        self.reign = reign
-        self.registry = registry
+        self.state = ClusterState(term.epoch, unclean=unclean, strategy=policy().strategy)
+        self.term = term
+        self.zk = zk
         self._over = over
-        self._chronicle = chronicle
+        self._decision_notes = decision_notes
         self._ended = False
         self.abstains = False  # it ended for a reason that lies in this broker: others should be controller
         self._inbox: asyncio.Queue[plans.Event] = asyncio.Queue(INBOX_MAX)
         self._tasks = Tasks("controller", self._failed)
         reports = Reports(self.post, self.end, self._doubts, self._channel_failed)
-        self.announcer = Announcer(sender, patience, reports, Challenger(registry), trusts_until_s)
-        self._brokers = BrokerWatch(registry)
-        self.topics = TopicWatch(registry, reign)
-        self._isrs = IsrWatch(registry, reign)
-        self._log_dirs = LogDirWatch(registry, reign)
-        self.mover = ReassignmentWriter(registry, reign, lambda: self.state, self.until, self.announcer.heard)
-        self._moves = MoveWatch(registry)
-        self._requests = ReassignmentRequests(registry, reign, self.mover, lambda: self.state)
+        self.announcer = Announcer(sender, patience, reports, Challenger(zk), trusts_until_s)
+        self._brokers = BrokerWatch(zk)
+        self.topics = TopicWatch(zk, term)
+        self._isrs = IsrWatch(zk, term)
+        self._log_dirs = LogDirWatch(zk, term)
+        self.mover = ReassignmentWriter(zk, term, lambda: self.state, self.until, self.announcer.heard)
+        self._moves = MoveWatch(zk)
+        self._requests = ReassignmentRequests(zk, term, self.mover, lambda: self.state)
         reach = Reach(lambda: self.state, self.post, self.until, self.announcer.heard)
-        self.elections = ElectionRequests(registry, reign, reach, policy)
+        self.elections = ElectionRequests(zk, term, reach, policy)
         self._connected = asyncio.Event()
         self._connected.set()
         self._waiters: list[tuple[Condition, asyncio.Future[None]]] = []
-        self._states = StateWrites(
-            WriteContext(registry, reign, self._connected, lambda: self._ended, self.end)
-        )
+        self._states = StateWrites(WriteContext(zk, term, self._connected, lambda: self._ended, self.end))
 
     @property
     def ended(self) -> bool:
@@ -97,7 +95,7 @@ class ActiveController:
         if isinstance(failure, ZkError | ControllerMoved):
             raise failure
         if failure is not None:  # as in the tasks that begin below
-            logger.error("reign_not_begun", epoch=self.reign.epoch, exc_info=failure)
+            logger.error("reign_not_begun", epoch=self.term.epoch, exc_info=failure)
             self._failed(failure)
         if self._ended:
             return
@@ -130,7 +128,7 @@ class ActiveController:
         """End this term, and tell the owner why."""
         if not self._ended:
             self._ended = True
-            logger.warning("controller_resigns", epoch=self.reign.epoch, reason=because)
+            logger.warning("controller_resigns", epoch=self.term.epoch, reason=because)
             self._over(because)
 
     def _doubts(self, why: str) -> None:
@@ -138,8 +136,8 @@ class ActiveController:
         self.end(why)
 
     def _channel_failed(self, failure: BaseException) -> None:
-        if self._chronicle is not None:
-            self._chronicle.channel_failures += 1
+        if self._decision_notes is not None:
+            self._decision_notes.channel_failures += 1
 
     def post(self, event: plans.Event) -> None:
         """Queue an event. If the queue is full, this broker cannot keep up, and the term ends."""
@@ -198,9 +196,9 @@ class ActiveController:
                     deleting = names
                 case plans.StatesRead(_, unreadable):
                     broken |= unreadable
-        read = await read_states(self.registry, state.all_partitions())
+        read = await read_states(self.zk, state.all_partitions())
         newest = max((s.controller_epoch for s in read.states.values() if s is not None), default=0)
-        if newest > self.reign.epoch:
+        if newest > self.term.epoch:
             raise ControllerMoved(f"a state was written by controller epoch {newest}")
         suspected = frozenset((b.id, b.incarnation) for b in brokers.values()).intersection({suspect})
         await self._take(
@@ -242,8 +240,8 @@ class ActiveController:
                 await asyncio.sleep(0)  # building the requests took a while: let other tasks run
                 if self._ended:
                     return
-        if self._chronicle is not None:
-            self._chronicle.told(before, self.state, event, commands)
+        if self._decision_notes is not None:
+            self._decision_notes.told(before, self.state, event, commands)
         ready = [entry for entry in self._waiters if entry[0](self.state)]
         for entry in ready:
             self._waiters.remove(entry)
@@ -253,7 +251,7 @@ class ActiveController:
     def _carry_out(self, command: plans.Command) -> None:
         match command:
             case plans.WriteStates(writes):
-                logger.info("partitions_moved", partitions=len(writes), epoch=self.reign.epoch)
+                logger.info("partitions_moved", partitions=len(writes), epoch=self.term.epoch)
                 self._tasks.spawn(self._write(self._states.replace(writes)), "write")
             case plans.CreateStates(writes):
                 self._tasks.spawn(self._write(self._states.create(writes)), "create")
@@ -262,18 +260,18 @@ class ActiveController:
             case plans.RemoveTopic(topic):
                 self._tasks.spawn(self._remove(topic), "remove")
             case plans.SendLeaderAndIsr():
-                self.announcer.instruct(self.state, command)
+                self.announcer.send_leader_and_isr(self.state, command)
             case plans.SendUpdateMetadata():
-                self.announcer.inform(self.state, command)
+                self.announcer.send_update_metadata(self.state, command)
             case plans.SendStopReplica():
-                self.announcer.stop_replicas(self.state, command)
+                self.announcer.send_stop_replica(self.state, command)
             case plans.WriteAssignments():
                 self._tasks.spawn(self._assign(command), "assign")
             case plans.RestorePartitions(topic, _, assignments):
                 logger.error("topic_shrunk", topic=topic, restored=sorted(assignments))
                 self._tasks.spawn(self._restore(command), "restore")
             case plans.AskEnds():
-                self.announcer.ask(self.state, command)
+                self.announcer.ask_log_ends(self.state, command)
             case plans.AwaitReplicas() | plans.AskAgainLater():
                 self._tasks.spawn(self.elections.later(command), "later")
             case plans.ReportLoss():
@@ -321,7 +319,7 @@ class ActiveController:
     async def _read(self, partitions: Iterable[TopicPartition]) -> None:
         while not self._ended:
             try:
-                self.post(await read_states(self.registry, partitions))
+                self.post(await read_states(self.zk, partitions))
             except Unknown:
                 await asyncio.sleep(RETRY_S)
                 await self._connected.wait()
@@ -342,7 +340,7 @@ class ActiveController:
     async def _restore(self, command: plans.RestorePartitions) -> None:
         while not self._ended:
             try:
-                await restore_partitions(self.registry, self.reign, command)
+                await restore_partitions(self.zk, self.term, command)
                 return
             except Unknown:
                 await asyncio.sleep(RETRY_S)
@@ -353,7 +351,7 @@ class ActiveController:
     async def _remove(self, topic: str) -> None:
         while not self._ended:
             try:
-                await remove_topic(self.registry, self.reign, topic)
+                await remove_topic(self.zk, self.term, topic)
             except (Unknown, MultiFailed):
                 await asyncio.sleep(RETRY_S)
                 await self._connected.wait()

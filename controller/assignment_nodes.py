@@ -58,9 +58,7 @@ def with_assignments(
     )
 
 
-async def change_assignments(
-    registry: ZkClient, reign: ControllerTerm, topic: str, change: Change
-) -> int | None:
+async def change_assignments(zk: ZkClient, term: ControllerTerm, topic: str, change: Change) -> int | None:
     """Change a topic's znode. Returns its version, None if there is none. May raise Unknown: then repeat.
 
     `change` is called at each attempt with what the znode holds then. It must return nothing once it is done.
@@ -68,7 +66,7 @@ async def change_assignments(
     path = documents.topic_path(topic)
     while True:
         try:
-            data, stat = await registry.get(path)
+            data, stat = await zk.get(path)
         except NoNode:
             return None
         document = documents.parse(documents.TopicDocument, data)
@@ -77,14 +75,14 @@ async def change_assignments(
             return stat.version
         write = SetData(path, with_assignments(document, wanted).data(), stat.version)
         try:
-            (written,) = await fenced(registry, reign, [write])
+            (written,) = await fenced(zk, term, [write])
         except MultiFailed:
             continue
         assert isinstance(written, Stat)
         return written.version
 
 
-async def restore_partitions(registry: ZkClient, reign: ControllerTerm, command: RestorePartitions) -> None:
+async def restore_partitions(zk: ZkClient, term: ControllerTerm, command: RestorePartitions) -> None:
     """Put missing partitions back into the topic's znode, unless it is a new topic's. May raise Unknown."""
 
     def lacking(document: documents.TopicDocument) -> Mapping[int, Assignment]:
@@ -92,4 +90,4 @@ async def restore_partitions(registry: ZkClient, reign: ControllerTerm, command:
             return {}
         return {n: one for n, one in command.assignments.items() if n not in document.partitions}
 
-    await change_assignments(registry, reign, command.topic, lacking)
+    await change_assignments(zk, term, command.topic, lacking)

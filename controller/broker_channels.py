@@ -102,34 +102,34 @@ class Announcer:
         if place is None:
             logger.error("broker_without_listener", broker=broker.id, listener=self._sender.listener)
             return
-        lifeline = FailureDetector(
+        detector = FailureDetector(
             place,
             self._patience,
             lambda patience_s: self._challenger.ask(broker.id, broker.incarnation, patience_s),
             lambda: self._changed(channel),
             dead=state.is_suspected(broker.id),
         )
-        channel = _Channel(broker, lifeline, self._patience, self._reports)
+        channel = _Channel(broker, detector, self._patience, self._reports)
         channel.sequences = self._sequences
         channel.probe = lambda: self._probe(broker.id)
         channel.task = self._tasks.sustain(channel.run, f"broker-{broker.id}", self._reports.trouble)
         self._channels[broker.id] = channel
 
     def _changed(self, channel: _Channel) -> None:
-        if channel.lifeline.is_dead:
+        if channel.detector.is_dead:
             channel.died()
-        elif channel.lifeline.standing is Standing.CUT:
+        elif channel.detector.standing is Standing.CUT:
             self._count()  # first: a controller in doubt moves nobody for being out of reach
             channel.answered()
-        elif channel.lifeline.standing is Standing.REACHED and not channel.hangs:
+        elif channel.detector.standing is Standing.REACHED and not channel.hangs:
             channel.reach(True)
         self._count()
 
     def _count(self) -> None:
         """Count how many live brokers are reached from here."""
         others = [c for broker, c in sorted(self._channels.items()) if broker != self._sender.broker]
-        reached = sum(c.lifeline.standing is Standing.REACHED for c in others)
-        self._doubt.judge(reached, [c.broker.id for c in others if c.lifeline.standing is Standing.CUT])
+        reached = sum(c.detector.standing is Standing.REACHED for c in others)
+        self._doubt.judge(reached, [c.broker.id for c in others if c.detector.standing is Standing.CUT])
 
     def _wavers(self, doubts: bool) -> None:
         self._reports.post(plans.ReachDoubted(doubts))
@@ -139,15 +139,15 @@ class Announcer:
         assert self._state is not None
         return self._sender.update_metadata(self._state, plans.SendUpdateMetadata((broker,), ()))[broker]
 
-    def instruct(self, state: ClusterState, command: plans.SendLeaderAndIsr) -> None:
+    def send_leader_and_isr(self, state: ClusterState, command: plans.SendLeaderAndIsr) -> None:
         """Queue a LeaderAndIsr."""
         self._queue(command.broker, lambda: self._sender.leader_and_isr(state, command))
 
-    def stop_replicas(self, state: ClusterState, command: plans.SendStopReplica) -> None:
+    def send_stop_replica(self, state: ClusterState, command: plans.SendStopReplica) -> None:
         """Queue a StopReplica."""
         self._queue(command.broker, lambda: self._sender.stop_replica(state, command))
 
-    def ask(self, state: ClusterState, command: plans.AskEnds) -> None:
+    def ask_log_ends(self, state: ClusterState, command: plans.AskEnds) -> None:
         """Queue questions, after the requests that the broker must handle first. Each gets an answer event,
         even if it is empty.
         """
@@ -160,16 +160,16 @@ class Announcer:
                 start = state.start_of(command.broker)
                 self._reports.post(plans.EndsAnswered(*start, frozenset(part)))
 
-    def inform(self, state: ClusterState, command: plans.SendUpdateMetadata) -> None:
+    def send_update_metadata(self, state: ClusterState, command: plans.SendUpdateMetadata) -> None:
         """Queue an UpdateMetadata for each addressed broker."""
-        orders = self._sender.update_metadata(state, command)
+        requests = self._sender.update_metadata(state, command)
         for broker in command.brokers:
-            self._queue(broker, lambda broker=broker: orders[broker])  # type: ignore[misc]
+            self._queue(broker, lambda broker=broker: requests[broker])  # type: ignore[misc]
 
-    def _queue(self, broker: int, order: Callable[[], ControlRequest]) -> None:
+    def _queue(self, broker: int, request: Callable[[], ControlRequest]) -> None:
         channel = self._channels.get(broker)
         if channel is not None:
-            channel.push(order())
+            channel.push(request())
 
     async def heard(self, brokers: Iterable[int]) -> None:
         """Wait until these brokers have answered everything queued for them now, or are out of reach."""
@@ -182,16 +182,16 @@ class _Channel:
     """The queue of one incarnation of one broker."""
 
     def __init__(
-        self, broker: Broker, lifeline: FailureDetector, patience: Patience, reports: Reports
+        self, broker: Broker, detector: FailureDetector, patience: Patience, reports: Reports
     ) -> None:
         self.broker = broker
-        self.lifeline = lifeline
+        self.detector = detector
         self.task: asyncio.Task[Any]
         self.probe: Callable[[], ControlRequest]
         self.sequences: Iterator[int]
         self.pushed = 0
         self._answered = 0
-        self._orders: deque[ControlRequest] = deque()
+        self._requests: deque[ControlRequest] = deque()
         self._news = asyncio.Event()
         self._progress = asyncio.Event()
         self._patience = patience
@@ -208,17 +208,17 @@ class _Channel:
             broker.endpoints,
         )
 
-    def push(self, order: ControlRequest) -> None:
+    def push(self, request: ControlRequest) -> None:
         """Append to the queue."""
-        if self.lifeline.is_dead:
-            self._unanswered(order)
+        if self.detector.is_dead:
+            self._unanswered(request)
             return
-        if len(self._orders) >= QUEUE_MAX:
-            self._orders.append(order)
+        if len(self._requests) >= QUEUE_MAX:
+            self._requests.append(request)
             self._drop_all()
             self._reports.post(plans.QueueOverflowed(self.broker.id))
             return
-        self._orders.append(order)
+        self._requests.append(request)
         self.pushed += 1
         self._news.set()
 
@@ -229,7 +229,7 @@ class _Channel:
 
     async def heard(self, mark: int) -> None:
         """Wait for the answers to the first `mark` requests, as long as the broker can be reached."""
-        while self._answered < mark and not (self._finished or self.lifeline.is_dead or self._is_cut):
+        while self._answered < mark and not (self._finished or self.detector.is_dead or self._is_cut):
             self._progress.clear()
             await self._progress.wait()
 
@@ -237,10 +237,10 @@ class _Channel:
         """Connect, send, and begin again when the connection ends."""
         doubtful = False
         while True:
-            connection = await self.lifeline.open(doubtful=doubtful)
+            connection = await self.detector.open(doubtful=doubtful)
             doubtful = False
             try:
-                if not self.lifeline.is_dead or await self._is_back(connection):
+                if not self.detector.is_dead or await self._is_back(connection):
                     await self._serve(connection)
                 else:
                     await asyncio.sleep(self._patience.retry_every_s_max)
@@ -249,39 +249,39 @@ class _Channel:
                 logger.info("broker_connection_lost", broker=self.broker.id, reason=str(lost))
             finally:
                 await connection.close()
-                if not self.lifeline.is_dead:
-                    self.lifeline.now(Standing.AWAY)
+                if not self.detector.is_dead:
+                    self.detector.now(Standing.AWAY)
 
     async def _is_back(self, connection: Connection) -> bool:
         """Whether the broker that counted as dead answers, and is still the same incarnation."""
         answer = await self._ask(connection, self.probe())
         if answer.error_code != ErrorCode.NONE:
             return False
-        self.lifeline.now(Standing.REACHED)
+        self.detector.now(Standing.REACHED)
         self._reports.post(plans.BrokerCleared(self.broker.id, self.broker.incarnation))
         return True
 
     async def _serve(self, connection: Connection) -> None:
         connection.on_lost = lambda _: self._news.set()
         while not connection.is_lost:
-            if not self._orders:
+            if not self._requests:
                 self._news.clear()
                 await self._news.wait()
                 continue
-            order = self._orders[0]
-            answer = await self._ask_in_time(connection, order)
-            if self._orders and self._orders[0] is order:
-                self._orders.popleft()
+            request = self._requests[0]
+            answer = await self._ask_in_time(connection, request)
+            if self._requests and self._requests[0] is request:
+                self._requests.popleft()
                 self._answered += 1
                 self._progress.set()
-            self._judge(order, answer)
+            self._judge(request, answer)
 
-    async def _ask_in_time(self, connection: Connection, order: ControlRequest) -> Any:
+    async def _ask_in_time(self, connection: Connection, request: ControlRequest) -> Any:
         """The answer, however late. Until it comes, a late broker counts as out of reach."""
-        patience_s = self._patience.hear_within_s + PARTITION_S * order.partitions
+        patience_s = self._patience.hear_within_s + PARTITION_S * request.partitions
         timer = asyncio.get_running_loop().call_later(patience_s, self._hangs)
         try:
-            answer = await self._ask(connection, order)
+            answer = await self._ask(connection, request)
         finally:
             timer.cancel()
         if self.hangs:
@@ -294,25 +294,25 @@ class _Channel:
         self.hangs = True
         self.reach(False)
 
-    async def _ask(self, connection: Connection, order: ControlRequest) -> Any:
+    async def _ask(self, connection: Connection, request: ControlRequest) -> Any:
         deadline = asyncio.get_running_loop().time() + self._patience.answer_within_s
-        return await connection.request(order.build(next(self.sequences)), deadline=deadline)
+        return await connection.request(request.build(next(self.sequences)), deadline=deadline)
 
-    def _judge(self, order: ControlRequest, answer: Any) -> None:
-        if order.asks:
-            self._reports.post(_told(self.broker, order, answer))
+    def _judge(self, request: ControlRequest, answer: Any) -> None:
+        if request.asks:
+            self._reports.post(_told(self.broker, request, answer))
             return
         code = answer.error_code
         if code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._reports.fenced(f"broker {self.broker.id} knows a newer controller")
         elif code != ErrorCode.NONE:
             logger.warning("order_refused", broker=self.broker.id, code=code)
-        if order.deletes:
-            failed = _failed(order.deletes, answer)
-            done = order.deletes - failed
+        if request.deletes:
+            failed = _failed(request.deletes, answer)
+            done = request.deletes - failed
             self._reports.post(plans.ReplicasDeleted(self.broker.id, done, failed))
-        elif order.topics and code == ErrorCode.NONE:
-            self._reports.post(_answered(self.broker, order, answer))
+        elif request.topics and code == ErrorCode.NONE:
+            self._reports.post(_answered(self.broker, request, answer))
 
     def died(self) -> None:
         """The broker cannot be reached, and does not answer through ZooKeeper either."""
@@ -334,25 +334,27 @@ class _Channel:
             self._reports.post(plans.ReachChanged(self.broker.id, self.broker.incarnation, is_reached))
 
     def _drop_all(self) -> None:
-        self._answered += len(self._orders)
-        dropped = list(self._orders)
-        self._orders.clear()
+        self._answered += len(self._requests)
+        dropped = list(self._requests)
+        self._requests.clear()
         self._progress.set()
-        for order in dropped:
-            self._unanswered(order)
+        for request in dropped:
+            self._unanswered(request)
 
-    def _unanswered(self, order: ControlRequest) -> None:
-        if order.asks:
-            asked = frozenset(order.asks)
+    def _unanswered(self, request: ControlRequest) -> None:
+        if request.asks:
+            asked = frozenset(request.asks)
             self._reports.post(plans.EndsAnswered(self.broker.id, self.broker.incarnation, asked))
 
 
-def _answered(broker: Broker, order: ControlRequest, answer: LeaderAndIsrResponse) -> plans.ReplicasAnswered:
+def _answered(
+    broker: Broker, request: ControlRequest, answer: LeaderAndIsrResponse
+) -> plans.ReplicasAnswered:
     """Which replicas are offline or full. Answers with other error codes say nothing about that."""
     telling = (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
     told = [
         (TopicPartition(name, one.partition_index), one)
-        for name, topic in zip(order.topics, answer.topics, strict=False)
+        for name, topic in zip(request.topics, answer.topics, strict=False)
         for one in topic.partition_errors
         if one.error_code in telling
     ]
@@ -362,20 +364,20 @@ def _answered(broker: Broker, order: ControlRequest, answer: LeaderAndIsrRespons
         answered=frozenset(q for q, _ in told),
         offline=frozenset(q for q, one in told if one.error_code != ErrorCode.NONE),
         full=frozenset(q for q, one in told if one.is_full),
-        led=order.leads,
+        led=request.leads,
     )
 
 
-def _told(broker: Broker, order: ControlRequest, answer: GetReplicaLogInfoResponse) -> plans.EndsAnswered:
+def _told(broker: Broker, request: ControlRequest, answer: GetReplicaLogInfoResponse) -> plans.EndsAnswered:
     """Where logs end. An answer of another incarnation of the broker counts as empty."""
     told = [one for topic in answer.topic_partition_log_info_list for one in topic.partition_log_info]
     ends = {
         asked: (one.current_leader_epoch, LogEnd(one.last_written_leader_epoch, one.log_end_offset))
-        for asked, one in zip(order.asks, told, strict=False)
+        for asked, one in zip(request.asks, told, strict=False)
         if asked.partition == one.partition and one.error_code == ErrorCode.NONE
     }
     is_same = answer.broker_epoch == broker.incarnation
-    asked = frozenset(order.asks)
+    asked = frozenset(request.asks)
     return plans.EndsAnswered(broker.id, broker.incarnation, asked, ends if is_same else {})
 
 

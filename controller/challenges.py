@@ -63,8 +63,8 @@ class _Standing(NamedTuple):
 class Challenger:
     """Challenges brokers, in the name of one session."""
 
-    def __init__(self, registry: ZkClient) -> None:
-        self._registry = registry
+    def __init__(self, zk: ZkClient) -> None:
+        self._zk = zk
 
     async def ask(self, broker: int, incarnation: int, patience_s: float) -> Word:
         """Challenge this incarnation of a broker. It has `patience_s`, once ZooKeeper has the question.
@@ -104,16 +104,16 @@ class Challenger:
             document, version = await self._read(path, incarnation)
             if document.is_open:
                 return version
-            question = document.model_copy(update={"asked": f"{self._registry.session_id:x}-{version + 1}"})
+            question = document.model_copy(update={"asked": f"{self._zk.session_id:x}-{version + 1}"})
             try:
-                await self._registry.multi([SetData(path, question.data(), version)])
+                await self._zk.multi([SetData(path, question.data(), version)])
             except MultiFailed:  # somebody else has asked, or the broker has registered again
                 await asyncio.sleep(AGAIN_S)
             else:
                 return version + 1
 
     async def _read(self, path: str, incarnation: int, watch: Watch | None = None) -> _Standing:
-        data, stat = await self._registry.get(path, watch)
+        data, stat = await self._zk.get(path, watch)
         document = documents.parse(documents.ChallengeDocument, data)
         if document.incarnation != incarnation:
             raise _UnknownStart()
@@ -121,7 +121,7 @@ class Challenger:
 
     async def _stands(self, path: str, version: int) -> bool:
         try:
-            await self._registry.multi([Check(path, version)])
+            await self._zk.multi([Check(path, version)])
         except MultiFailed:
             return False
         return True
@@ -134,15 +134,15 @@ class _UnknownStart(Exception):
 class Respondent:
     """Answers challenges to this broker, for as long as it serves."""
 
-    def __init__(self, registry: ZkClient, broker: int, fail: Callable[[BaseException], None]) -> None:
-        self._registry = registry
+    def __init__(self, zk: ZkClient, broker: int, fail: Callable[[BaseException], None]) -> None:
+        self._zk = zk
         self._path = documents.challenge_path(broker)
         self.on_answered: Callable[[], None] = lambda: None
         self._incarnation: int | None = None
         self._due = asyncio.Event()
         self._watches = Watches(lambda _: self._due.set())
         self._tasks = Tasks("challenges", fail)
-        self._deafen = registry.listen(self._session_changed)
+        self._stop_listening = zk.listen(self._session_changed)
         self._tasks.spawn(self._run(), "respondent")
 
     async def begin(self, incarnation: int) -> None:
@@ -154,15 +154,15 @@ class Respondent:
     async def _make_node(self, incarnation: int, is_due: Callable[[], bool]) -> None:
         ready = documents.ChallengeDocument(incarnation=incarnation)
         while is_due():
-            stat = await self._registry.exists(self._path)
+            stat = await self._zk.exists(self._path)
             if stat is None:
                 for parent in (documents.STRANDLINE, documents.CHALLENGES):
-                    await create_if_absent(self._registry, parent, b"")
+                    await create_if_absent(self._zk, parent, b"")
             op: Op = Create(self._path, ready.data())
             if stat is not None:
                 op = SetData(self._path, ready.data(), stat.version)
             try:
-                await self._registry.multi([op])
+                await self._zk.multi([op])
             except MultiFailed:  # somebody asks at this moment
                 await asyncio.sleep(AGAIN_S)
             else:
@@ -171,7 +171,7 @@ class Respondent:
     async def stop(self) -> None:
         """Answer no more challenges: from now on this broker counts as silent."""
         self._incarnation = None
-        self._deafen()
+        self._stop_listening()
         await self._tasks.stop()
 
     def _session_changed(self, event: SessionEvent) -> None:
@@ -184,7 +184,7 @@ class Respondent:
         while True:
             await self._due.wait()
             self._due.clear()
-            if self._incarnation is None or not self._registry.connected:
+            if self._incarnation is None or not self._zk.connected:
                 continue
             try:
                 await self._look(self._incarnation)
@@ -195,7 +195,7 @@ class Respondent:
 
     async def _look(self, incarnation: int) -> None:
         try:
-            data, stat = await self._watches.arm(self._path, self._registry.get)
+            data, stat = await self._watches.arm(self._path, self._zk.get)
             document = documents.parse(documents.ChallengeDocument, data)
         except (NoNode, documents.BadDocument) as error:  # somebody has removed or spoilt it
             logger.warning("challenge_node_made_anew", reason=repr(error))
@@ -204,6 +204,6 @@ class Respondent:
             return
         if document.incarnation == incarnation and document.is_open:
             with suppress(MultiFailed):  # it has been written meanwhile, which the watch tells
-                await self._registry.multi([SetData(self._path, document.closed().data(), stat.version)])
+                await self._zk.multi([SetData(self._path, document.closed().data(), stat.version)])
                 logger.info("challenge_answered", nonce=document.asked)
                 self.on_answered()

@@ -137,7 +137,7 @@ class RequestBuilder:
         ]
         live = [_registered(state, state.brokers[broker]) for broker in sorted(state.brokers)]
 
-        def order(epoch: int) -> ControlRequest:
+        def request(epoch: int) -> ControlRequest:
             return ControlRequest(
                 lambda sequence: UpdateMetadataRequest(
                     controller_id=self.broker,
@@ -150,7 +150,7 @@ class RequestBuilder:
                 )
             )
 
-        return {broker: order(state.brokers[broker].incarnation) for broker in command.brokers}
+        return {broker: request(state.brokers[broker].incarnation) for broker in command.brokers}
 
     def _picture(self, role: PartitionRole) -> UpdateMetadataPartitionState:
         state = role.state

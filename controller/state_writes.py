@@ -49,8 +49,8 @@ class Attempt(Protocol):
 class WriteContext:
     """What the writes of one term need. `ended` tells whether the term is over, `end` ends it."""
 
-    registry: ZkClient
-    reign: ControllerTerm
+    zk: ZkClient
+    term: ControllerTerm
     connected: asyncio.Event
     ended: Callable[[], bool]
     end: Callable[[str], None]
@@ -59,8 +59,8 @@ class WriteContext:
 class StateWrites:
     """Writes and creates partition states during one term."""
 
-    def __init__(self, desk: WriteContext) -> None:
-        self._desk = desk
+    def __init__(self, context: WriteContext) -> None:
+        self._context = context
 
     async def replace(self, writes: Mapping[TopicPartition, PartitionState]) -> plans.StatesWritten | None:
         """Overwrite the known versions; None if the term ends meanwhile."""
@@ -77,7 +77,7 @@ class StateWrites:
         wanted = [(partition, writes[partition]) for partition in sorted(writes)]
         groups = [wanted[first : first + TOGETHER_MAX] for first in range(0, len(wanted), TOGETHER_MAX)]
         settled = await asyncio.gather(*(self._settle_group(group, attempt) for group in groups))
-        if self._desk.ended():
+        if self._context.ended():
             return None
         written = {q: state for some in settled for q, state in some.items()}
         return plans.StatesWritten(written, frozenset(writes.keys() - written.keys()))
@@ -87,7 +87,7 @@ class StateWrites:
     ) -> dict[TopicPartition, PartitionState]:
         """Write a group at once. If that fails, write each by itself, so that one cannot stop the others."""
         unsure = False
-        while len(group) > 1 and not self._desk.ended():
+        while len(group) > 1 and not self._context.ended():
             try:
                 versions = await attempt(group)
             except Unknown:
@@ -96,7 +96,7 @@ class StateWrites:
             except MultiFailed:
                 break
             except ControllerMoved as moved:
-                self._desk.end(str(moved))
+                self._context.end(str(moved))
             else:
                 return {q: replace(s, version=v) for (q, s), v in zip(group, versions, strict=True)}
         settled = await asyncio.gather(*(self._settle(*one, attempt, unsure) for one in group))
@@ -106,7 +106,7 @@ class StateWrites:
         self, partition: TopicPartition, wanted: PartitionState, attempt: Attempt, unsure: bool
     ) -> PartitionState | None:
         """Repeat the same conditional write until its outcome is known. Only one attempt can win."""
-        while not self._desk.ended():
+        while not self._context.ended():
             try:
                 (version,) = await attempt([(partition, wanted)])
                 return replace(wanted, version=version)
@@ -116,14 +116,14 @@ class StateWrites:
             except MultiFailed:
                 return await self._adopt(partition, wanted) if unsure else None
             except ControllerMoved as moved:
-                self._desk.end(str(moved))
+                self._context.end(str(moved))
         return None
 
     async def _adopt(self, partition: TopicPartition, wanted: PartitionState) -> PartitionState | None:
         """Read whether an earlier attempt of ours, whose answer was lost, has written what is there now."""
-        while not self._desk.ended():
+        while not self._context.ended():
             try:
-                document, version = await read_state(self._desk.registry, partition)
+                document, version = await read_state(self._context.zk, partition)
             except (NoNode, documents.BadDocument):
                 return None
             except Unknown:
@@ -134,32 +134,32 @@ class StateWrites:
 
     async def _pause(self) -> None:
         await asyncio.sleep(RETRY_S)
-        await self._desk.connected.wait()
+        await self._context.connected.wait()
 
     async def _replace(self, wanted: Sequence[Wanted]) -> list[int]:
         assert all(state.isr for _, state in wanted), "an ISR is never empty"
         writes: list[Op] = [
             SetData(documents.state_path(q), s.document().data(), s.version) for q, s in wanted
         ]
-        stats = await fenced(self._desk.registry, self._desk.reign, writes + _same_starts(wanted))
+        stats = await fenced(self._context.zk, self._context.term, writes + _same_starts(wanted))
         return [stat.version for stat in stats if isinstance(stat, Stat)]
 
     async def _create(self, wanted: Sequence[Wanted]) -> list[int]:
-        registry, reign = self._desk.registry, self._desk.reign
+        zk, term = self._context.zk, self._context.term
         parents: list[Op] = [Create(documents.partition_path(q), b"") for q, _ in wanted]
         states: list[Op] = [Create(documents.state_path(q), s.document().data()) for q, s in wanted]
         ops = [op for pair in zip(parents, states, strict=True) for op in pair]
         try:
-            await fenced(registry, reign, ops)
+            await fenced(zk, term, ops)
         except MultiFailed as failed:
             if isinstance(failed.results[failed.culprit], NoNode):
                 for topic in sorted({q.topic for q, _ in wanted}):
-                    await _make_room(registry, topic)
+                    await _make_room(zk, topic)
             elif len(wanted) > 1:
                 raise
             elif isinstance(failed.results[0], NodeExists):
                 ops = states  # some tool has created only the parent
-            await fenced(registry, reign, ops)
+            await fenced(zk, term, ops)
         return [0] * len(wanted)
 
 
@@ -171,10 +171,10 @@ def _same_starts(wanted: Sequence[Wanted]) -> list[Op]:
     return [Check(documents.incarnation_path(leader), incarnation) for leader, incarnation in sorted(elected)]
 
 
-async def _make_room(registry: ZkClient, topic: str) -> None:
+async def _make_room(zk: ZkClient, topic: str) -> None:
     """The parent of a topic's partitions. If the topic itself is gone, the write that follows says so."""
     try:
-        await create_if_absent(registry, documents.partitions_path(topic), b"")
+        await create_if_absent(zk, documents.partitions_path(topic), b"")
     except Unknown:
         raise
     except ZkError:

@@ -73,9 +73,9 @@ class Watches:
 class BrokerWatch:
     """Watches all registered brokers. A registration may also be replaced without being removed."""
 
-    def __init__(self, registry: ZkClient) -> None:
+    def __init__(self, zk: ZkClient) -> None:
         self.due = asyncio.Event()
-        self._registry = registry
+        self._zk = zk
         self._watches = Watches(lambda _: self.due.set())
 
     def reconnected(self) -> None:
@@ -85,16 +85,16 @@ class BrokerWatch:
 
     async def look(self) -> dict[int, Broker]:
         """The brokers registered now. One whose registration cannot be parsed is left out."""
-        names = await self._watches.arm(documents.BROKER_IDS, self._registry.children)
+        names = await self._watches.arm(documents.BROKER_IDS, self._zk.children)
         found = await asyncio.gather(*(self._read(int(name)) for name in names if name.isdigit()))
         return {broker.id: broker for broker in found if broker is not None}
 
     async def _read(self, broker: int) -> Broker | None:
         path = documents.broker_path(broker)
         try:
-            data, _ = await self._watches.arm(path, self._registry.get)
+            data, _ = await self._watches.arm(path, self._zk.get)
             known = broker_of(broker, documents.parse(documents.RegistrationDocument, data))
-            return replace(known, has_failed_dirs=bool(await failed_dirs(self._registry, broker)))
+            return replace(known, has_failed_dirs=bool(await failed_dirs(self._zk, broker)))
         except NoNode:
             return None
         except documents.BadDocument as bad:
@@ -118,10 +118,10 @@ def broker_of(broker: int, registration: documents.RegistrationDocument) -> Brok
 class TopicWatch:
     """Topics that come, grow and go, and the topics to be deleted."""
 
-    def __init__(self, registry: ZkClient, reign: ControllerTerm) -> None:
+    def __init__(self, zk: ZkClient, term: ControllerTerm) -> None:
         self.due = asyncio.Event()
-        self._registry = registry
-        self._reign = reign
+        self._zk = zk
+        self._term = term
         self._watches = Watches(self._touched)
         self._known: set[str] = set()
         self._touched_topics: set[str] = set()
@@ -160,8 +160,8 @@ class TopicWatch:
             raise
 
     async def _look(self, touched: set[str], removed: set[str]) -> list[plans.Event]:
-        doomed = await self._watches.arm(documents.DELETE_TOPICS, self._registry.children)
-        names = set(await self._watches.arm(documents.TOPICS, self._registry.children))
+        doomed = await self._watches.arm(documents.DELETE_TOPICS, self._zk.children)
+        names = set(await self._watches.arm(documents.TOPICS, self._zk.children))
         gone = (self._known | removed) - names
         wanted = sorted((names - self._known) | (touched & names))
         found = await asyncio.gather(*(self._read(name) for name in wanted))
@@ -181,7 +181,7 @@ class TopicWatch:
     async def _read(self, name: str) -> Topic | TopicPartition | None:
         path = documents.topic_path(name)
         try:
-            data, stat = await self._watches.arm(path, self._registry.get)
+            data, stat = await self._watches.arm(path, self._zk.get)
             document = documents.parse(documents.TopicDocument, data)
             overrides = await self._overrides(name)
             return topic_of(name, document, stat.version, overrides)
@@ -195,7 +195,7 @@ class TopicWatch:
         """A document that cannot be parsed counts as none."""
         path = documents.topic_config_path(name)
         try:
-            return await read_overrides(self._registry, path)
+            return await read_overrides(self._zk, path)
         except documents.BadDocument as bad:
             logger.error("bad_document", path=path, reason=str(bad))
             return NOTHING
@@ -203,10 +203,10 @@ class TopicWatch:
     async def _forget_request(self, name: str) -> None:
         """Remove a request to delete a topic that does not exist."""
         path = documents.delete_topic_path(name)
-        stat = await self._registry.exists(path)
+        stat = await self._zk.exists(path)
         if stat is not None:
             try:
-                await fenced(self._registry, self._reign, [Delete(path, stat.version)])
+                await fenced(self._zk, self._term, [Delete(path, stat.version)])
             except MultiFailed:
                 self.due.set()
 
@@ -234,10 +234,10 @@ class NotificationWatch(Generic[N]):
     Removed before it was handled, a notification could get lost together with the answer to its removal.
     """
 
-    def __init__(self, registry: ZkClient, reign: ControllerTerm, parent: str, kind: type[N]) -> None:
+    def __init__(self, zk: ZkClient, term: ControllerTerm, parent: str, kind: type[N]) -> None:
         self.due = asyncio.Event()
-        self._registry = registry
-        self._reign = reign
+        self._zk = zk
+        self._term = term
         self._parent = parent
         self._kind = kind
         self._watches = Watches(lambda _: self.due.set())
@@ -250,7 +250,7 @@ class NotificationWatch(Generic[N]):
 
     async def read(self) -> list[N]:
         """All notifications there are now. One that is not removed is read again at the next look."""
-        names = await self._watches.arm(self._parent, self._registry.children)
+        names = await self._watches.arm(self._parent, self._zk.children)
         found = await asyncio.gather(*(self._get(f"{self._parent}/{name}") for name in names))
         self._read = [removal for removal, _ in filter(None, found)]
         return [document for _, document in filter(None, found) if document is not None]
@@ -265,7 +265,7 @@ class NotificationWatch(Generic[N]):
 
     async def _get(self, path: str) -> tuple[Delete, N | None] | None:
         try:
-            data, stat = await self._registry.get(path)
+            data, stat = await self._zk.get(path)
         except NoNode:
             return None
         try:
@@ -276,7 +276,7 @@ class NotificationWatch(Generic[N]):
 
     async def _remove(self, removal: Delete) -> None:
         try:
-            await fenced(self._registry, self._reign, [removal])
+            await fenced(self._zk, self._term, [removal])
         except MultiFailed:  # it has gone, or it says something else now
             self.due.set()
 
@@ -284,8 +284,8 @@ class NotificationWatch(Generic[N]):
 class IsrWatch(NotificationWatch[documents.IsrChangeDocument]):
     """Notifications by leaders that have written new ISRs."""
 
-    def __init__(self, registry: ZkClient, reign: ControllerTerm) -> None:
-        super().__init__(registry, reign, documents.ISR_CHANGES, documents.IsrChangeDocument)
+    def __init__(self, zk: ZkClient, term: ControllerTerm) -> None:
+        super().__init__(zk, term, documents.ISR_CHANGES, documents.IsrChangeDocument)
 
     async def look(self) -> list[plans.Event]:
         """The partitions concerned."""
@@ -297,8 +297,8 @@ class IsrWatch(NotificationWatch[documents.IsrChangeDocument]):
 class LogDirWatch(NotificationWatch[documents.LogDirEventDocument]):
     """Notifications by brokers with a log directory that has failed, is full, or has room again."""
 
-    def __init__(self, registry: ZkClient, reign: ControllerTerm) -> None:
-        super().__init__(registry, reign, documents.LOG_DIR_EVENTS, documents.LogDirEventDocument)
+    def __init__(self, zk: ZkClient, term: ControllerTerm) -> None:
+        super().__init__(zk, term, documents.LOG_DIR_EVENTS, documents.LogDirEventDocument)
 
     async def look(self) -> list[plans.Event]:
         """The brokers concerned."""
@@ -307,17 +307,17 @@ class LogDirWatch(NotificationWatch[documents.LogDirEventDocument]):
 
 
 async def read_states(
-    registry: ZkClient, partitions: Iterable[TopicPartition], watches: Watches | None = None
+    zk: ZkClient, partitions: Iterable[TopicPartition], watches: Watches | None = None
 ) -> plans.StatesRead:
     """The state znodes of these partitions, read in groups. With `watches` each is read by itself."""
     wanted = list(partitions)
     read: dict[TopicPartition, PartitionState | documents.BadDocument | None] = {}
     if watches is not None:
-        found = await asyncio.gather(*(_read_watched(registry, partition, watches) for partition in wanted))
+        found = await asyncio.gather(*(_read_watched(zk, partition, watches) for partition in wanted))
         read.update(zip(wanted, found, strict=True))
     else:
         groups = [wanted[first : first + TOGETHER_MAX] for first in range(0, len(wanted), TOGETHER_MAX)]
-        for some in await asyncio.gather(*(_read_group(registry, group) for group in groups)):
+        for some in await asyncio.gather(*(_read_group(zk, group) for group in groups)):
             read.update(some)
     broken = frozenset(q for q, s in read.items() if isinstance(s, documents.BadDocument))
     states = {q: s for q, s in read.items() if not isinstance(s, documents.BadDocument)}
@@ -325,18 +325,18 @@ async def read_states(
 
 
 async def _read_group(
-    registry: ZkClient, partitions: Sequence[TopicPartition]
+    zk: ZkClient, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, PartitionState | documents.BadDocument | None]:
-    nodes = await registry.get_many([documents.state_path(partition) for partition in partitions])
+    nodes = await zk.get_many([documents.state_path(partition) for partition in partitions])
     return {q: None if node is None else _state(q, *node) for q, node in zip(partitions, nodes, strict=True)}
 
 
 async def _read_watched(
-    registry: ZkClient, partition: TopicPartition, watches: Watches
+    zk: ZkClient, partition: TopicPartition, watches: Watches
 ) -> PartitionState | documents.BadDocument | None:
     path = documents.state_path(partition)
     try:
-        return _state(partition, *await watches.arm(path, registry.get))
+        return _state(partition, *await watches.arm(path, zk.get))
     except NoNode:
         return None
 

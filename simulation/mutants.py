@@ -128,12 +128,10 @@ def _no_inc(patches: Patches) -> None:
 
 
 def _late_expand(patches: Patches) -> None:
-    async def brokers_first(
-        registry: Any, partition: Any, document: Any, version: int, checks: Any = ()
-    ) -> int:
+    async def brokers_first(zk: Any, partition: Any, document: Any, version: int, checks: Any = ()) -> int:
         write = SetData(documents.state_path(partition), document.data(), version)
         try:
-            results = await registry.multi([*checks, write])
+            results = await zk.multi([*checks, write])
         except MultiFailed as failed:
             if failed.culprit < len(checks):
                 raise znodes.CheckFailed(checks[failed.culprit].path) from failed

@@ -179,8 +179,8 @@ def _fetched(message: Any, names: list[str]) -> Iterator[str]:
 
 
 def _roles(message: Any) -> Iterator[str]:
-    reign = f"controller {message.controller_id} of epoch {message.controller_epoch}"
-    yield f"by {reign}, number {message.control_sequence}"
+    who = f"controller {message.controller_id} of epoch {message.controller_epoch}"
+    yield f"by {who}, number {message.control_sequence}"
     for topic in message.topic_states:
         for part in topic.partition_states:
             yield (

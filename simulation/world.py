@@ -38,7 +38,7 @@ from .deeds import Deeds
 from .environment.disk import SimDisk
 from .environment.host import Host, current_host
 from .environment.loop import SimLoop
-from .environment.zk_client import SimRegistry
+from .environment.zk_client import SimZkClient
 from .environment.zookeeper import SimZooKeeper
 from .families import FAMILIES, FLUSHED, KINDS, Family
 from .faults.faults import Faults
@@ -135,7 +135,7 @@ class World:
             disk.cold = self.random if self.is_cold else None
         self.hosts: dict[int, Host] = {}
         self.nodes: dict[int, Node] = {}
-        self.registries: dict[int, SimRegistry] = {}
+        self.zk_clients: dict[int, SimZkClient] = {}
         self.clocks = {id: WallClock(self.loop) for id in BROKERS}
         for id, clock in self.clocks.items():
             self.disks[id].wall_ms = clock.wall_ms
@@ -222,11 +222,11 @@ class World:
 
     def _connect(
         self, id: int, previous: tuple[int, bytes] | None, on_send: Callable[[Sequence[Op]], None]
-    ) -> SimRegistry:
-        registry = self.registries[id] = SimRegistry(self.loop, self.zookeeper, SESSION_S, previous)
-        registry.on_send = on_send
-        registry.hear = self.talk.to_zookeeper if self.talk else None
-        return registry
+    ) -> SimZkClient:
+        zk = self.zk_clients[id] = SimZkClient(self.loop, self.zookeeper, SESSION_S, previous)
+        zk.on_send = on_send
+        zk.hear = self.talk.to_zookeeper if self.talk else None
+        return zk
 
     def crash(self, id: int, *, vanishes: bool = False) -> None:
         """kill -9. Or, if it `vanishes`, the machine is off: peers get no reset."""

@@ -51,7 +51,7 @@ class SessionExpired(Unknown):
     """The session is over. Requests in flight when it ended are unknown, later ones were not sent."""
 
 
-class RegistryUnreachable(ZkError):
+class ZkUnreachable(ZkError):
     """No session could be opened within the deadline."""
 
 
@@ -175,7 +175,7 @@ class ZkClient(Protocol):
         ...
 
     def start(self) -> Awaitable[None]:
-        """Open a session, or raise `RegistryUnreachable`."""
+        """Open a session, or raise `ZkUnreachable`."""
         ...
 
     def close(self) -> Awaitable[None]:

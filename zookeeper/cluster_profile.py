@@ -41,47 +41,47 @@ class Agreement(NamedTuple):
         return Check(documents.CLUSTER_ID, self.version)
 
 
-async def read_agreement(registry: ZkClient, random_bytes: bytes, profile: str) -> Agreement:
+async def read_agreement(zk: ZkClient, random_bytes: bytes, profile: str) -> Agreement:
     """The cluster's agreement; the first broker makes its id from 16 random bytes."""
     proposal = documents.ClusterIdDocument(
         id=documents.uuid_to_text(UUID(bytes=random_bytes)), profile=profile
     )
-    await create_if_absent(registry, "/cluster", b"")
-    await create_if_absent(registry, documents.CLUSTER_ID, proposal.data())
-    return await _read(registry)
+    await create_if_absent(zk, "/cluster", b"")
+    await create_if_absent(zk, documents.CLUSTER_ID, proposal.data())
+    return await _read(zk)
 
 
-async def agree(registry: ZkClient, broker: int, profile: str) -> Agreement:
+async def agree(zk: ZkClient, broker: int, profile: str) -> Agreement:
     """The agreement, once it names `profile`. Raises ProfileDiffers while a registered broker has another.
 
     The registrations are checked before the node is written, because usually the caller has the wrong
     profile, and again afterwards, because from then on nobody can register under the old one.
     """
-    await _look_at_others(registry, broker, profile)
+    await _look_at_others(zk, broker, profile)
     while True:
-        known = await _read(registry)
+        known = await _read(zk)
         if known.document.profile == profile:
             break
         changed = known.document.model_copy(update={"profile": profile})
         try:
-            await registry.multi([SetData(documents.CLUSTER_ID, changed.data(), known.version)])
+            await zk.multi([SetData(documents.CLUSTER_ID, changed.data(), known.version)])
         except MultiFailed:
             continue  # another broker is starting at the same time
-    await _look_at_others(registry, broker, profile)
+    await _look_at_others(zk, broker, profile)
     return known
 
 
-async def _read(registry: ZkClient) -> Agreement:
-    data, stat = await registry.get(documents.CLUSTER_ID)
+async def _read(zk: ZkClient) -> Agreement:
+    data, stat = await zk.get(documents.CLUSTER_ID)
     return Agreement(documents.parse(documents.ClusterIdDocument, data), stat.version)
 
 
-async def _look_at_others(registry: ZkClient, broker: int, profile: str) -> None:
-    for name in await registry.children(documents.BROKER_IDS):
+async def _look_at_others(zk: ZkClient, broker: int, profile: str) -> None:
+    for name in await zk.children(documents.BROKER_IDS):
         if not name.isdigit() or int(name) == broker:
             continue
         try:
-            data, _ = await registry.get(documents.broker_path(int(name)))
+            data, _ = await zk.get(documents.broker_path(int(name)))
             theirs = documents.parse(documents.RegistrationDocument, data).profile
         except (NoNode, documents.BadDocument):
             continue

@@ -38,10 +38,10 @@ class Overrides(NamedTuple):
 NOTHING = Overrides({})
 
 
-async def read_overrides(registry: ZkClient, path: str) -> Overrides:
+async def read_overrides(zk: ZkClient, path: str) -> Overrides:
     """The overrides at `path`, NOTHING without a node. Raises `BadDocument`."""
     try:
-        data, stat = await registry.get(path)
+        data, stat = await zk.get(path)
     except NoNode:
         return NOTHING
     return Overrides(documents.parse(documents.ConfigDocument, data).config, stat.czxid, stat.version)

@@ -35,7 +35,6 @@ from .client import (
     NotReached,
     Op,
     OpResult,
-    RegistryUnreachable,
     SessionEvent,
     SessionExpired,
     SessionState,
@@ -44,6 +43,7 @@ from .client import (
     Unknown,
     Watch,
     ZkError,
+    ZkUnreachable,
 )
 from .multi_read import ReadMany
 
@@ -71,7 +71,7 @@ ERRORS: dict[type[BaseException], type[ZkError]] = {
 Credentials = tuple[int, bytes]  # id and password of a session
 
 
-class KazooRegistry:
+class KazooZkClient:
     """A session with a real ZooKeeper. `hosts` may end in a chroot: "host:port,host:port/path"."""
 
     def __init__(
@@ -133,7 +133,7 @@ class KazooRegistry:
         return stop
 
     async def start(self) -> None:
-        """Close the predecessor's session, then open ours. Raises `RegistryUnreachable`."""
+        """Close the predecessor's session, then open ours. Raises `ZkUnreachable`."""
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks("zookeeper", self._on_fatal)
         if self._previous_session is not None:
@@ -346,10 +346,8 @@ class KazooRegistry:
             raise self._unreachable()
         logger.info("previous_session_closed", taken=taken)
 
-    def _unreachable(self) -> RegistryUnreachable:
-        return RegistryUnreachable(
-            f"no ZooKeeper session at {self._hosts} within {self._connect_timeout_s:g} s"
-        )
+    def _unreachable(self) -> ZkUnreachable:
+        return ZkUnreachable(f"no ZooKeeper session at {self._hosts} within {self._connect_timeout_s:g} s")
 
 
 def _quiet_logger() -> logging.Logger:

@@ -13,14 +13,14 @@ PRODUCER_ID_BLOCK = 1000
 PRODUCER_ID_MAX = (1 << 63) - 1
 
 
-async def next_producer_ids(registry: ZkClient, broker: int) -> tuple[int, int]:
+async def next_producer_ids(zk: ZkClient, broker: int) -> tuple[int, int]:
     """Take a block of producer ids: first id, and one past the last. Lost answers leave gaps."""
     while True:
         try:
-            data, stat = await registry.get(documents.PRODUCER_IDS)
+            data, stat = await zk.get(documents.PRODUCER_IDS)
         except NoNode:
             nothing = documents.ProducerIdBlock(broker=broker, block_start="-1", block_end="-1")
-            await create_if_absent(registry, documents.PRODUCER_IDS, nothing.data())
+            await create_if_absent(zk, documents.PRODUCER_IDS, nothing.data())
             continue
         first = int(documents.parse(documents.ProducerIdBlock, data).block_end) + 1
         last = first + PRODUCER_ID_BLOCK - 1
@@ -28,7 +28,7 @@ async def next_producer_ids(registry: ZkClient, broker: int) -> tuple[int, int]:
             raise ZkError("all producer ids have been given out")
         block = documents.ProducerIdBlock(broker=broker, block_start=str(first), block_end=str(last))
         try:
-            await registry.multi([SetData(documents.PRODUCER_IDS, block.data(), stat.version)])
+            await zk.multi([SetData(documents.PRODUCER_IDS, block.data(), stat.version)])
         except MultiFailed:
             continue  # another broker took this block
         return first, last + 1

@@ -13,12 +13,12 @@ from . import documents
 from .client import ANY_VERSION, Check, ZkClient
 
 
-async def life_checks(registry: ZkClient, topic_ids: Iterable[UUID]) -> list[Check]:
+async def life_checks(zk: ZkClient, topic_ids: Iterable[UUID]) -> list[Check]:
     """The condition that these topics (at most `TOGETHER_MAX`) still exist, for a write that may land late.
 
     State versions alone do not protect: a topic that is deleted and created again counts them from 0. Topics
     made by tools have no such node, and get no check.
     """
     paths = [documents.life_path(topic_id) for topic_id in topic_ids]
-    found = await registry.get_many(paths) if paths else []
+    found = await zk.get_many(paths) if paths else []
     return [Check(path, ANY_VERSION) for path, node in zip(paths, found, strict=True) if node is not None]

@@ -79,16 +79,16 @@ class ControllerNode(NamedTuple):
     owner: int
 
 
-async def ensure_paths(registry: ZkClient) -> None:
+async def ensure_paths(zk: ZkClient) -> None:
     """Create the persistent parents that Kafka expects."""
     for path in documents.PERSISTENT_PATHS:
-        await create_if_absent(registry, path, b"")
+        await create_if_absent(zk, path, b"")
 
 
-async def create_if_absent(registry: ZkClient, path: str, data: bytes) -> bool:
+async def create_if_absent(zk: ZkClient, path: str, data: bytes) -> bool:
     """Create a node; False if it was there. Safe to repeat after `Unknown`."""
     try:
-        await registry.multi([Create(path, data)])
+        await zk.multi([Create(path, data)])
     except MultiFailed as failed:
         if not isinstance(failed.results[0], NodeExists):
             raise failed.results[0] from failed
@@ -99,12 +99,12 @@ async def create_if_absent(registry: ZkClient, path: str, data: bytes) -> bool:
 # --- the controller's znode ------------------------------------------------------------------------
 
 
-async def read_seat(registry: ZkClient, watch: Watch | None = None) -> ControllerNode | None:
+async def read_controller(zk: ZkClient, watch: Watch | None = None) -> ControllerNode | None:
     """Who is controller; None if nobody. The watch fires when that changes, in both cases."""
-    if await registry.exists(documents.CONTROLLER, watch) is None:
+    if await zk.exists(documents.CONTROLLER, watch) is None:
         return None
     try:
-        data, stat = await registry.get(documents.CONTROLLER)
+        data, stat = await zk.get(documents.CONTROLLER)
     except NoNode:
         return None
     return ControllerNode(
@@ -112,25 +112,23 @@ async def read_seat(registry: ZkClient, watch: Watch | None = None) -> Controlle
     )
 
 
-async def elect(registry: ZkClient, broker: int, now_ms: int) -> ControllerTerm | None:
+async def elect(zk: ZkClient, broker: int, now_ms: int) -> ControllerTerm | None:
     """Try to become controller while there is none; None if somebody else is."""
-    return await _sit_down(registry, broker, now_ms, [])
+    return await _claim(zk, broker, now_ms, [])
 
 
-async def take_over(
-    registry: ZkClient, broker: int, now_ms: int, dead: ControllerNode
-) -> ControllerTerm | None:
+async def take_over(zk: ZkClient, broker: int, now_ms: int, dead: ControllerNode) -> ControllerTerm | None:
     """Replace a controller whose broker is dead, without waiting for the end of its session."""
-    return await _sit_down(registry, broker, now_ms, [Delete(documents.CONTROLLER, dead.version)], dead)
+    return await _claim(zk, broker, now_ms, [Delete(documents.CONTROLLER, dead.version)], dead)
 
 
-async def _sit_down(
-    registry: ZkClient, broker: int, now_ms: int, first: list[Op], dead: ControllerNode | None = None
+async def _claim(
+    zk: ZkClient, broker: int, now_ms: int, first: list[Op], dead: ControllerNode | None = None
 ) -> ControllerTerm | None:
-    await create_if_absent(registry, documents.CONTROLLER_EPOCH, b"0")
-    data, stat = await registry.get(documents.CONTROLLER_EPOCH)
+    await create_if_absent(zk, documents.CONTROLLER_EPOCH, b"0")
+    data, stat = await zk.get(documents.CONTROLLER_EPOCH)
     epoch = int(data) + 1
-    if dead is not None and await read_seat(registry) != dead:
+    if dead is not None and await read_controller(zk) != dead:
         return None  # read after the epoch: a newer controller would have raised it since
     me = documents.ControllerDocument(brokerid=broker, timestamp=str(now_ms))
     ops: list[Op] = [
@@ -139,75 +137,73 @@ async def _sit_down(
         SetData(documents.CONTROLLER_EPOCH, str(epoch).encode(), stat.version),
     ]
     try:
-        written = (await registry.multi(ops))[-1]
+        written = (await zk.multi(ops))[-1]
     except MultiFailed:
         return None
     except Unknown:
-        return await _did_i_sit_down(registry, epoch)
+        return await _claimed(zk, epoch)
     assert isinstance(written, Stat)
     return ControllerTerm(epoch, written.version)
 
 
-async def _did_i_sit_down(registry: ZkClient, epoch: int) -> ControllerTerm | None:
-    seat = await read_seat(registry)
-    data, stat = await registry.get(documents.CONTROLLER_EPOCH)
-    if seat is not None and seat.owner == registry.session_id and int(data) == epoch:
+async def _claimed(zk: ZkClient, epoch: int) -> ControllerTerm | None:
+    node = await read_controller(zk)
+    data, stat = await zk.get(documents.CONTROLLER_EPOCH)
+    if node is not None and node.owner == zk.session_id and int(data) == epoch:
         return ControllerTerm(epoch, stat.version)
     return None
 
 
-async def fenced(registry: ZkClient, reign: ControllerTerm, ops: Sequence[Op]) -> list[OpResult]:
+async def fenced(zk: ZkClient, term: ControllerTerm, ops: Sequence[Op]) -> list[OpResult]:
     """A controller's write. Raises `ControllerMoved`, or `MultiFailed` with the results of `ops` only."""
     try:
-        return (await registry.multi([Check(documents.CONTROLLER_EPOCH, reign.fence), *ops]))[1:]
+        return (await zk.multi([Check(documents.CONTROLLER_EPOCH, term.fence), *ops]))[1:]
     except MultiFailed as failed:
         if failed.culprit == 0:
-            raise ControllerMoved(f"epoch {reign.epoch} is over") from failed
+            raise ControllerMoved(f"epoch {term.epoch} is over") from failed
         raise MultiFailed(failed.results[1:]) from failed
 
 
-async def resign(registry: ZkClient, reign: ControllerTerm) -> None:
+async def resign(zk: ZkClient, term: ControllerTerm) -> None:
     """Delete the controller's znode, if it is still ours."""
-    seat = await read_seat(registry)
-    if seat is None or seat.owner != registry.session_id:
+    node = await read_controller(zk)
+    if node is None or node.owner != zk.session_id:
         return
     try:
-        await fenced(registry, reign, [Delete(documents.CONTROLLER, seat.version)])
+        await fenced(zk, term, [Delete(documents.CONTROLLER, node.version)])
     except (MultiFailed, ControllerMoved):
         return
 
 
-async def vacate(registry: ZkClient) -> None:
+async def resign_without_term(zk: ZkClient) -> None:
     """Delete a controller's znode of our session that belongs to no term."""
-    _, stat = await registry.get(documents.CONTROLLER_EPOCH)
-    await resign(registry, ControllerTerm(0, stat.version))
+    _, stat = await zk.get(documents.CONTROLLER_EPOCH)
+    await resign(zk, ControllerTerm(0, stat.version))
 
 
 # --- brokers ---------------------------------------------------------------------------------------
 
 
-async def read_incarnation(
-    registry: ZkClient, broker: int
-) -> tuple[documents.IncarnationDocument, frozenset[str]]:
+async def read_incarnation(zk: ZkClient, broker: int) -> tuple[documents.IncarnationDocument, frozenset[str]]:
     """How often this broker id has started (created at 0), and its failed log directories."""
     path = documents.incarnation_path(broker)
-    await create_if_absent(registry, path, documents.IncarnationDocument().data())
-    data, stat = await registry.get(path)
+    await create_if_absent(zk, path, documents.IncarnationDocument().data())
+    data, stat = await zk.get(path)
     document = documents.parse(documents.IncarnationDocument, data)
     assert document.incarnation == stat.version, "the incarnation is the version of its node"
-    return document, await failed_dirs(registry, broker)
+    return document, await failed_dirs(zk, broker)
 
 
-async def failed_dirs(registry: ZkClient, broker: int) -> frozenset[str]:
+async def failed_dirs(zk: ZkClient, broker: int) -> frozenset[str]:
     """The log directories (by UUID) that this broker has reported as failed."""
     try:
-        return frozenset(await registry.children(documents.failed_dirs_path(broker)))
+        return frozenset(await zk.children(documents.failed_dirs_path(broker)))
     except NoNode:
         return frozenset()
 
 
 async def register_broker(
-    registry: ZkClient,
+    zk: ZkClient,
     broker: int,
     registration: documents.RegistrationDocument,
     dirs: Sequence[str],
@@ -224,8 +220,8 @@ async def register_broker(
     path, k = documents.broker_path(broker), registration.incarnation
     counter = documents.IncarnationDocument(incarnation=k, dirs=dict.fromkeys(dirs, k))
     count = SetData(documents.incarnation_path(broker), counter.data(), k - 1)
-    stat = await registry.exists(path)
-    if stat is not None and stat.owner != registry.session_id:
+    stat = await zk.exists(path)
+    if stat is not None and stat.owner != zk.session_id:
         raise NodeExists(path)
     if begin is not None:
         await begin(k)
@@ -233,45 +229,45 @@ async def register_broker(
     if stat is not None:
         mine = SetData(path, registration.data(), stat.version)
     try:
-        await registry.multi([mine, count, *checks])
+        await zk.multi([mine, count, *checks])
     except MultiFailed as failed:
-        if await _is_registered(registry, broker, registration):
+        if await _is_registered(zk, broker, registration):
             return
         if failed.culprit > 1:
             raise CheckFailed(checks[failed.culprit - 2].path) from failed
         raise failed.results[failed.culprit] from failed
     except Unknown:
-        if not await _is_registered(registry, broker, registration):
+        if not await _is_registered(zk, broker, registration):
             raise
 
 
-async def announce_leaving(registry: ZkClient, broker: int) -> None:
+async def announce_leaving(zk: ZkClient, broker: int) -> None:
     """Mark our registration as shutting down, where any later controller reads it."""
-    data, stat = await registry.get(documents.broker_path(broker))
-    if stat.owner == registry.session_id:
+    data, stat = await zk.get(documents.broker_path(broker))
+    if stat.owner == zk.session_id:
         leaving = documents.parse(documents.RegistrationDocument, data).model_copy(update={"leaving": True})
-        await registry.multi([SetData(documents.broker_path(broker), leaving.data(), stat.version)])
+        await zk.multi([SetData(documents.broker_path(broker), leaving.data(), stat.version)])
 
 
-async def joinable_version(registry: ZkClient, broker: int) -> int:
+async def joinable_version(zk: ZkClient, broker: int) -> int:
     """The version that the registration of a broker must keep while it joins an ISR.
 
     For a broker that is shutting down, or not registered, it is a version that no node has. The write is
     tried all the same and fails: only that proves that no earlier attempt has landed.
     """
     try:
-        data, stat = await registry.get(documents.broker_path(broker))
+        data, stat = await zk.get(documents.broker_path(broker))
     except NoNode:
         return NEVER
     return NEVER if documents.parse(documents.RegistrationDocument, data).leaving else stat.version
 
 
-async def await_registration_end(registry: ZkClient, broker: int, timeout_s: float) -> None:
+async def await_registration_end(zk: ZkClient, broker: int, timeout_s: float) -> None:
     """Wait until another session's registration goes. Raises `DuplicateBroker` if it does not."""
     gone = asyncio.Event()
     try:
         async with asyncio.timeout(timeout_s):
-            while await registry.exists(documents.broker_path(broker), lambda _: gone.set()) is not None:
+            while await zk.exists(documents.broker_path(broker), lambda _: gone.set()) is not None:
                 with suppress(TimeoutError):  # a watch is lost with its connection, so also poll
                     async with asyncio.timeout(REGISTRATION_POLL_S):
                         await gone.wait()
@@ -280,35 +276,33 @@ async def await_registration_end(registry: ZkClient, broker: int, timeout_s: flo
         raise DuplicateBroker(f"broker id {broker} is held by another session") from error
 
 
-async def _is_registered(
-    registry: ZkClient, broker: int, registration: documents.RegistrationDocument
-) -> bool:
+async def _is_registered(zk: ZkClient, broker: int, registration: documents.RegistrationDocument) -> bool:
     try:
-        data, stat = await registry.get(documents.broker_path(broker))
+        data, stat = await zk.get(documents.broker_path(broker))
     except NoNode:
         return False
-    return stat.owner == registry.session_id and data == registration.data()
+    return stat.owner == zk.session_id and data == registration.data()
 
 
-async def report_failed_dir(registry: ZkClient, broker: int, directory: str) -> None:
+async def report_failed_dir(zk: ZkClient, broker: int, directory: str) -> None:
     """Record that a log directory of this broker has failed, also for later starts."""
-    await create_if_absent(registry, documents.failed_dirs_path(broker), b"")
-    await create_if_absent(registry, f"{documents.failed_dirs_path(broker)}/{directory}", b"")
+    await create_if_absent(zk, documents.failed_dirs_path(broker), b"")
+    await create_if_absent(zk, f"{documents.failed_dirs_path(broker)}/{directory}", b"")
 
 
-async def forget_failed_dirs(registry: ZkClient, broker: int) -> None:
+async def forget_failed_dirs(zk: ZkClient, broker: int) -> None:
     """Delete the failed directories' nodes, after a registration as not intact: they no longer matter."""
-    for name in sorted(await failed_dirs(registry, broker)):
-        await delete_if_present(registry, f"{documents.failed_dirs_path(broker)}/{name}")
+    for name in sorted(await failed_dirs(zk, broker)):
+        await delete_if_present(zk, f"{documents.failed_dirs_path(broker)}/{name}")
 
 
-async def delete_if_present(registry: ZkClient, path: str) -> None:
+async def delete_if_present(zk: ZkClient, path: str) -> None:
     """Delete a node without children, whatever version it has now."""
-    stat = await registry.exists(path)
+    stat = await zk.exists(path)
     if stat is None:
         return
     try:
-        await registry.multi([Delete(path, stat.version)])
+        await zk.multi([Delete(path, stat.version)])
     except MultiFailed as failed:
         if not isinstance(failed.results[0], NoNode):
             raise failed.results[0] from failed
@@ -318,15 +312,15 @@ async def delete_if_present(registry: ZkClient, path: str) -> None:
 
 
 async def read_state(
-    registry: ZkClient, partition: TopicPartition, watch: Watch | None = None
+    zk: ZkClient, partition: TopicPartition, watch: Watch | None = None
 ) -> tuple[documents.StateDocument, int]:
     """A partition's state and the version to expect in the next write. Raises NoNode, BadDocument."""
-    data, stat = await registry.get(documents.state_path(partition), watch)
+    data, stat = await zk.get(documents.state_path(partition), watch)
     return documents.parse(documents.StateDocument, data), stat.version
 
 
 async def write_state(
-    registry: ZkClient,
+    zk: ZkClient,
     partition: TopicPartition,
     document: documents.StateDocument,
     version: int,
@@ -339,7 +333,7 @@ async def write_state(
     """
     assert document.isr, "an ISR is never empty"
     try:
-        results = await registry.multi(
+        results = await zk.multi(
             [SetData(documents.state_path(partition), document.data(), version), *checks]
         )
     except MultiFailed as failed:
@@ -351,9 +345,7 @@ async def write_state(
     return stat.version
 
 
-async def write_states(
-    registry: ZkClient, writes: Sequence[StateWrite], checks: Sequence[Check] = ()
-) -> list[int]:
+async def write_states(zk: ZkClient, writes: Sequence[StateWrite], checks: Sequence[Check] = ()) -> list[int]:
     """The same for several partitions under the same checks: all or none. Returns the new versions.
 
     Raises `StateMoved` for one, which says nothing about the others; `CheckFailed` for all; or `Unknown`.
@@ -361,7 +353,7 @@ async def write_states(
     assert all(document.isr for _, document, _ in writes), "an ISR is never empty"
     states = [SetData(documents.state_path(q), document.data(), version) for q, document, version in writes]
     try:
-        results = await registry.multi([*states, *checks])
+        results = await zk.multi([*states, *checks])
     except MultiFailed as failed:
         if failed.culprit < len(writes):
             raise StateMoved(str(writes[failed.culprit][0])) from failed
@@ -385,14 +377,14 @@ def leader_checks(me: int, my_incarnation: int) -> list[Check]:
     return [Check(documents.incarnation_path(me), my_incarnation)]
 
 
-async def notify_isr_change(registry: ZkClient, partitions: Sequence[TopicPartition]) -> None:
+async def notify_isr_change(zk: ZkClient, partitions: Sequence[TopicPartition]) -> None:
     """Tell the controller that these partitions have a new ISR. A repeated notification does no harm."""
     changed = [documents.ChangedPartition(topic=p.topic, partition=p.partition) for p in partitions]
     document = documents.IsrChangeDocument(partitions=changed)
-    await registry.multi([Create(documents.ISR_CHANGE_PREFIX, document.data(), sequential=True)])
+    await zk.multi([Create(documents.ISR_CHANGE_PREFIX, document.data(), sequential=True)])
 
 
-async def notify_log_dir_event(registry: ZkClient, broker: int) -> None:
+async def notify_log_dir_event(zk: ZkClient, broker: int) -> None:
     """Make the controller ask this broker which replicas it can serve. Repeating it does no harm."""
     document = documents.LogDirEventDocument(broker=broker)
-    await registry.multi([Create(documents.LOG_DIR_EVENT_PREFIX, document.data(), sequential=True)])
+    await zk.multi([Create(documents.LOG_DIR_EVENT_PREFIX, document.data(), sequential=True)])

@@ -70,14 +70,14 @@ class ElectionRequests:
     """Elections during one term that are asked for or take time."""
 
     def __init__(
-        self, registry: ZkClient, reign: ControllerTerm, reach: Reach, policy: Callable[[], ElectionPolicy]
+        self, zk: ZkClient, term: ControllerTerm, reach: Reach, policy: Callable[[], ElectionPolicy]
     ) -> None:
         self.due = asyncio.Event()
         self._reach = reach
         self._policy = policy
         self._numbers = count(1)
         self._nodes = [
-            RequestNode(registry, reign, path, documents.PreferredElectionDocument, self.due)
+            RequestNode(zk, term, path, documents.PreferredElectionDocument, self.due)
             for path in (documents.PREFERRED_ELECTION, documents.PREFERRED_ELECTION_ALIAS)
         ]
 

@@ -45,9 +45,9 @@ Condition = Callable[[ClusterState], bool]
 class MoveWatch:
     """Watches the state znodes of moving partitions."""
 
-    def __init__(self, registry: ZkClient) -> None:
+    def __init__(self, zk: ZkClient) -> None:
         self.due = asyncio.Event()
-        self._registry = registry
+        self._zk = zk
         self._watches = Watches(self._touched)
         self._moving: frozenset[TopicPartition] = frozenset()
         self._touched_states: set[TopicPartition] = set()
@@ -78,7 +78,7 @@ class MoveWatch:
         try:
             if not touched:
                 return []
-            return [await read_states(self._registry, sorted(touched), self._watches)]
+            return [await read_states(self._zk, sorted(touched), self._watches)]
         except ZkError:
             self._touched_states |= touched
             raise
@@ -89,14 +89,14 @@ class ReassignmentWriter:
 
     def __init__(
         self,
-        registry: ZkClient,
-        reign: ControllerTerm,
+        zk: ZkClient,
+        term: ControllerTerm,
         state: Callable[[], ClusterState],
         until: Callable[[Condition], Awaitable[None]],
         heard: Callable[[Iterable[int]], Awaitable[None]],
     ) -> None:
-        self._registry = registry
-        self._reign = reign
+        self._zk = zk
+        self._term = term
         self._state = state
         self._until = until
         self._heard = heard
@@ -188,7 +188,7 @@ class ReassignmentWriter:
                 and is_out(self._state(), TopicPartition(command.topic, number), before)
             }
 
-        await change_assignments(self._registry, self._reign, command.topic, change)
+        await change_assignments(self._zk, self._term, command.topic, change)
         for number, (_, then) in sorted(command.changes.items()):
             logger.info(
                 "partition_moved", partition=f"{command.topic}-{number}", replicas=list(then.replicas)
@@ -219,7 +219,7 @@ class ReassignmentWriter:
         async def write() -> None:
             while True:
                 try:
-                    version = await change_assignments(self._registry, self._reign, name, change)
+                    version = await change_assignments(self._zk, self._term, name, change)
                 except Unknown:  # repeat: what has landed is found there, and not written again
                     await asyncio.sleep(RETRY_S)
                     continue

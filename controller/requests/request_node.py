@@ -33,10 +33,10 @@ class RequestNode(Generic[N]):
     """One such znode. `due` is set when it is time to look at it."""
 
     def __init__(
-        self, registry: ZkClient, reign: ControllerTerm, path: str, kind: type[N], due: asyncio.Event
+        self, zk: ZkClient, term: ControllerTerm, path: str, kind: type[N], due: asyncio.Event
     ) -> None:
-        self._registry = registry
-        self._reign = reign
+        self._zk = zk
+        self._term = term
         self._path = path
         self._kind = kind
         self._due = due
@@ -49,10 +49,10 @@ class RequestNode(Generic[N]):
 
     async def read(self) -> Found[N] | None:
         """What the znode holds; None if there is none."""
-        if await self._watches.arm(self._path, self._registry.exists) is None:
+        if await self._watches.arm(self._path, self._zk.exists) is None:
             return None
         try:
-            data, stat = await self._registry.get(self._path)
+            data, stat = await self._zk.get(self._path)
         except NoNode:
             self._due.set()
             return None
@@ -72,6 +72,6 @@ class RequestNode(Generic[N]):
 
     async def _write(self, op: Op) -> None:
         try:
-            await fenced(self._registry, self._reign, [op])
+            await fenced(self._zk, self._term, [op])
         except MultiFailed:  # the request has changed meanwhile
             self._due.set()

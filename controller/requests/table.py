@@ -22,7 +22,7 @@ from .reassignments import ReassignmentWriter
 from .topics import TopicRequests
 
 
-class Desks(NamedTuple):
+class RequestHandlers(NamedTuple):
     """The objects that answer requests during one term."""
 
     topics: TopicRequests
@@ -31,13 +31,13 @@ class Desks(NamedTuple):
     elections: ElectionRequests
 
 
-REQUESTS: dict[type, Callable[[Desks, Any], Awaitable[Any]]] = {
-    CreateTopicsRequest: lambda desks, request: desks.topics.create_topics(request),
-    DeleteTopicsRequest: lambda desks, request: desks.topics.delete_topics(request),
-    CreatePartitionsRequest: lambda desks, request: desks.topics.create_partitions(request),
-    AlterConfigsRequest: lambda desks, request: desks.settings.alter(request),
-    IncrementalAlterConfigsRequest: lambda desks, request: desks.settings.alter_incrementally(request),
-    AlterPartitionReassignmentsRequest: lambda desks, request: desks.reassignments.alter(request),
-    ListPartitionReassignmentsRequest: lambda desks, request: desks.reassignments.list(request),
-    ElectLeadersRequest: lambda desks, request: desks.elections.elect(request),
+REQUESTS: dict[type, Callable[[RequestHandlers, Any], Awaitable[Any]]] = {
+    CreateTopicsRequest: lambda handlers, request: handlers.topics.create_topics(request),
+    DeleteTopicsRequest: lambda handlers, request: handlers.topics.delete_topics(request),
+    CreatePartitionsRequest: lambda handlers, request: handlers.topics.create_partitions(request),
+    AlterConfigsRequest: lambda handlers, request: handlers.settings.alter(request),
+    IncrementalAlterConfigsRequest: lambda handlers, request: handlers.settings.alter_incrementally(request),
+    AlterPartitionReassignmentsRequest: lambda handlers, request: handlers.reassignments.alter(request),
+    ListPartitionReassignmentsRequest: lambda handlers, request: handlers.reassignments.list(request),
+    ElectLeadersRequest: lambda handlers, request: handlers.elections.elect(request),
 }

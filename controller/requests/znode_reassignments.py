@@ -34,8 +34,8 @@ class ReassignmentRequests:
 
     def __init__(
         self,
-        registry: ZkClient,
-        reign: ControllerTerm,
+        zk: ZkClient,
+        term: ControllerTerm,
         mover: ReassignmentWriter,
         state: Callable[[], ClusterState],
     ) -> None:
@@ -43,7 +43,7 @@ class ReassignmentRequests:
         self._mover = mover
         self._state = state
         self._node = RequestNode(
-            registry, reign, documents.REASSIGN_PARTITIONS, documents.ReassignmentDocument, self.due
+            zk, term, documents.REASSIGN_PARTITIONS, documents.ReassignmentDocument, self.due
         )
         self._waiting: dict[TopicPartition, tuple[int, ...]] = {}
         self._asked: dict[TopicPartition, tuple[int, ...]] = {}

@@ -45,7 +45,7 @@ class Checks:
         self.epochs: dict[
             tuple[int, TopicPartition, UUID | None], int
         ] = {}  # of a broker, over all its restarts
-        self.reigns: dict[int, int] = {}  # broker -> the highest controller epoch that it has obeyed
+        self.terms: dict[int, int] = {}  # broker -> the highest controller epoch that it has obeyed
         self.hosted: dict[Node, dict[TopicPartition, UUID | None]] = {}
         self.starts: dict[TopicPartition, int] = {}  # the highest log start offset that retention allows
         self.unproven: set[TopicPartition] = set()  # partitions that ever had a leader without proof
@@ -147,9 +147,9 @@ class Checks:
 
     def _obeys(self, id: int, controller_epoch: int) -> None:
         """No broker obeys an older controller epoch, even after a restart; a new process has none (-1)."""
-        if -1 < controller_epoch < self.reigns.get(id, -1):
-            raise Violation(f"I7: b{id} obeys controller epoch {controller_epoch} after {self.reigns[id]}")
-        self.reigns[id] = max(controller_epoch, self.reigns.get(id, -1))
+        if -1 < controller_epoch < self.terms.get(id, -1):
+            raise Violation(f"I7: b{id} obeys controller epoch {controller_epoch} after {self.terms[id]}")
+        self.terms[id] = max(controller_epoch, self.terms.get(id, -1))
 
     def _one_replica(self, id: int, partition: Partition, fetched: int) -> None:
         log, tp, epoch, mark = partition.log, partition.tp, partition.leader_epoch, partition.high_watermark

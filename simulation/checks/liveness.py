@@ -80,7 +80,7 @@ class Liveness:
             tuple(sorted(network.cuts)),
             tuple(sorted(network.refused)),
             tuple(sorted(network.vanished)),
-            tuple(id for id, registry in sorted(world.registries.items()) if registry.is_troubled(now)),
+            tuple(id for id, zk in sorted(world.zk_clients.items()) if zk.is_troubled(now)),
             tuple(id for id, disk in sorted(world.disks.items()) if disk.is_full or disk.is_troubled),
             tuple(sorted(world.loop.slow)),
             world.zookeeper.grace_s,
@@ -112,13 +112,13 @@ class Liveness:
         )
 
     def _reaches_zookeeper(self, id: int) -> bool:
-        registry = self.world.registries[id]
-        return not (registry.is_troubled(self.world.loop.now) or registry.is_cut())
+        zk = self.world.zk_clients[id]
+        return not (zk.is_troubled(self.world.loop.now) or zk.is_cut())
 
     def _will_be_replaced(self, id: int) -> bool:
         """Whether its session will end. Not if it reads stale data, or is cut only from other brokers."""
         host = self.world.hosts.get(id)
-        return host is None or host.stopped or self.world.registries[id].is_cut()
+        return host is None or host.stopped or self.world.zk_clients[id].is_cut()
 
     def _reach_each_other(self, group: tuple[int, ...]) -> bool:
         network = self.world.loop.network

@@ -51,10 +51,10 @@ class StandingChecks:
         for begins in ("lead", "follow"):
             self._around(Partition, begins, after=self._begun)
         for name in LEADER:
-            self._around(Leader, name, before=self._in_office)
+            self._around(Leader, name, before=self._check_role)
         for name in FOLLOWER:
-            self._around(Follower, name, before=self._in_office)
-        self._around(IsrWriter, "perform", before=lambda writer, partition, role, *_: self._in_office(role))
+            self._around(Follower, name, before=self._check_role)
+        self._around(IsrWriter, "perform", before=lambda writer, partition, role, *_: self._check_role(role))
         self._around(Log, "append", before=lambda log, records, header, epoch, *_: self._leads(log, epoch))
         self._around(
             Log, "append_replicated", before=lambda log, records, epoch=None, *_: self._follows(log, epoch)
@@ -98,7 +98,7 @@ class StandingChecks:
             if each is not None:
                 self._of[id(each)] = each, partition
 
-    def _in_office(self, role: Leader | Follower, *_: object) -> None:
+    def _check_role(self, role: Leader | Follower, *_: object) -> None:
         """A role that has ended must not be called any more."""
         known = self._of.get(id(role))
         if known is not None and role not in (known[1].leading, known[1].following):
@@ -164,14 +164,14 @@ class StandingChecks:
                 fence = next((o for o in ops if isinstance(o, Check) and o.path == CONTROLLER_EPOCH), None)
                 tp = TopicPartition(found[1], int(found[2]))
                 if fence is not None:
-                    self._reigns(node, tp, fence.version)
+                    self._serves_a_term(node, tp, fence.version)
                 elif isinstance(op, SetData):
                     self._writes(node, tp, op)
 
-    def _reigns(self, node: Node, tp: TopicPartition, fence: int) -> None:
+    def _serves_a_term(self, node: Node, tp: TopicPartition, fence: int) -> None:
         controller = node.broker.controller
-        offices: list[ActiveController | None] = [controller._office, *controller._dismissed]
-        if not any(o is not None and o.reign.fence == fence and not o.ended for o in offices):
+        terms: list[ActiveController | None] = [controller._active, *controller._former]
+        if not any(o is not None and o.term.fence == fence and not o.ended for o in terms):
             self._fail(Violation(f"I19: b{node.broker.id} writes the state of {tp}, and has resigned"))
 
     def _writes(self, node: Node, tp: TopicPartition, write: SetData) -> None:

@@ -18,13 +18,13 @@ from ...zookeeper.client import (
     MultiFailed,
     Op,
     OpResult,
-    RegistryUnreachable,
     SessionEvent,
     SessionState,
     Stat,
     Unknown,
     Watch,
     ZkError,
+    ZkUnreachable,
 )
 from .host import CrashedHost, Host, current_host
 from .loop import SimLoop
@@ -37,8 +37,8 @@ BEATS_PER_SESSION = 6
 CONNECT_S_MAX = 30.0
 
 
-class SimRegistry:
-    """`Registry` for one process."""
+class SimZkClient:
+    """`ZkClient` for one process."""
 
     def __init__(
         self,
@@ -100,9 +100,9 @@ class SimRegistry:
                     await asyncio.sleep(0.05)  # the link is tried, as kazoo tries it
                 await asyncio.sleep(self._delay())
         except TimeoutError as error:
-            raise RegistryUnreachable(f"no session within {CONNECT_S_MAX:g} s") from error
+            raise ZkUnreachable(f"no session within {CONNECT_S_MAX:g} s") from error
         if self._closed:
-            raise RegistryUnreachable("closed before a session was opened")
+            raise ZkUnreachable("closed before a session was opened")
         if self._previous is not None:
             self._server.end(self._previous[0])
         self._open()

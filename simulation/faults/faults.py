@@ -16,7 +16,7 @@ from ..families import Family
 from .disks import DiskFaults
 from .kinds import BROKERS, SESSION_S
 from .links import LinkFaults
-from .zookeeper import RegistryFaults
+from .zookeeper import ZooKeeperFaults
 
 if TYPE_CHECKING:
     from ..world import World
@@ -31,7 +31,7 @@ SWARM_MIN = 3
 """The least number of fault kinds in a swarming seed."""
 
 
-class Faults(DiskFaults, LinkFaults, RegistryFaults):
+class Faults(DiskFaults, LinkFaults, ZooKeeperFaults):
     """Draws faults, and injects them."""
 
     def __init__(self, world: World, family: Family) -> None:
@@ -75,8 +75,8 @@ class Faults(DiskFaults, LinkFaults, RegistryFaults):
             self._make_room(id)
             world.disks[id].scarce = None
             world.clocks[id].offset_ms = 0
-            if id in world.registries:
-                world.registries[id].lag_s = 0.0
+            if id in world.zk_clients:
+                world.zk_clients[id].lag_s = 0.0
             if not world.lives(id):
                 world.start(id)
         if any(self._offline(id) for id in BROKERS):

@@ -11,7 +11,7 @@ LAG_S = (0.05, 1.0)
 """How far a server of ZooKeeper lags behind."""
 
 
-class RegistryFaults(FaultKinds):
+class ZooKeeperFaults(FaultKinds):
     """Faults of ZooKeeper, and of the connections to it."""
 
     async def lose_zookeeper(self) -> None:
@@ -27,14 +27,14 @@ class RegistryFaults(FaultKinds):
         if id in self.world.nodes:
             for_s = self.random.uniform(0.0, 1.2 * SESSION_S)
             self.world.note(f"b{id} loses ZooKeeper for {for_s:.2f} s")
-            self.world.registries[id].lose_connection(for_s, loses=loses)
+            self.world.zk_clients[id].lose_connection(for_s, loses=loses)
 
     async def early_expiry(self) -> None:
         """ZooKeeper ends a session although its client is alive."""
         id = self._one()
         if id in self.world.nodes:
             self.world.note(f"the session of b{id} ends early")
-            self.world.registries[id].lose_session()
+            self.world.zk_clients[id].lose_session()
 
     async def late_expiry(self) -> None:
         """From now on sessions outlive their timeout."""
@@ -44,6 +44,6 @@ class RegistryFaults(FaultKinds):
     async def stale_reads(self) -> None:
         """A broker reads from a server that lags behind."""
         id = self._one()
-        if id in self.world.registries:
-            self.world.registries[id].lag_s = self.random.uniform(*LAG_S)
+        if id in self.world.zk_clients:
+            self.world.zk_clients[id].lag_s = self.random.uniform(*LAG_S)
             self.world.note(f"what b{id} reads in ZooKeeper is old")

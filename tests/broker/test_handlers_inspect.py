@@ -15,7 +15,9 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.inspection import InspectRequest
 from tests.broker.replica_harness import ask, batch, cluster, produce
 
-NOBODY = SimpleNamespace(view=None, is_informed=True, active=False, chronicle=DecisionNotes(lambda _: None))
+NOBODY = SimpleNamespace(
+    view=None, is_informed=True, active=False, decision_notes=DecisionNotes(lambda _: None)
+)
 
 
 async def inspected(stage: Any, **of: Any) -> Any:

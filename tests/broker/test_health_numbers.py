@@ -48,11 +48,11 @@ async def test_lag_is_what_a_follower_lacks(tmp_path: Path) -> None:
 
 async def test_what_the_controller_counts_is_told(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1) as stage:
-        chronicle = DecisionNotes(lambda _: None)
-        chronicle.elections, chronicle.unclean_elections, chronicle.potential_losses = 5, 2, 3
+        decision_notes = DecisionNotes(lambda _: None)
+        decision_notes.elections, decision_notes.unclean_elections, decision_notes.potential_losses = 5, 2, 3
         broker: Any = SimpleNamespace(
             replicas=stage.members[1].replicas,
-            controller=SimpleNamespace(view=None, active=True, chronicle=chronicle),
+            controller=SimpleNamespace(view=None, active=True, decision_notes=decision_notes),
             metrics=Metrics(),
         )
         told = replication_metrics(broker)

@@ -19,7 +19,7 @@ from strandline.protocol.messages import control
 from strandline.protocol.schema import decode
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SessionState
-from strandline.zookeeper.kazoo_client import KazooRegistry
+from strandline.zookeeper.kazoo_client import KazooZkClient
 
 
 class Wire:
@@ -75,26 +75,26 @@ async def wire_to(target: str) -> AsyncIterator[tuple[Wire, str]]:
 
 
 @asynccontextmanager
-async def session(hosts: str, timeout_ms: int = 4000, **options: object) -> AsyncIterator[KazooRegistry]:
-    registry = KazooRegistry(hosts, timeout_ms, connect_timeout_s=10, **options)  # type: ignore[arg-type]
-    await registry.start()
+async def session(hosts: str, timeout_ms: int = 4000, **options: object) -> AsyncIterator[KazooZkClient]:
+    zk = KazooZkClient(hosts, timeout_ms, connect_timeout_s=10, **options)  # type: ignore[arg-type]
+    await zk.start()
     try:
-        yield registry
+        yield zk
     finally:
-        await registry.close()
+        await zk.close()
 
 
-async def kill(registry: KazooRegistry) -> None:
+async def kill(zk: KazooZkClient) -> None:
     """As when the process is killed: the connection breaks, the session stays behind."""
-    registry._closing = True
-    registry._state = SessionState.SUSPENDED
-    client = registry._client
+    zk._closing = True
+    zk._state = SessionState.SUSPENDED
+    client = zk._client
     client._stopped.set()
     client._connection._socket.shutdown(socket.SHUT_RDWR)
     await asyncio.to_thread(client._connection.connection_stopped.wait, 5)
     client.handler.stop()
     client.close()
-    await registry._tasks.stop()
+    await zk._tasks.stop()
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ class FakeBroker:
         self.id = broker_id
         self.rack = rack
         self.random_bytes = random_bytes or begins_at_the_first
-        self.registry = KazooRegistry(hosts, session_ms, connect_timeout_s=10)
+        self.zk = KazooZkClient(hosts, session_ms, connect_timeout_s=10)
         self.orders: list[Any] = []
         self.heard_at: dict[tuple[str, int], float] = {}
         self.incarnation = 0
@@ -163,12 +163,12 @@ class FakeBroker:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, **options: Any) -> None:
-        await self.registry.start()
-        self._respondent = Respondent(self.registry, self.id, self._failed)
+        await self.zk.start()
+        self._respondent = Respondent(self.zk, self.id, self._failed)
         await self.listen(0)
         await self.register()
         config = ControllerOptions(self.id, "PLAINTEXT", **options)
-        self.controller = Controller(config, self.registry, self, self.random_bytes, self._failed)
+        self.controller = Controller(config, self.zk, self, self.random_bytes, self._failed)
         await self.controller.start()
 
     def wall_ms(self) -> int:
@@ -179,8 +179,8 @@ class FakeBroker:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def register(self, intact: bool = True) -> None:
-        await znodes.ensure_paths(self.registry)
-        document, _ = await znodes.read_incarnation(self.registry, self.id)
+        await znodes.ensure_paths(self.zk)
+        document, _ = await znodes.read_incarnation(self.zk, self.id)
         self.incarnation = document.incarnation + 1
         since = 1 if intact else self.incarnation
         endpoint = documents.Endpoint("PLAINTEXT", "127.0.0.1", self.port)
@@ -188,7 +188,7 @@ class FakeBroker:
             [endpoint], 0, self.incarnation, since, rack=self.rack
         )
         begin = self._respondent.begin if self.answers_challenges else None
-        await znodes.register_broker(self.registry, self.id, registration, [], begin=begin)
+        await znodes.register_broker(self.zk, self.id, registration, [], begin=begin)
 
     def _failed(self, failure: BaseException) -> None:
         self.failure = failure
@@ -239,16 +239,16 @@ class FakeBroker:
     async def die(self) -> None:
         """As with kill -9: sockets close, the session stays behind."""
         await self.stall()
-        await kill(self.registry)
-        self.controller._deafen()
+        await kill(self.zk)
+        self.controller._stop_listening()
         await self.controller._tasks.stop()
-        self.controller._dismiss()
-        await self.controller._bury()
+        self.controller._end_term()
+        await self.controller._close_former()
 
     async def stop(self) -> None:
         await self.controller.stop()
         await self._respondent.stop()
-        await self.registry.close()
+        await self.zk.close()
         self.hide()
 
 

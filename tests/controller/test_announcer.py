@@ -89,14 +89,14 @@ class Stage:
         )
         announcer.follow(self.state)
 
-    def instruct(self, epoch: int) -> None:
+    def send(self, epoch: int) -> None:
         state = PartitionState(2, epoch, (2,), {2: INCARNATION}, 5)
-        self.announcer.instruct(
+        self.announcer.send_leader_and_isr(
             self.state, plans.SendLeaderAndIsr(2, (plans.PartitionRole(T0, TOPIC_ID, state, (2,)),))
         )
 
     def stop(self, epoch: int) -> None:
-        self.announcer.stop_replicas(self.state, plans.SendStopReplica(2, {T0: epoch}, delete=True))
+        self.announcer.send_stop_replica(self.state, plans.SendStopReplica(2, {T0: epoch}, delete=True))
 
 
 def play(
@@ -150,13 +150,13 @@ def test_an_order_without_an_answer_goes_again_before_all_that_follow(cuts: bool
     """
 
     async def story(stage: Stage, peer: Peer) -> None:
-        stage.instruct(4)
+        stage.send(4)
         async with asyncio.timeout(5):
             while not peer.heard:
                 await asyncio.sleep(0.005)
         stage.stop(5)  # all of this is decided while the first one is on its way
-        stage.instruct(6)
-        stage.instruct(7)
+        stage.send(6)
+        stage.send(7)
         decided = ["lead@4", "delete@5", "lead@6", "lead@7"]
         async with asyncio.timeout(10):
             while shown(peer.heard[-1]) != decided[-1]:
@@ -179,10 +179,10 @@ def test_a_channel_that_fails_is_told_of_and_begins_again(monkeypatch: pytest.Mo
     """Whatever is wrong with one broker: the others hear what was decided, and so does it in the end."""
     failing, open_connection = [ValueError("nobody foresaw this")] * 2, FailureDetector.open
 
-    async def opened(lifeline: FailureDetector, **how: bool) -> Connection:
+    async def opened(detector: FailureDetector, **how: bool) -> Connection:
         if failing:
             raise failing.pop()
-        return await open_connection(lifeline, **how)
+        return await open_connection(detector, **how)
 
     monkeypatch.setattr(FailureDetector, "open", opened)
     troubles: list[BaseException] = []
@@ -193,7 +193,7 @@ def test_a_channel_that_fails_is_told_of_and_begins_again(monkeypatch: pytest.Mo
         reports = Reports(lambda event: None, lambda reason: None, lambda why: None, troubles.append)
         announcer = Announcer(RequestBuilder(1, 5, "INTERNAL"), PATIENCE, reports, cast(Challenger, Alive()))
         stage = Stage(announcer, port)
-        stage.instruct(4)
+        stage.send(4)
         async with asyncio.timeout(5):
             await announcer.heard([2])
         assert [shown(request) for request in peer.heard] == ["lead@4"]
@@ -206,13 +206,13 @@ def test_a_channel_that_fails_is_told_of_and_begins_again(monkeypatch: pytest.Mo
 
 def test_sequence_numbers_only_rise_also_over_a_new_start_of_the_broker() -> None:
     async def story(stage: Stage, peer: Peer) -> None:
-        stage.instruct(4)
+        stage.send(4)
         await stage.announcer.heard([2])
         (known,) = stage.state.brokers.values()
         again = Broker(2, INCARNATION + 1, 1, endpoints=known.endpoints)
         stage.state = ClusterState(5, {2: again}, topics=stage.state.topics)
         stage.announcer.follow(stage.state)
-        stage.instruct(5)
+        stage.send(5)
         await stage.announcer.heard([2])
         assert [request.broker_epoch for request in peer.heard] == [INCARNATION, INCARNATION + 1]
         numbers = [request.control_sequence for request in peer.heard]
@@ -231,7 +231,7 @@ def test_one_that_takes_an_order_and_does_not_answer_is_out_of_reach_until_it_do
     told: list[plans.Event] = []
 
     async def story(stage: Stage, peer: Peer) -> None:
-        stage.instruct(4)
+        stage.send(4)
         async with asyncio.timeout(10):
             await stage.announcer.heard([2])
             while not any(isinstance(event, plans.ReplicasAnswered) for event in told):
@@ -248,7 +248,7 @@ def test_who_is_out_of_reach_is_not_waited_for() -> None:
     told: list[plans.Event] = []
 
     async def story(stage: Stage, peer: Peer) -> None:
-        stage.instruct(4)
+        stage.send(4)
         for _ in range(2):  # as it becomes clear, and when it is known
             async with asyncio.timeout(5):
                 await stage.announcer.heard([2])
@@ -262,14 +262,14 @@ def test_a_controller_that_reaches_too_few_doubts_itself_before_it_tells_who_is_
     told: list[plans.Event] = []
 
     async def story(stage: Stage, peer: Peer) -> None:
-        stage.instruct(4)
+        stage.send(4)
         async with asyncio.timeout(10):
             await stage.announcer.heard([2])
             peer.close()
             while not any(isinstance(event, plans.ReachChanged) for event in told):
                 await asyncio.sleep(0.005)
             port = await peer.listen()
-            stage.announcer._channels[2].lifeline._place = ("127.0.0.1", port)
+            stage.announcer._channels[2].detector._place = ("127.0.0.1", port)
             while len([event for event in told if isinstance(event, plans.ReachChanged)]) < 2:
                 await asyncio.sleep(0.005)
 

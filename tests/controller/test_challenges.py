@@ -10,7 +10,7 @@ from strandline.controller.challenges import Challenger, Respondent, Word
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import Create, Delete, Op, SetData, Unknown, Watch, ZkError
-from tests.controller.memory_registry import MemoryRegistry
+from tests.controller.memory_zk_client import MemoryZkClient
 
 B, K = 7, 3
 PATH = documents.challenge_path(B)
@@ -22,9 +22,9 @@ class Stage:
 
     def __init__(self) -> None:
         self.server = SimZooKeeper()
-        self.registry, self.one, self.two = (MemoryRegistry(self.server) for _ in range(3))
+        self.zk, self.one, self.two = (MemoryZkClient(self.server) for _ in range(3))
         self.failures: list[BaseException] = []
-        self.respondent = Respondent(cast(Any, self.registry), B, self.failures.append)
+        self.respondent = Respondent(cast(Any, self.zk), B, self.failures.append)
         self.askers = [Challenger(cast(Any, each)) for each in (self.one, self.two)]
 
     async def ask(self, who: int = 0, patience_s: float = PATIENCE_S, start: int = K) -> Word:
@@ -37,7 +37,7 @@ class Stage:
 def play(story: Callable[[Stage], Awaitable[None]]) -> None:
     async def scene() -> None:
         stage = Stage()
-        await znodes.ensure_paths(cast(Any, stage.registry))
+        await znodes.ensure_paths(cast(Any, stage.zk))
         await stage.respondent.begin(K)
         await story(stage)
         await stage.respondent.stop()
@@ -75,7 +75,7 @@ def test_a_late_answer_is_one_too() -> None:
     async def story(stage: Stage) -> None:
         await stage.respondent.stop()
         assert await stage.ask() is Word.SILENT
-        again = Respondent(cast(Any, stage.registry), B, stage.failures.append)
+        again = Respondent(cast(Any, stage.zk), B, stage.failures.append)
         again._incarnation = K  # it only stood still
         asked = asyncio.ensure_future(stage.ask(1, patience_s=2.0))
         await asyncio.sleep(0.02)
@@ -91,7 +91,7 @@ def test_another_start_and_one_that_knows_no_challenges_have_no_word() -> None:
         assert await stage.ask(start=K - 1) is Word.UNKNOWN
         assert await stage.ask(start=K + 1) is Word.UNKNOWN
         await stage.respondent.stop()
-        await stage.registry.multi([Delete(PATH, stage.server.nodes[PATH].version)])
+        await stage.zk.multi([Delete(PATH, stage.server.nodes[PATH].version)])
         assert await stage.ask() is Word.UNKNOWN
 
     play(story)
@@ -168,11 +168,11 @@ def test_a_node_that_somebody_has_removed_is_made_again() -> None:
 @pytest.mark.parametrize("fate", ["the request is lost", "the answer is lost", "it comes twice"])
 @pytest.mark.parametrize("nth", range(4))
 def test_no_message_that_is_lost_or_repeated_makes_a_living_broker_dead(nth: int, fate: str) -> None:
-    """Of each side, each read and each write in turn. Whoever did not hear asks again, as a lifeline does."""
+    """Of each side, each read and each write in turn. Who heard nothing asks again, as a detector does."""
 
     async def story(stage: Stage) -> None:
-        for registry in (stage.one, stage.registry):
-            _Spoilt(registry, nth, fate)
+        for zk in (stage.one, stage.zk):
+            _Spoilt(zk, nth, fate)
         words = [await stage.ask(patience_s=2.0)]
         while words[-1] is Word.UNHEARD:
             words.append(await stage.ask(patience_s=2.0))
@@ -186,12 +186,12 @@ def test_no_message_that_is_lost_or_repeated_makes_a_living_broker_dead(nth: int
 
 
 class _Spoilt:
-    """One message of a registry, the nth, does not go as it should."""
+    """One message of a ZooKeeper client, the nth, does not go as it should."""
 
-    def __init__(self, registry: MemoryRegistry, nth: int, fate: str) -> None:
+    def __init__(self, zk: MemoryZkClient, nth: int, fate: str) -> None:
         self.left, self.fate = nth, fate
         for name in ("get", "multi"):
-            setattr(registry, name, self._spoil(getattr(registry, name)))
+            setattr(zk, name, self._spoil(getattr(zk, name)))
 
     def _spoil(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def spoilt(*args: Any) -> Any:

@@ -25,7 +25,7 @@ async def started(make: Any, *ids: int, **options: Any) -> list[Any]:
     for broker in brokers:
         await broker.start(**options)
     await until(lambda: brokers[0].controller.active)
-    await brokers[0].controller._office.until(lambda state: state.brokers.keys() == set(ids))
+    await brokers[0].controller._active.until(lambda state: state.brokers.keys() == set(ids))
     return brokers
 
 
@@ -75,7 +75,7 @@ async def test_events_are_taken_one_after_the_other_in_the_order_they_came(
 
     brokers = await started(fake_broker, 1)
     for number in range(1001, 1051):
-        brokers[0].controller._office.post(plans.RebalanceDue(number))
+        brokers[0].controller._active.post(plans.RebalanceDue(number))
     await until(lambda: len(taken) == 50)
     assert [event.percentage for event in taken] == list(range(1001, 1051))
     await stopped(brokers)
@@ -83,7 +83,7 @@ async def test_events_are_taken_one_after_the_other_in_the_order_they_came(
 
 def watched(broker: Any) -> set[str]:
     """The paths that ZooKeeper would tell this broker about."""
-    client = broker.registry._client
+    client = broker.zk._client
     armed = [*client._data_watchers.items(), *client._child_watchers.items()]
     return {path.removeprefix(client.chroot) for path, watchers in armed if watchers}
 
@@ -101,7 +101,7 @@ async def test_only_the_controller_watches_the_cluster(fake_broker: Any) -> None
             documents.challenge_path(other.id),
             documents.broker_path(one.id),
         }  # is it asked, does the ruler live
-        assert watched(other) - beside == {documents.CONTROLLER}, "who does not rule waits for the seat"
+        assert watched(other) - beside == {documents.CONTROLLER}, "who does not rule waits for its node"
     expected = {
         documents.BROKER_IDS,
         documents.TOPICS,

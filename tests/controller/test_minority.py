@@ -24,16 +24,16 @@ async def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_b
     async with cluster(fake_broker, 1, 2, 3) as brokers:
         one, two, three = brokers.values()
         assert (await create(one, "t", 3, 3)).error_code == 0
-        before = await znodes.read_state(one.registry, TopicPartition("t", 1))
+        before = await znodes.read_state(one.zk, TopicPartition("t", 1))
         two.hide()
-        channel = one.controller._office.announcer._channels[2]
-        await until(lambda: channel.lifeline.standing is Standing.CUT)
+        channel = one.controller._active.announcer._channels[2]
+        await until(lambda: channel.detector.standing is Standing.CUT)
         await asyncio.sleep(DOUBTED_S + 0.5)
-        assert await znodes.read_state(one.registry, TopicPartition("t", 1)) == before
+        assert await znodes.read_state(one.zk, TopicPartition("t", 1)) == before
         assert one.controller.active and one.controller.epoch == 1
         assert not one.controller.view.suspected
         assert two.orders and three.orders
-        shown = one.controller._office.announcer._sender.update_metadata(
+        shown = one.controller._active.announcer._sender.update_metadata(
             one.controller.view, plans.SendUpdateMetadata((3,), ())
         )[3].build(1)
         assert [each.id for each in shown.live_brokers] == [1, 2, 3]
@@ -51,7 +51,7 @@ async def test_a_broker_that_cannot_be_told_is_not_made_leader(fake_broker: Any)
         await three.die()
         three.dead.add(3)
         await until(lambda: one.controller.view.partitions[TopicPartition("t", 0)].leader_epoch == 1)
-        state, _ = await znodes.read_state(one.registry, TopicPartition("t", 0))
+        state, _ = await znodes.read_state(one.zk, TopicPartition("t", 0))
         assert (state.leader, set(state.isr)) == (4, {2, 4})
         await two.listen(two.port)
         await until(lambda: not one.controller.view.unreached)
@@ -71,7 +71,7 @@ async def test_silence_speaks_for_its_moment(fake_broker: Any, monkeypatch: pyte
         await until(lambda: len(one.controller.view.suspected) == 2)
         for other in (two, three):
             await other.listen(other.port)
-            other._respondent = Respondent(other.registry, other.id, other._failed)
+            other._respondent = Respondent(other.zk, other.id, other._failed)
             await other._respondent.begin(1)
         await until(lambda: one.controller.view is None or not one.controller.view.suspected)
         await until(lambda: not one.controller.active)
@@ -84,13 +84,13 @@ async def test_a_controller_that_reaches_too_few_of_the_living_gives_the_seat_up
     async with cluster(fake_broker, 1, 2, 3) as brokers:
         one, two, three = brokers.values()
         assert (await create(one, "t", 3, 3)).error_code == 0
-        states = [await znodes.read_state(one.registry, TopicPartition("t", i)) for i in range(3)]
+        states = [await znodes.read_state(one.zk, TopicPartition("t", i)) for i in range(3)]
         begun = asyncio.get_running_loop().time()
         cut_off(one, [two, three])
         await until(lambda: not one.controller.active)
         assert DOUBTED_S <= asyncio.get_running_loop().time() - begun < DOUBTED_S + 1.0
         await until(lambda: two.controller.active or three.controller.active)
-        assert states == [await znodes.read_state(one.registry, TopicPartition("t", i)) for i in range(3)], (
+        assert states == [await znodes.read_state(one.zk, TopicPartition("t", i)) for i in range(3)], (
             "nothing was written about anybody"
         )
         assert two.controller.epoch == 2 or three.controller.epoch == 2
@@ -114,7 +114,7 @@ async def test_a_broker_that_knows_no_challenges_is_left_to_its_session(fake_bro
         one, two = brokers.values()
         two.answers_challenges = False
         await two._respondent.stop()
-        await one.registry.multi([Delete(documents.challenge_path(2), 0)])
+        await one.zk.multi([Delete(documents.challenge_path(2), 0)])
         assert (await create(one, "t", 2, 2)).error_code == 0
         two.hide()
         await asyncio.sleep(1.0)
@@ -126,19 +126,19 @@ async def test_a_controller_whose_registration_was_away_for_a_moment_is_watched_
 ) -> None:
     async with cluster(fake_broker, 1, 2) as brokers:
         one, two = brokers.values()
-        data, stat = await one.registry.get(documents.broker_path(1))
-        await one.registry.multi([Delete(documents.broker_path(1), stat.version)])
-        await until(lambda: not two.controller._vigil.is_kept)
-        await one.registry.multi([Create(documents.broker_path(1), data, ephemeral=True)])
-        await until(lambda: two.controller._vigil.is_kept)
+        data, stat = await one.zk.get(documents.broker_path(1))
+        await one.zk.multi([Delete(documents.broker_path(1), stat.version)])
+        await until(lambda: not two.controller._watch.is_kept)
+        await one.zk.multi([Create(documents.broker_path(1), data, ephemeral=True)])
+        await until(lambda: two.controller._watch.is_kept)
 
 
-async def test_a_reign_that_fails_ends_no_broker(fake_broker: Any) -> None:
+async def test_a_term_that_fails_ends_no_broker(fake_broker: Any) -> None:
     """What nobody foresaw may meet the successor, too: all brokers would end, one after the other."""
 
     async with cluster(fake_broker, 1, 2) as brokers:
         one, two = brokers.values()
-        one.controller._office.post("no event")
+        one.controller._active.post("no event")
         await until(lambda: two.controller.active)
         assert not one.controller.active and one.failure is None and two.controller.epoch == 2
         await until(lambda: one.controller.controller_id == 2)
@@ -146,7 +146,7 @@ async def test_a_reign_that_fails_ends_no_broker(fake_broker: Any) -> None:
 
 def cut_off(one: Any, others: Sequence[Any]) -> None:
     """The controller `one` does not reach the others any more; they reach each other."""
-    channels = one.controller._office.announcer._channels
+    channels = one.controller._active.announcer._channels
     for other in others:
-        channels[other.id].lifeline._place = ("127.0.0.1", 1)  # nobody is there
+        channels[other.id].detector._place = ("127.0.0.1", 1)  # nobody is there
         other.hang_up()

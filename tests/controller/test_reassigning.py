@@ -56,17 +56,17 @@ async def moving(broker: Any) -> dict[int, tuple[list[int], list[int], list[int]
     }
 
 
-async def node(registry: Any) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((await registry.get("/brokers/topics/t"))[0])
+async def node(zk: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((await zk.get("/brokers/topics/t"))[0])
     return document
 
 
-async def join(registry: Any, *members: int) -> None:
+async def join(zk: Any, *members: int) -> None:
     """As the leader does: the ISR with these."""
-    state, version = await znodes.read_state(registry, T0)
+    state, version = await znodes.read_state(zk, T0)
     joined = dict.fromkeys(members, 1)
     written = state.model_copy(update={"isr": list(members), "isr_epochs": joined})
-    await registry.multi([SetData(documents.state_path(T0), written.data(), version)])
+    await zk.multi([SetData(documents.state_path(T0), written.data(), version)])
 
 
 def deleted(broker: Any) -> list[str]:
@@ -88,7 +88,7 @@ async def test_a_partition_moves_and_old_replicas_are_deleted_when_all_new_ones_
         await create(one, [1, 2], [2, 1])
         assert await move(one, {0: [2, 3]}) == [(0, "")]
         assert await moving(one) == {0: ([2, 3, 1], [3], [1])}
-        assert await node(one.registry) | {"topic_id": ""} == {
+        assert await node(one.zk) | {"topic_id": ""} == {
             "version": 3,
             "topic_id": "",
             "partitions": {"0": [2, 3, 1], "1": [2, 1]},
@@ -106,13 +106,13 @@ async def test_a_partition_moves_and_old_replicas_are_deleted_when_all_new_ones_
         )
         assert (told.replicas, told.adding_replicas, told.removing_replicas) == ([2, 3, 1], [3], [1])
         assert deleted(one) == []
-        await join(two.registry, 1, 2, 3)
+        await join(two.zk, 1, 2, 3)
         await until_read(lambda: moving(one), {})
-        state, _ = await znodes.read_state(one.registry, T0)
+        state, _ = await znodes.read_state(one.zk, T0)
         assert (state.leader, state.leader_epoch, state.isr) == (2, 2, [2, 3])
         await until(lambda: deleted(one) == ["t-0@2"])
         assert deleted(two) == deleted(three) == []
-        found = await node(one.registry)
+        found = await node(one.zk)
         assert found["partitions"] == {"0": [2, 3], "1": [2, 1]}
         assert (found["adding_replicas"], found["removing_replicas"]) == ({}, {})
         assert "origin_replicas" not in found
@@ -123,10 +123,10 @@ async def test_a_move_is_cancelled_and_its_additions_are_deleted(fake_broker: An
         one, _, three = brokers.values()
         await create(one, [1, 2])
         assert await move(one, {0: [3]}) == [(0, "")]
-        await join(one.registry, 1, 2)
+        await join(one.zk, 1, 2)
         assert await move(one, {0: None}) == [(0, "")]
         assert await moving(one) == {}, "it is over when the answer comes"
-        assert (await node(one.registry))["partitions"] == {"0": [1, 2]}, "in the order that it had"
+        assert (await node(one.zk))["partitions"] == {"0": [1, 2]}, "in the order that it had"
         await until(lambda: deleted(three) == ["t-0@2"])
         ((code, message),) = await move(one, {0: None})
         assert code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and "nothing to cancel" in message
@@ -159,9 +159,9 @@ async def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, s
     async with cluster(fake_broker, 1, 2, 3) as brokers:
         one, two, three = brokers.values()
         await create(one, [1, 2])
-        await until(lambda: all(b.controller._vigil.is_kept for b in (two, three)))
-        await one.controller._office._tasks.stop()  # it sees nothing of what follows
-        document = documents.parse(documents.TopicDocument, (await two.registry.get("/brokers/topics/t"))[0])
+        await until(lambda: all(b.controller._watch.is_kept for b in (two, three)))
+        await one.controller._active._tasks.stop()  # it sees nothing of what follows
+        document = documents.parse(documents.TopicDocument, (await two.zk.get("/brokers/topics/t"))[0])
         moved = document.model_copy(
             update={
                 "partitions": {0: [2, 3, 1]},
@@ -169,9 +169,9 @@ async def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, s
                 "removing_replicas": {0: [1]},
             }
         )
-        _, stat = await two.registry.get("/brokers/topics/t")
-        await two.registry.multi([SetData("/brokers/topics/t", moved.data(), stat.version)])
-        state, version = await znodes.read_state(two.registry, T0)
+        _, stat = await two.zk.get("/brokers/topics/t")
+        await two.zk.multi([SetData("/brokers/topics/t", moved.data(), stat.version)])
+        state, version = await znodes.read_state(two.zk, T0)
         changes: dict[str, dict[str, Any]] = {
             "asked": {},
             "announced": {"leader_epoch": 1},
@@ -181,7 +181,7 @@ async def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, s
             },
         }  # fmt: skip
         left = state.model_copy(update=changes[step])
-        await two.registry.multi([SetData(documents.state_path(T0), left.data(), version)])
+        await two.zk.multi([SetData(documents.state_path(T0), left.data(), version)])
         one.dead.add(1)
         await one.die()
         await until(lambda: ruler(brokers) is not None)
@@ -190,15 +190,15 @@ async def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, s
             await until(lambda: any(p == "t-0" for p, _ in three.heard_at))
             assert [*(await moving(new))] == [0]
             await until_read(lambda: leader_of(two), 2)  # broker 1 is dead
-            await join(two.registry, 2, 3)
+            await join(two.zk, 2, 3)
         await until_read(lambda: moving(new), {})
-        state, _ = await znodes.read_state(two.registry, T0)
+        state, _ = await znodes.read_state(two.zk, T0)
         assert (state.leader, sorted(state.isr)) == (2, [2, 3])
         assert state.leader_epoch > left.leader_epoch
 
 
 async def leader_of(broker: Any) -> int:
-    return (await znodes.read_state(broker.registry, T0))[0].leader
+    return (await znodes.read_state(broker.zk, T0))[0].leader
 
 
 async def test_old_tools_ask_in_the_node_that_the_controller_watches(fake_broker: Any) -> None:
@@ -214,20 +214,20 @@ async def test_old_tools_ask_in_the_node_that_the_controller_watches(fake_broker
             ],
         }
         path = "/admin/reassign_partitions"
-        await two.registry.multi([Create(path, json.dumps(asked).encode())])
+        await two.zk.multi([Create(path, json.dumps(asked).encode())])
         await until_read(lambda: moving(one), {0: ([2, 3, 1], [3], [1])})
 
         async def left() -> Any:
             try:
-                data, _ = await one.registry.get(path)
+                data, _ = await one.zk.get(path)
             except NoNode:
                 return None
             return [e["partition"] for e in json.loads(data)["partitions"]] if data[1:2] == b'"' else data
 
         await until_read(left, [0])  # the others cannot be done
-        await join(one.registry, 1, 2, 3)
+        await join(one.zk, 1, 2, 3)
         await until_read(left, None)
-        assert (await node(one.registry))["partitions"]["0"] == [2, 3]
+        assert (await node(one.zk))["partitions"]["0"] == [2, 3]
         for nothing in (b"{not JSON", b'{"version":1,"partitions":[]}'):
-            await two.registry.multi([Create(path, nothing)])
+            await two.zk.multi([Create(path, nothing)])
             await until_read(left, None)

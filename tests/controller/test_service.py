@@ -49,7 +49,7 @@ async def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
         bad = await create(one, "u", -1, -1, assignments=chosen)
         assert bad.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
-        assert await one.registry.exists(documents.life_path(made.topic_id)) is not None
+        assert await one.zk.exists(documents.life_path(made.topic_id)) is not None
 
         more = topics.CreatePartitionsTopic(name="t", count=3)
         grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=[more], timeout_ms=5000))
@@ -60,10 +60,10 @@ async def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
             topics.DeleteTopicsRequest(topics=[topics.DeleteTopicState(name="t")], timeout_ms=5000)
         )
         assert gone.responses[0].error_code == 0
-        assert await one.registry.children("/brokers/topics") == []
-        assert await one.registry.children("/admin/delete_topics") == []
-        assert await one.registry.exists("/config/topics/t") is None
-        assert await one.registry.children(documents.LIVES) == []
+        assert await one.zk.children("/brokers/topics") == []
+        assert await one.zk.children("/admin/delete_topics") == []
+        assert await one.zk.exists("/config/topics/t") is None
+        assert await one.zk.children(documents.LIVES) == []
         assert (await create(one, "t", 1, 1)).error_code == 0
 
 
@@ -90,7 +90,7 @@ async def test_a_dead_controller_is_succeeded_and_its_partitions_move_within_a_s
     async with cluster(fake_broker, 1, 2, 3) as brokers:
         one, two, three = brokers.values()
         assert (await create(one, "t", 3, 3)).error_code == 0
-        await until(lambda: two.controller._vigil.is_kept and three.controller._vigil.is_kept)
+        await until(lambda: two.controller._watch.is_kept and three.controller._watch.is_kept)
         killed_at = asyncio.get_running_loop().time()
         one.dead.add(1)
         await one.die()
@@ -98,11 +98,9 @@ async def test_a_dead_controller_is_succeeded_and_its_partitions_move_within_a_s
         gap = three.heard_at["t-0", 1] - killed_at
         assert gap < 0.9 * machine_is_slower()
         await until(lambda: two.controller.active or three.controller.active)
-        state, _ = await znodes.read_state(two.registry, TopicPartition("t", 0))
+        state, _ = await znodes.read_state(two.zk, TopicPartition("t", 0))
         assert (state.leader, state.isr, state.controller_epoch) == (2, [2, 3], 2)
-        assert await two.registry.exists("/brokers/ids/1") is not None, (
-            "the dead broker's own node is left alone"
-        )
+        assert await two.zk.exists("/brokers/ids/1") is not None, "the dead broker's own node is left alone"
 
 
 async def test_a_dead_broker_is_suspected_and_welcomed_when_it_answers(fake_broker: Any) -> None:
@@ -111,7 +109,7 @@ async def test_a_dead_broker_is_suspected_and_welcomed_when_it_answers(fake_brok
         assert (await create(one, "t", 2, 2)).error_code == 0
         await two.stall()
         await until(lambda: ("t-1", 1) in one.heard_at)
-        state, _ = await znodes.read_state(one.registry, TopicPartition("t", 1))
+        state, _ = await znodes.read_state(one.zk, TopicPartition("t", 1))
         assert (state.leader, state.isr) == (1, [1])
         assert ("t-1", 1) not in two.heard_at
         await two.listen(two.port)
@@ -125,7 +123,7 @@ async def test_a_write_whose_answer_is_lost_is_settled_before_it_is_announced(
     async with cluster(fake_broker, 1, 2) as brokers:
         one, two = brokers[1], brokers[2]
         assert (await create(one, "t", 2, 2)).error_code == 0
-        multi, pending = one.registry.multi, []
+        multi, pending = one.zk.multi, []
 
         async def lossy(ops: Any) -> Any:
             if not pending and any(isinstance(op, SetData) for op in ops):
@@ -139,67 +137,67 @@ async def test_a_write_whose_answer_is_lost_is_settled_before_it_is_announced(
             await asyncio.sleep(0.19 if late else 0)  # just before the write is issued again
             return await asyncio.gather(multi(ops), return_exceptions=True)
 
-        one.registry.multi = lossy
+        one.zk.multi = lossy
         await two.stall()
         await until(lambda: ("t-1", 1) in one.heard_at)
-        state, version = await znodes.read_state(one.registry, TopicPartition("t", 1))
+        state, version = await znodes.read_state(one.zk, TopicPartition("t", 1))
         assert (state.leader, state.leader_epoch, state.isr, version) == (1, 1, [1], 1)
         await pending[0]
-        one.registry.multi = multi
+        one.zk.multi = multi
 
 
 async def test_a_fenced_controller_resigns(fake_broker: Any) -> None:
     async with cluster(fake_broker, 1, 2) as brokers:
         one, two = brokers[1], brokers[2]
-        seat = await znodes.read_seat(two.registry)
-        assert seat is not None
-        office = one.controller._office
-        reign = await znodes.take_over(two.registry, 2, 0, seat)
-        assert reign is not None and reign.epoch == 2
-        await until(lambda: one.controller._office is not office)
-        assert office.ended
+        node = await znodes.read_controller(two.zk)
+        assert node is not None
+        active = one.controller._active
+        term = await znodes.take_over(two.zk, 2, 0, node)
+        assert term is not None and term.epoch == 2
+        await until(lambda: one.controller._active is not active)
+        assert active.ended
 
 
-async def test_an_expired_session_ends_the_reign(fake_broker: Any) -> None:
+async def test_an_expired_session_ends_the_term(fake_broker: Any) -> None:
     async with cluster(fake_broker, 1, 2) as brokers:
         one, two = brokers[1], brokers[2]
-        credentials = one.registry.credentials
-        other = type(one.registry)(one.registry._hosts, 4000, previous_session=credentials)
+        credentials = one.zk.credentials
+        other = type(one.zk)(one.zk._hosts, 4000, previous_session=credentials)
         await other.start()  # takes the session up and closes it
         await until(lambda: two.controller.active)
-        await until(lambda: one.registry.generation == 2)
+        await until(lambda: one.zk.generation == 2)
         assert not one.controller.active
         await one.register()
         assert two.controller.epoch == 2
-        await two.controller._office.until(lambda state: 1 in state.brokers)
+        await two.controller._active.until(lambda state: 1 in state.brokers)
         await other.close()
 
 
-async def test_a_reign_is_over_before_the_broker_registers_anew(fake_broker: Any) -> None:
-    """Its fence holds until the next reign: what it had begun must not go on in the new session."""
+async def test_a_term_is_over_before_the_broker_registers_anew(fake_broker: Any) -> None:
+    """Its fence holds until the next term: what it had begun must not go on in the new session."""
 
     async with cluster(fake_broker, 1) as brokers:
         controller = brokers[1].controller
-        office, told = controller._office, list[str]()
-        close, gate = office.close, asyncio.Event()
+        active, told = controller._active, list[str]()
+        close, gate = active.close, asyncio.Event()
 
         async def slowly() -> None:
             await gate.wait()
             await close()
 
-        office.close = slowly
-        # a reign that is just beginning
+        active.close = slowly
+        # a term that is just beginning
         begun = SimpleNamespace(end=told.append, close=gate.wait, abstains=False)
-        controller._dismissed.append(begun)
+        controller._former.append(begun)
         controller._session_changed(SessionEvent(SessionState.EXPIRED, 1))
         waiting = [asyncio.ensure_future(controller.over()) for _ in range(2)]
         await until(lambda: told)
         for _ in range(5):
             await asyncio.sleep(0)
-        assert office.ended and not any(each.done() for each in waiting)
+        assert active.ended and not any(each.done() for each in waiting)
         gate.set()
         await asyncio.gather(*waiting)
-        assert not len(office._tasks)
+        assert not len(active._tasks)
 
 
 async def test_the_isr_that_a_leader_wrote_is_shown_to_everybody(fake_broker: Any) -> None:
@@ -207,12 +205,12 @@ async def test_the_isr_that_a_leader_wrote_is_shown_to_everybody(fake_broker: An
         one, two = brokers[1], brokers[2]
         partition = TopicPartition("t", 0)
         assert (await create(one, "t", 1, 2)).error_code == 0
-        state, version = await znodes.read_state(one.registry, partition)
+        state, version = await znodes.read_state(one.zk, partition)
         smaller = state.model_copy(update={"isr": [1]})
-        await znodes.write_state(one.registry, partition, smaller, version, znodes.leader_checks(1, 1))
-        await znodes.notify_isr_change(one.registry, [partition])
+        await znodes.write_state(one.zk, partition, smaller, version, znodes.leader_checks(1, 1))
+        await znodes.notify_isr_change(one.zk, [partition])
         await until(lambda: shown_isr(two) == [1])
-        assert await one.registry.children(documents.ISR_CHANGES) == []
+        assert await one.zk.children(documents.ISR_CHANGES) == []
 
 
 async def test_partitions_that_somebody_takes_out_of_a_topics_node_are_put_back(fake_broker: Any) -> None:
@@ -223,18 +221,18 @@ async def test_partitions_that_somebody_takes_out_of_a_topics_node_are_put_back(
         refused = await one.controller.ask(topics.CreatePartitionsRequest(topics=[fewer], timeout_ms=5000))
         assert refused.results[0].error_code == ErrorCode.INVALID_PARTITIONS
         path = documents.topic_path("t")
-        data, stat = await one.registry.get(path)
+        data, stat = await one.zk.get(path)
         whole = documents.parse(documents.TopicDocument, data)
         shrunk = whole.model_copy(update={"partitions": {0: whole.partitions[0]}})
-        await one.registry.multi([SetData(path, shrunk.data(), stat.version)])
+        await one.zk.multi([SetData(path, shrunk.data(), stat.version)])
         async with asyncio.timeout(8):
-            while documents.parse(documents.TopicDocument, (await one.registry.get(path))[0]) != whole:
+            while documents.parse(documents.TopicDocument, (await one.zk.get(path))[0]) != whole:
                 await asyncio.sleep(0.02)
-        assert sorted(one.controller._office.state.topics["t"].replicas) == [0, 1, 2]
+        assert sorted(one.controller._active.state.topics["t"].replicas) == [0, 1, 2]
 
 
 class Deaf:
-    """A registry that has just lost its connection."""
+    """A client that has just lost its connection."""
 
     generation, connected = 1, False
 
@@ -259,7 +257,7 @@ async def test_a_start_does_not_depend_on_zookeeper(fake_broker: Any) -> None:
     await controller.stop()
 
 
-async def test_defaults_that_change_hold_in_this_reign(fake_broker: Any) -> None:
+async def test_defaults_that_change_hold_in_this_term(fake_broker: Any) -> None:
     """What acks=all needs decides when a cancelled move gives up its additions."""
 
     one, now = fake_broker(1), [Defaults(min_isr=1)]
@@ -277,19 +275,19 @@ async def test_defaults_that_change_hold_in_this_reign(fake_broker: Any) -> None
 async def test_a_new_controller_finishes_what_was_begun(
     fake_broker: Any, hosts: str, open_session: Any
 ) -> None:
-    async with open_session(hosts) as registry:
-        await znodes.ensure_paths(registry)
+    async with open_session(hosts) as zk:
+        await znodes.ensure_paths(zk)
         document = documents.TopicDocument(
             topic_id=documents.uuid_to_text(documents.UUID(int=7)), partitions={0: [1], 1: [1]}
         )
-        await registry.multi([Create("/brokers/topics/begun", document.data())])
-        await registry.multi([Create("/brokers/topics/broken", b"{")])
-        await registry.multi([Create("/admin/delete_topics/unknown", b"")])
+        await zk.multi([Create("/brokers/topics/begun", document.data())])
+        await zk.multi([Create("/brokers/topics/broken", b"{")])
+        await zk.multi([Create("/admin/delete_topics/unknown", b"")])
         async with cluster(fake_broker, 1) as brokers:
             await until(lambda: ("begun-1", 0) in brokers[1].heard_at)
-            await until_async(lambda: registry.exists("/admin/delete_topics/unknown"), None)
+            await until_async(lambda: zk.exists("/admin/delete_topics/unknown"), None)
             grown = document.model_copy(update={"partitions": {0: [1], 1: [1], 2: [1]}})
-            await registry.multi([SetData("/brokers/topics/begun", grown.data(), 0)])
+            await zk.multi([SetData("/brokers/topics/begun", grown.data(), 0)])
             await until(lambda: ("begun-2", 0) in brokers[1].heard_at)
 
 
@@ -320,7 +318,7 @@ async def test_topics_begin_anywhere_and_their_replicas_are_on_different_racks(f
         more = [topics.CreatePartitionsTopic(name=f"t{number}", count=3) for number in range(16)]
         grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=more, timeout_ms=5000))
         assert not any(each.error_code for each in grown.results)
-        state = one.controller._office.state
+        state = one.controller._active.state
         held = [replicas for topic in state.topics.values() for replicas in topic.replicas.values()]
         assert len(held) == 48
         assert all(min(replicas) < 3 <= max(replicas) for replicas in held), "one on each side"

@@ -44,15 +44,15 @@ async def change(broker: Any, type: int, name: str, validate_only: bool = False,
 
 
 async def standing(broker: Any, path: str) -> dict[str, str]:
-    data, _ = await broker.registry.get(path)
+    data, _ = await broker.zk.get(path)
     document = json.loads(data)
     assert document["version"] == 1
     return dict(document["config"])
 
 
 async def notices(broker: Any) -> list[Any]:
-    names = await broker.registry.children(documents.CONFIG_CHANGES)
-    found = [await broker.registry.get(f"{documents.CONFIG_CHANGES}/{name}") for name in names]
+    names = await broker.zk.children(documents.CONFIG_CHANGES)
+    found = [await broker.zk.get(f"{documents.CONFIG_CHANGES}/{name}") for name in names]
     return [json.loads(data)["entity_path"] for data, _ in found]
 
 
@@ -67,7 +67,7 @@ async def test_a_change_is_written_with_its_notification_and_told(fake_broker: A
         told = [o for o in two.orders if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states]
         (topic,) = told[-1].topic_states
         assert [(c.name, c.value) for c in topic.configs] == [("retention", "5")]
-        _, stat = await one.registry.get("/config/topics/t")
+        _, stat = await one.zk.get("/config/topics/t")
         assert (topic.configs_born, topic.configs_version) == (stat.czxid, stat.version)
         assert (await change(one, 4, "", cleaners="2")).error_code == 0
         assert (await change(one, 4, "2", cleaners="3")).error_code == 0
@@ -87,7 +87,7 @@ async def test_what_is_refused_is_not_written(fake_broker: Any) -> None:
     await picky.start(catalogue=Picky())
     await until(lambda: picky.controller.active)
     await create(picky, "t", 1, 1)
-    _, before = await picky.registry.get("/config/topics/t")
+    _, before = await picky.zk.get("/config/topics/t")
     codes = [
         (await change(picky, 2, "t", bad="1", good="2")).error_code,
         (await change(picky, 2, "none", good="1")).error_code,
@@ -101,9 +101,9 @@ async def test_what_is_refused_is_not_written(fake_broker: Any) -> None:
         ErrorCode.INVALID_CONFIG, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *[ErrorCode.INVALID_REQUEST] * 3,
         0, ErrorCode.INVALID_CONFIG,
     ]  # fmt: skip
-    _, after = await picky.registry.get("/config/topics/t")
+    _, after = await picky.zk.get("/config/topics/t")
     assert after == before and await notices(picky) == []
-    assert await picky.registry.exists("/config/brokers/77") is None
+    assert await picky.zk.exists("/config/brokers/77") is None
     await picky.stop()
 
 
@@ -119,29 +119,29 @@ async def test_a_deposed_controller_changes_nothing(fake_broker: Any) -> None:
         await create(brokers[1], "t", 1, 1)
         with pytest.raises(NotController):
             await change(brokers[2], 2, "t", a="1")
-        _, fence = await brokers[1].registry.get(documents.CONTROLLER_EPOCH)
-        await brokers[1].registry.multi([SetData(documents.CONTROLLER_EPOCH, b"9", fence.version)])
+        _, fence = await brokers[1].zk.get(documents.CONTROLLER_EPOCH)
+        await brokers[1].zk.multi([SetData(documents.CONTROLLER_EPOCH, b"9", fence.version)])
         with pytest.raises(NotController):
             await change(brokers[1], 2, "t", a="1")
         assert await standing(brokers[1], "/config/topics/t") == {}
         assert await notices(brokers[1]) == []
 
 
-async def test_a_tool_that_writes_to_zookeeper_is_heard_while_a_reign_begins(fake_broker: Any) -> None:
-    """The watch is the broker's; what it tells before the new controller is in office must not be lost."""
+async def test_a_tool_that_writes_to_zookeeper_is_heard_while_a_term_begins(fake_broker: Any) -> None:
+    """The watch is the broker's; what it tells before the new term has begun must not be lost."""
 
     async with cluster(fake_broker, 1) as brokers:
         one = brokers[1]
         await create(one, "t", 1, 1)
-        await one.registry.multi([Create("/config/tool", b"")])
+        await one.zk.multi([Create("/config/tool", b"")])
         data = documents.ConfigDocument(config={"unclean.leader.election.enable": "true"}).data()
-        _, stat = await one.registry.get("/config/topics/t")
-        await one.registry.multi([SetData("/config/topics/t", data, stat.version)])
-        office = one.controller._office
-        assert not office.state.allows_unclean("t"), "nobody has said that there is news"
+        _, stat = await one.zk.get("/config/topics/t")
+        await one.zk.multi([SetData("/config/topics/t", data, stat.version)])
+        active = one.controller._active
+        assert not active.state.allows_unclean("t"), "nobody has said that there is news"
         one.controller.topic_configured("t")
-        await office.until(lambda state: state.allows_unclean("t"))
-        one.controller._office, one.controller._configured = None, set()  # as while a reign begins
+        await active.until(lambda state: state.allows_unclean("t"))
+        one.controller._active, one.controller._configured = None, set()  # as while a term begins
         one.controller.topic_configured("t")
         assert one.controller._configured == {"t"}
-        one.controller._office = office
+        one.controller._active = active

@@ -55,11 +55,9 @@ class Stage:
         self.restart(0)
         connected = asyncio.Event()
         connected.set()
-        registry = cast(Any, self.session)
+        zk = cast(Any, self.session)
         self.writes = StateWrites(
-            WriteContext(
-                registry, ControllerTerm(1, 0), connected, lambda: bool(self.ended), self.ended.append
-            )
+            WriteContext(zk, ControllerTerm(1, 0), connected, lambda: bool(self.ended), self.ended.append)
         )
 
     def do(self, *ops: Op) -> None:
@@ -196,7 +194,7 @@ def test_what_others_have_written_meanwhile_is_not_taken_for_ours(monkeypatch: A
     play(monkeypatch, story)
 
 
-def test_a_newer_controller_ends_the_reign_and_nothing_is_reported(monkeypatch: Any) -> None:
+def test_a_newer_controller_ends_the_term_and_nothing_is_reported(monkeypatch: Any) -> None:
     async def story(stage: Stage) -> None:
         await stage.created()
         stage.do(SetData(documents.CONTROLLER_EPOCH, b"2", 0))

@@ -10,13 +10,13 @@ from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import NoNode, Unknown, Watch
 from strandline.zookeeper.znodes import ControllerTerm
-from tests.controller.memory_registry import MemoryRegistry
+from tests.controller.memory_zk_client import MemoryZkClient
 
 LOST = Unknown("no answer")
 
 
 class Nodes:
-    """A registry without a node, whose reads fail when told to. It keeps the watches that it was given."""
+    """A client without a node, whose reads fail when told to. It keeps the watches that it was given."""
 
     def __init__(self) -> None:
         self.outcomes: list[BaseException | None] = []
@@ -85,11 +85,11 @@ async def test_a_topic_that_comes_after_a_look_without_an_answer_is_seen(
 async def test_a_broker_is_seen_with_the_directories_that_it_has_given_up() -> None:
     """Also by a controller that was elected after that: it must not lead where it cannot read."""
 
-    registry = cast(Any, MemoryRegistry(SimZooKeeper()))
-    await znodes.ensure_paths(registry)
+    zk = cast(Any, MemoryZkClient(SimZooKeeper()))
+    await znodes.ensure_paths(zk)
     for broker in (1, 2):
-        await znodes.read_incarnation(registry, broker)
-        await znodes.register_broker(registry, broker, documents.RegistrationDocument.of([], 0, 1, 1), [])
-    await znodes.report_failed_dir(registry, 2, "a-directory")
-    seen = await BrokerWatch(registry).look()
+        await znodes.read_incarnation(zk, broker)
+        await znodes.register_broker(zk, broker, documents.RegistrationDocument.of([], 0, 1, 1), [])
+    await znodes.report_failed_dir(zk, 2, "a-directory")
+    seen = await BrokerWatch(zk).look()
     assert {broker: known.has_failed_dirs for broker, known in seen.items()} == {1: False, 2: True}

@@ -20,13 +20,13 @@ async def test_the_first_controller_has_epoch_one_and_a_second_is_refused(
 ) -> None:
     async with open_session(hosts) as one, open_session(hosts) as two:
         await znodes.ensure_paths(one)
-        reign = await znodes.elect(one, 1, 0)
-        assert reign == znodes.ControllerTerm(1, 1)
+        term = await znodes.elect(one, 1, 0)
+        assert term == znodes.ControllerTerm(1, 1)
         assert await znodes.elect(two, 2, 0) is None
-        seat = await znodes.read_seat(two)
-        assert seat is not None and (seat.broker, seat.owner) == (1, one.session_id)
-        await znodes.resign(one, reign)
-        assert await znodes.read_seat(two) is None
+        node = await znodes.read_controller(two)
+        assert node is not None and (node.broker, node.owner) == (1, one.session_id)
+        await znodes.resign(one, term)
+        assert await znodes.read_controller(two) is None
         assert await znodes.elect(two, 2, 0) == znodes.ControllerTerm(2, 2)
 
 
@@ -36,37 +36,37 @@ async def test_nobody_gives_up_another_ones_seat(hosts: str, open_session: Any) 
     async with open_session(hosts) as one, open_session(hosts) as two:
         await znodes.ensure_paths(one)
         await znodes.elect(one, 1, 0)
-        seat = await znodes.read_seat(two)
-        await znodes.vacate(two)
-        assert seat is not None and await znodes.read_seat(two) == seat
-        await znodes.vacate(one)
-        assert await znodes.read_seat(two) is None
+        node = await znodes.read_controller(two)
+        await znodes.resign_without_term(two)
+        assert node is not None and await znodes.read_controller(two) == node
+        await znodes.resign_without_term(one)
+        assert await znodes.read_controller(two) is None
 
 
 async def test_a_controller_that_was_succeeded_meets_the_fence(hosts: str, open_session: Any) -> None:
     async with open_session(hosts) as one, open_session(hosts) as two:
         await znodes.ensure_paths(one)
         old = await znodes.elect(one, 1, 0)
-        seat = await znodes.read_seat(two)
-        assert old is not None and seat is not None
-        new = await znodes.take_over(two, 2, 0, seat)
+        node = await znodes.read_controller(two)
+        assert old is not None and node is not None
+        new = await znodes.take_over(two, 2, 0, node)
         assert new == znodes.ControllerTerm(2, 2)
         with pytest.raises(znodes.ControllerMoved):
             await znodes.fenced(one, old, [Create("/x", b"")])
         assert await one.exists("/x") is None
-        assert await znodes.take_over(one, 1, 0, seat) is None, "that seat is taken already"
+        assert await znodes.take_over(one, 1, 0, node) is None, "somebody else is controller by now"
         await znodes.resign(one, old)
-        still = await znodes.read_seat(one)
+        still = await znodes.read_controller(one)
         assert still is not None and still.broker == 2
 
 
 async def test_an_election_whose_answer_was_lost_is_recognised(
     zookeeper: str, chroot: str, open_session: Any, open_wire: Any
 ) -> None:
-    async with open_wire(zookeeper) as (_, address), open_session(address + chroot) as registry:
-        await znodes.ensure_paths(registry)
-        await znodes.create_if_absent(registry, documents.CONTROLLER_EPOCH, b"0")
-        multi = registry.multi
+    async with open_wire(zookeeper) as (_, address), open_session(address + chroot) as zk:
+        await znodes.ensure_paths(zk)
+        await znodes.create_if_absent(zk, documents.CONTROLLER_EPOCH, b"0")
+        multi = zk.multi
 
         async def deaf_multi(ops: Any) -> Any:
             if not any(isinstance(op, SetData) for op in ops):
@@ -74,28 +74,28 @@ async def test_an_election_whose_answer_was_lost_is_recognised(
             await multi(ops)
             raise Unknown("the answer was lost")
 
-        registry.multi = deaf_multi
-        assert await znodes.elect(registry, 1, 0) == znodes.ControllerTerm(1, 1)
+        zk.multi = deaf_multi
+        assert await znodes.elect(zk, 1, 0) == znodes.ControllerTerm(1, 1)
 
 
 async def test_registration_counts_the_starts_of_a_broker(hosts: str, open_session: Any) -> None:
-    async with open_session(hosts) as registry:
-        await znodes.ensure_paths(registry)
-        document, failed = await znodes.read_incarnation(registry, 7)
+    async with open_session(hosts) as zk:
+        await znodes.ensure_paths(zk)
+        document, failed = await znodes.read_incarnation(zk, 7)
         assert (document.incarnation, failed) == (0, frozenset())
         first = documents.RegistrationDocument.of([ENDPOINT], 5, incarnation=1, intact_since=1)
-        await znodes.register_broker(registry, 7, first, ["dir-a"])
-        data, stat = await registry.get("/brokers/ids/7")
-        assert stat.owner == registry.session_id
+        await znodes.register_broker(zk, 7, first, ["dir-a"])
+        data, stat = await zk.get("/brokers/ids/7")
+        assert stat.owner == zk.session_id
         assert documents.parse(documents.RegistrationDocument, data).listeners() == [ENDPOINT]
-        document, _ = await znodes.read_incarnation(registry, 7)
+        document, _ = await znodes.read_incarnation(zk, 7)
         assert (document.incarnation, document.dirs) == (1, {"dir-a": 1})
 
         doubt = documents.RegistrationDocument.of([ENDPOINT], 5, 2, 1, {"t-0": 2})
-        await znodes.register_broker(registry, 7, doubt, ["dir-a"])  # in its place, while running
+        await znodes.register_broker(zk, 7, doubt, ["dir-a"])  # in its place, while running
         with pytest.raises(BadVersion):
             await znodes.register_broker(
-                registry, 7, documents.RegistrationDocument.of([ENDPOINT], 6, 2, 1), ["dir-a"]
+                zk, 7, documents.RegistrationDocument.of([ENDPOINT], 6, 2, 1), ["dir-a"]
             )
 
         async with open_session(hosts) as other:
@@ -106,7 +106,7 @@ async def test_registration_counts_the_starts_of_a_broker(hosts: str, open_sessi
             with pytest.raises(znodes.DuplicateBroker):
                 await znodes.await_registration_end(other, 7, 0.1)
             waiting = asyncio.ensure_future(znodes.await_registration_end(other, 7, 5))
-            await znodes.delete_if_present(registry, "/brokers/ids/7")
+            await znodes.delete_if_present(zk, "/brokers/ids/7")
             await waiting
 
 
@@ -137,31 +137,31 @@ def test_the_registration_reads_as_kafka_writes_it() -> None:
 
 
 async def test_a_leader_writes_the_state_first_and_then_its_conditions(hosts: str, open_session: Any) -> None:
-    async with open_session(hosts) as registry:
-        await znodes.ensure_paths(registry)
+    async with open_session(hosts) as zk:
+        await znodes.ensure_paths(zk)
         for path in (
             "/brokers/topics/t",
             "/brokers/topics/t/partitions",
             "/brokers/topics/t/partitions/0",
         ):
-            await registry.multi([Create(path, b"")])
+            await zk.multi([Create(path, b"")])
         before = documents.StateDocument(
             leader=1, leader_epoch=0, isr=[1], controller_epoch=1, isr_epochs={1: 1}
         )
-        await registry.multi([Create(documents.state_path(PARTITION), before.data())])
-        await registry.multi([Create(documents.incarnation_path(1), b"{}")])
-        await registry.multi([SetData(documents.incarnation_path(1), b"{}", 0)])
+        await zk.multi([Create(documents.state_path(PARTITION), before.data())])
+        await zk.multi([Create(documents.incarnation_path(1), b"{}")])
+        await zk.multi([SetData(documents.incarnation_path(1), b"{}", 0)])
         after = before.model_copy(update={"isr": [1, 2]})
         with pytest.raises(znodes.CheckFailed) as failed:
             checks = [*znodes.member_checks(2, 1, 1, 1)]
-            await znodes.write_state(registry, PARTITION, after, 0, checks)
+            await znodes.write_state(zk, PARTITION, after, 0, checks)
         assert failed.value.path == "/brokers/ids/2"
-        assert await znodes.write_state(registry, PARTITION, after, 0, znodes.leader_checks(1, 1)) == 1
+        assert await znodes.write_state(zk, PARTITION, after, 0, znodes.leader_checks(1, 1)) == 1
         with pytest.raises(znodes.StateMoved):  # the state speaks first, also when a condition fails too
-            await znodes.write_state(registry, PARTITION, after, 0, [Check("/brokers/ids/2", -1)])
-        assert await znodes.read_state(registry, PARTITION) == (after, 1)
-        await znodes.notify_isr_change(registry, [PARTITION])
-        assert await registry.children(documents.ISR_CHANGES) == ["isr_change_0000000000"]
+            await znodes.write_state(zk, PARTITION, after, 0, [Check("/brokers/ids/2", -1)])
+        assert await znodes.read_state(zk, PARTITION) == (after, 1)
+        await znodes.notify_isr_change(zk, [PARTITION])
+        assert await zk.children(documents.ISR_CHANGES) == ["isr_change_0000000000"]
 
 
 async def test_producer_ids_are_given_out_once(hosts: str, open_session: Any) -> None:
@@ -189,10 +189,10 @@ async def test_a_broker_that_is_leaving_joins_no_isr_and_no_earlier_attempt_land
             leader=1, leader_epoch=0, isr=[1], controller_epoch=1, isr_epochs={1: 1}
         )
         await leader.multi([Create(documents.state_path(PARTITION), before.data())])
-        for registry, broker in ((leader, 1), (follower, 2)):
-            await znodes.create_if_absent(registry, documents.incarnation_path(broker), b"{}")
+        for zk, broker in ((leader, 1), (follower, 2)):
+            await znodes.create_if_absent(zk, documents.incarnation_path(broker), b"{}")
             registration = documents.RegistrationDocument.of([], 0, 1, 1)
-            await znodes.register_broker(registry, broker, registration, [])
+            await znodes.register_broker(zk, broker, registration, [])
         wider = before.model_copy(update={"isr": [1, 2]})
         early = znodes.member_checks(2, 1, 1, 1, await znodes.joinable_version(leader, 2))
         await znodes.announce_leaving(follower, 2)
@@ -214,10 +214,10 @@ async def test_a_broker_that_registers_while_it_is_leaving_joins_no_isr(
 
     async with open_session(hosts) as leader, open_session(hosts) as follower:
         await znodes.ensure_paths(leader)
-        for registry, broker in ((leader, 1), (follower, 2)):
-            await znodes.read_incarnation(registry, broker)
+        for zk, broker in ((leader, 1), (follower, 2)):
+            await znodes.read_incarnation(zk, broker)
             registration = documents.RegistrationDocument.of([ENDPOINT], 0, 1, 1, leaving=broker == 2)
-            await znodes.register_broker(registry, broker, registration, ["uuid"])
+            await znodes.register_broker(zk, broker, registration, ["uuid"])
         version = await znodes.joinable_version(leader, 2)
         with pytest.raises(MultiFailed):
             await leader.multi(list(znodes.member_checks(2, 1, 1, 1, version)))

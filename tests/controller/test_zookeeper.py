@@ -1,4 +1,4 @@
-"""A real ZooKeeper behind `Registry`: results of a multi, watches, lost answers, lost sessions."""
+"""A real ZooKeeper behind `ZkClient`: results of a multi, watches, lost answers, lost sessions."""
 
 import asyncio
 import time
@@ -16,56 +16,54 @@ from strandline.zookeeper.client import (
     NodeExists,
     NoNode,
     NotReached,
-    RegistryUnreachable,
     SessionEvent,
     SessionState,
     SetData,
     Stat,
     Unknown,
+    ZkUnreachable,
 )
-from strandline.zookeeper.kazoo_client import KazooRegistry
+from strandline.zookeeper.kazoo_client import KazooZkClient
 
 
 async def test_a_multi_tells_every_result(hosts: str, open_session: Any) -> None:
-    async with open_session(hosts) as registry:
-        made = await registry.multi(
-            [Create("/a", b"1"), SetData("/a", b"2", 0), Create("/s-", b"", False, True)]
-        )
+    async with open_session(hosts) as zk:
+        made = await zk.multi([Create("/a", b"1"), SetData("/a", b"2", 0), Create("/s-", b"", False, True)])
         assert made[0] == "/a"
         assert isinstance(made[1], Stat) and made[1].version == 1
         assert made[2] == "/s-0000000001"
-        assert (await registry.get("/a"))[0] == b"2"
+        assert (await zk.get("/a"))[0] == b"2"
         with pytest.raises(MultiFailed) as failed:
-            await registry.multi([Check("/a", 0), SetData("/a", b"3", 1)])
+            await zk.multi([Check("/a", 0), SetData("/a", b"3", 1)])
         assert [type(e) for e in failed.value.results] == [BadVersion, NotReached]
         with pytest.raises(MultiFailed) as failed:
-            await registry.multi([SetData("/a", b"3", 1), Check("/none", -1), Create("/a", b"")])
+            await zk.multi([SetData("/a", b"3", 1), Check("/none", -1), Create("/a", b"")])
         assert [type(e) for e in failed.value.results] == [NotReached, NoNode, NotReached]
         assert failed.value.culprit == 1
         with pytest.raises(MultiFailed) as failed:
-            await registry.multi([Create("/a", b"")])
+            await zk.multi([Create("/a", b"")])
         assert isinstance(failed.value.results[0], NodeExists)
-        assert await registry.multi([Delete("/a", 1), Check("/", -1)]) == [None, None]
-        assert await registry.exists("/a") is None
+        assert await zk.multi([Delete("/a", 1), Check("/", -1)]) == [None, None]
+        assert await zk.exists("/a") is None
         with pytest.raises(NoNode):
-            await registry.get("/a")
+            await zk.get("/a")
 
 
 async def test_many_nodes_are_read_in_one_answer(hosts: str, open_session: Any) -> None:
-    async with open_session(hosts) as registry:
-        await registry.multi([Create("/many", b"")])
+    async with open_session(hosts) as zk:
+        await zk.multi([Create("/many", b"")])
         paths = [f"/many/{number}" for number in range(TOGETHER_MAX - 1)]
-        await registry.multi([Create(path, path.encode()) for path in paths])
-        await registry.multi([SetData("/many/3", "\u00fc".encode() * 700, 0), Delete("/many/5", 0)])
-        await registry.multi([Create("/many/e", b"", True)])
-        found = await registry.get_many([*paths, "/many/e"])
+        await zk.multi([Create(path, path.encode()) for path in paths])
+        await zk.multi([SetData("/many/3", "\u00fc".encode() * 700, 0), Delete("/many/5", 0)])
+        await zk.multi([Create("/many/e", b"", True)])
+        found = await zk.get_many([*paths, "/many/e"])
         assert found[5] is None
         for path, node in zip([*paths, "/many/e"], found, strict=True):
-            assert path == "/many/5" or node == await registry.get(path)
-        assert await registry.get_many([]) == []
-        assert found[-1] is not None and found[-1][1].owner == registry.session_id
+            assert path == "/many/5" or node == await zk.get(path)
+        assert await zk.get_many([]) == []
+        assert found[-1] is not None and found[-1][1].owner == zk.session_id
         with pytest.raises(AssertionError):
-            await registry.get_many(["/many"] * (TOGETHER_MAX + 1))
+            await zk.get_many(["/many"] * (TOGETHER_MAX + 1))
 
 
 def test_a_write_without_a_version_is_refused() -> None:
@@ -76,28 +74,28 @@ def test_a_write_without_a_version_is_refused() -> None:
 async def test_watches_fire_once_and_die_with_their_connection(
     zookeeper: str, chroot: str, open_session: Any, open_wire: Any
 ) -> None:
-    async with open_wire(zookeeper) as (wire, address), open_session(address + chroot) as registry:
-        await registry.multi([Create("/a", b"0")])
+    async with open_wire(zookeeper) as (wire, address), open_session(address + chroot) as zk:
+        await zk.multi([Create("/a", b"0")])
         fired: list[str] = []
-        await registry.get("/a", fired.append)
-        await registry.exists("/later", fired.append)
-        await registry.children("/", fired.append)
-        await registry.multi([SetData("/a", b"1", 0)])
-        await registry.multi([SetData("/a", b"2", 1)])
-        await registry.multi([Create("/later", b"")])
+        await zk.get("/a", fired.append)
+        await zk.exists("/later", fired.append)
+        await zk.children("/", fired.append)
+        await zk.multi([SetData("/a", b"1", 0)])
+        await zk.multi([SetData("/a", b"2", 1)])
+        await zk.multi([Create("/later", b"")])
         await until(lambda: len(fired) == 3)
         assert sorted(fired) == ["/", "/a", "/later"]
 
         events: list[SessionEvent] = []
-        registry.listen(events.append)
-        await registry.get("/a", fired.append)
-        session_id = registry.session_id
+        zk.listen(events.append)
+        await zk.get("/a", fired.append)
+        session_id = zk.session_id
         wire.cut()
         await until(lambda: bool(events) and events[-1].state is SessionState.CONNECTED)
         assert [e.state for e in events] == [SessionState.SUSPENDED, SessionState.CONNECTED]
-        assert registry.session_id == session_id and registry.generation == 1
-        await registry.get("/a", fired.append)  # what the owner does on CONNECTED
-        await registry.multi([SetData("/a", b"3", 2)])
+        assert zk.session_id == session_id and zk.generation == 1
+        await zk.get("/a", fired.append)  # what the owner does on CONNECTED
+        await zk.multi([SetData("/a", b"3", 2)])
         await until(lambda: len(fired) == 4)
         await asyncio.sleep(0.05)
         assert fired[3:] == ["/a"]  # the old watch has gone, the new one fired
@@ -106,17 +104,17 @@ async def test_watches_fire_once_and_die_with_their_connection(
 async def test_a_lost_answer_is_unknown_and_the_write_stands(
     zookeeper: str, chroot: str, open_session: Any, open_wire: Any
 ) -> None:
-    async with open_wire(zookeeper) as (wire, address), open_session(address + chroot) as registry:
-        await registry.multi([Create("/a", b"0")])
+    async with open_wire(zookeeper) as (wire, address), open_session(address + chroot) as zk:
+        await zk.multi([Create("/a", b"0")])
         wire.deaf = True
-        write = asyncio.ensure_future(registry.multi([SetData("/a", b"1", 0)]))
+        write = asyncio.ensure_future(zk.multi([SetData("/a", b"1", 0)]))
         await asyncio.sleep(0.1)
         wire.cut()
         with pytest.raises(Unknown):
             await write
         wire.deaf = False
-        await until(lambda: registry.connected)
-        assert (await registry.get("/a"))[0] == b"1"
+        await until(lambda: zk.connected)
+        assert (await zk.get("/a"))[0] == b"1"
 
 
 async def test_a_write_whose_caller_gave_up_may_land_later(
@@ -124,24 +122,24 @@ async def test_a_write_whose_caller_gave_up_may_land_later(
 ) -> None:
     async with (
         open_wire(zookeeper) as (wire, address),
-        open_session(address + chroot, request_timeout_s=0.2) as registry,
+        open_session(address + chroot, request_timeout_s=0.2) as zk,
     ):
-        await registry.multi([Create("/a", b"0")])
+        await zk.multi([Create("/a", b"0")])
         wire.stalled.clear()
         with pytest.raises(Unknown):
-            await registry.multi([SetData("/a", b"1", 0)])
+            await zk.multi([SetData("/a", b"1", 0)])
         wire.stalled.set()
         await asyncio.sleep(0.1)
-        assert (await registry.get("/a"))[0] == b"1"
+        assert (await zk.get("/a"))[0] == b"1"
 
 
 async def test_a_silent_zookeeper_ends_the_session_by_our_own_clock(
     zookeeper: str, chroot: str, open_session: Any, open_wire: Any
 ) -> None:
-    async with open_wire(zookeeper) as (wire, address), open_session(address + chroot, 2000) as registry:
+    async with open_wire(zookeeper) as (wire, address), open_session(address + chroot, 2000) as zk:
         events: list[SessionState] = []
-        registry.listen(lambda event: events.append(event.state))
-        await registry.multi([Create("/mine", b"", ephemeral=True)])
+        zk.listen(lambda event: events.append(event.state))
+        await zk.multi([Create("/mine", b"", ephemeral=True)])
         wire.deaf = True
         wire.stalled.clear()
         started = asyncio.get_running_loop().time()
@@ -152,30 +150,30 @@ async def test_a_silent_zookeeper_ends_the_session_by_our_own_clock(
         wire.cut()
         wire.stalled.set()
         await until(lambda: events[-1] is SessionState.CONNECTED, 5)
-        assert SessionState.EXPIRED in events and registry.generation == 2
+        assert SessionState.EXPIRED in events and zk.generation == 2
 
 
 async def test_who_has_stood_still_finds_out_before_it_acts(hosts: str, open_session: Any) -> None:
     """No timer has run while the process slept: what it asks first must find the deadline passed."""
 
-    async with open_session(hosts, 2000) as registry:
+    async with open_session(hosts, 2000) as zk:
         events: list[SessionState] = []
-        registry.listen(lambda event: events.append(event.state))
-        await registry.multi([Create("/written", b"before")])
+        zk.listen(lambda event: events.append(event.state))
+        await zk.multi([Create("/written", b"before")])
         time.sleep(2.2)  # noqa: ASYNC251 - the loop sleeps, as all of the process would
         with pytest.raises(Unknown, match="nothing was sent"):
-            await registry.multi([SetData("/written", b"after", 0)])
+            await zk.multi([SetData("/written", b"after", 0)])
         assert events == [SessionState.ASSUME_EXPIRED]
-        await until(lambda: registry.connected, 5)  # kazoo's thread has kept the session
-        assert registry.generation == 1 and SessionState.EXPIRED not in events
-        assert (await registry.get("/written"))[0] == b"before"
+        await until(lambda: zk.connected, 5)  # kazoo's thread has kept the session
+        assert zk.generation == 1 and SessionState.EXPIRED not in events
+        assert (await zk.get("/written"))[0] == b"before"
 
 
 async def test_the_session_of_a_killed_predecessor_is_closed_at_once(
     hosts: str, open_session: Any, kill_session: Any
 ) -> None:
     async with open_session(hosts, 10_000) as witness:
-        killed = KazooRegistry(hosts, 10_000)
+        killed = KazooZkClient(hosts, 10_000)
         await killed.start()
         await killed.multi([Create("/brokers-1", b"", ephemeral=True)])
         credentials = killed.credentials
@@ -191,9 +189,9 @@ async def test_the_session_of_a_killed_predecessor_is_closed_at_once(
 
 
 async def test_an_unreachable_zookeeper_is_named() -> None:
-    registry = KazooRegistry("127.0.0.1:1", 4000, connect_timeout_s=0.3)
-    with pytest.raises(RegistryUnreachable, match=r"no ZooKeeper session at 127\.0\.0\.1:1 within 0\.3 s"):
-        await registry.start()
+    zk = KazooZkClient("127.0.0.1:1", 4000, connect_timeout_s=0.3)
+    with pytest.raises(ZkUnreachable, match=r"no ZooKeeper session at 127\.0\.0\.1:1 within 0\.3 s"):
+        await zk.start()
 
 
 async def until(condition: Any, seconds: float = 3) -> None:

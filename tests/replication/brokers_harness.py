@@ -41,7 +41,7 @@ class Story:
         self.loop = StoryLoop()
         self.zookeeper = SimZooKeeper()
         self.actors: dict[str, Actor] = {}
-        self.reigns: dict[str, tuple[Session, znodes.ControllerTerm]] = {}
+        self.terms: dict[str, tuple[Session, znodes.ControllerTerm]] = {}
         self.admin = Session(self.zookeeper)
         self.lines: list[str] = []
 
@@ -120,27 +120,27 @@ class Story:
             }
         )  # fmt: skip
         write = [SetData(documents.state_path(TP), chosen.data(), version)]
-        if number not in self.reigns:
+        if number not in self.terms:
             await self.admin.multi(write)
             await self.shows_state()
             return
-        session, reign = self.reigns[number]
+        session, term = self.terms[number]
         try:
-            await znodes.fenced(cast(Any, session), reign, write)
+            await znodes.fenced(cast(Any, session), term, write)
         except znodes.ControllerMoved as moved:
             self.say(f"ZooKeeper refuses: {moved}")
         await self.shows_state()
 
     async def takes_the_seat(self, number: str) -> None:
         session = Session(self.zookeeper)
-        dead = await znodes.read_seat(cast(Any, session))
+        dead = await znodes.read_controller(cast(Any, session))
         if dead is None:
-            reign = await znodes.elect(cast(Any, session), int(number), 0)
+            term = await znodes.elect(cast(Any, session), int(number), 0)
         else:
-            reign = await znodes.take_over(cast(Any, session), int(number), 0, dead)
-        assert reign is not None
-        self.reigns[str(reign.epoch)] = session, reign
-        self.say(f"it is controller, its epoch is {reign.epoch}")
+            term = await znodes.take_over(cast(Any, session), int(number), 0, dead)
+        assert term is not None
+        self.terms[str(term.epoch)] = session, term
+        self.say(f"it is controller, its epoch is {term.epoch}")
 
     async def shows_state(self) -> None:
         state, version = await znodes.read_state(cast(Any, self.admin), TP)

@@ -161,7 +161,7 @@ def test_no_life_of_a_broker_goes_back_to_an_earlier_epoch() -> None:
     assert "I7" in said(go_back)
 
 
-def test_nobody_obeys_an_earlier_reign(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_obeys_an_earlier_term(monkeypatch: pytest.MonkeyPatch) -> None:
     def admit(gate: ControlGate, controller_epoch: int, *_: object) -> ErrorCode:
         gate.controller_epoch = controller_epoch
         return ErrorCode.NONE

@@ -179,7 +179,7 @@ def test_a_broker_that_registers_again_does_not_keep_its_partitions_waiting() ->
 
     async def expire(world: World) -> None:
         before = world.nodes[1].broker.incarnation
-        world.registries[1].lose_session()
+        world.zk_clients[1].lose_session()
         while world.nodes[1].broker.incarnation == before:
             await asyncio.sleep(0.1)
 

@@ -29,7 +29,7 @@ class Minority(World):
         self.gap_s: dict[TopicPartition, float] = {}  # the longest, of each partition
         self.leaders: list[dict[TopicPartition, int]] = []
         self.smallest = len(BROKERS)  # ISR of a partition that others lead
-        self.reigns = 0
+        self.terms = 0
 
     async def story(self) -> None:
         for id in BROKERS:
@@ -41,7 +41,7 @@ class Minority(World):
         before = self.epoch()
         self.cut()
         await self.watch(self.loop.now + CUT_S)
-        self.reigns = self.epoch() - before
+        self.terms = self.epoch() - before
         self.loop.network.heal()
         await self.judging.wait_healed(90)
         await self.workload.finish()
@@ -85,6 +85,6 @@ def test_a_controller_that_is_cut_off_stops_nobody(seed: int, refuses: bool) -> 
     for q in led_by_others:
         assert world.gap_s[q] < GAP_S_MAX, f"{q} stood still"
     assert world.smallest >= MIN_ISR
-    assert 1 <= world.reigns <= 2, "the seat goes to one who reaches the others, and stays there"
+    assert 1 <= world.terms <= 2, "the role goes to one who reaches the others, and stays there"
     successor = world.zookeeper.nodes["/controller"].data
     assert f'"brokerid":{world.alone}' not in successor.decode().replace(" ", "")

@@ -34,7 +34,7 @@ def seen(deed: Deed, *, deposed: bool) -> list[str]:
         held = partition.leading
         assert held is not None
         if deposed:
-            world.registries[id].lose_session()
+            world.zk_clients[id].lose_session()
             while partition.leading is held:
                 await asyncio.sleep(0.01)
         assert not world.violations
@@ -84,7 +84,7 @@ def test_a_controller_writes_states() -> None:
     assert not seen(lambda world, *_: by_controller(world, controller(world)), deposed=False)
 
 
-def test_an_ended_reign_writes_no_state() -> None:
+def test_an_ended_term_writes_no_state() -> None:
     (told,) = seen(lambda world, *_: by_controller(world, controller(world), before=1), deposed=False)
     assert "has resigned" in told
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from strandline.simulation.environment.loop import SimLoop
-from strandline.simulation.environment.zk_client import SimRegistry
+from strandline.simulation.environment.zk_client import SimZkClient
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper.client import (
     Check,
@@ -22,7 +22,7 @@ from strandline.zookeeper.client import (
     ZkClient,
     ZkError,
 )
-from strandline.zookeeper.kazoo_client import KazooRegistry
+from strandline.zookeeper.kazoo_client import KazooZkClient
 
 
 def in_world(story: object) -> object:
@@ -39,30 +39,30 @@ def in_world(story: object) -> object:
 
 def test_a_multi_is_all_or_nothing() -> None:
     async def story(loop: SimLoop, server: SimZooKeeper) -> None:
-        registry = SimRegistry(loop, server, 6)
-        await registry.start()
-        await registry.multi([Create("/a", b"1")])
+        zk = SimZkClient(loop, server, 6)
+        await zk.start()
+        await zk.multi([Create("/a", b"1")])
         with pytest.raises(MultiFailed) as caught:
-            await registry.multi([SetData("/a", b"2", 0), Create("/b", b""), Check("/a", 9)])
+            await zk.multi([SetData("/a", b"2", 0), Create("/b", b""), Check("/a", 9)])
         assert caught.value.culprit == 2
-        assert await registry.get("/a") == (b"1", (0, server.nodes["/a"].czxid, 0))
-        assert await registry.exists("/b") is None
+        assert await zk.get("/a") == (b"1", (0, server.nodes["/a"].czxid, 0))
+        assert await zk.exists("/b") is None
 
     in_world(story)
 
 
 def test_a_cut_off_session_ends_and_its_ephemerals_go() -> None:
     async def story(loop: SimLoop, server: SimZooKeeper) -> None:
-        registry, other = SimRegistry(loop, server, 2), SimRegistry(loop, server, 60)
-        await registry.start()
-        await registry.multi([Create("/me", b"", ephemeral=True)])
-        registry._host = type(registry._host)("cut-off")
+        zk, other = SimZkClient(loop, server, 2), SimZkClient(loop, server, 60)
+        await zk.start()
+        await zk.multi([Create("/me", b"", ephemeral=True)])
+        zk._host = type(zk._host)("cut-off")
         await other.start()
         gone: list[str] = []
         await other.exists("/me", gone.append)
         loop.network.cut("cut-off", "zookeeper")
         states: list[str] = []
-        registry.listen(lambda event: states.append(f"{event.state.value} {event.generation}"))
+        zk.listen(lambda event: states.append(f"{event.state.value} {event.generation}"))
         await asyncio.sleep(30)
         assert gone == ["/me"]
         assert states == ["suspended 1", "assume_expired 1"]
@@ -113,7 +113,7 @@ def commands(seed: int, count: int) -> list[Command]:
 
 
 class Player:
-    """Plays a script on any kind of registry: what is answered, what there is, which watches have fired."""
+    """Plays a script on either client: what is answered, what there is, which watches have fired."""
 
     def __init__(self, root: str, connect: Callable[[], Awaitable[ZkClient]]) -> None:
         self.root, self.connect = root, connect
@@ -166,13 +166,13 @@ def _common(result: object, root: str) -> object:
     return getattr(result, "version", result)
 
 
-async def _tree(registry: ZkClient, path: str) -> object:
+async def _tree(zk: ZkClient, path: str) -> object:
     try:
-        data, stat = await registry.get(path)
-        names = await registry.children(path)
+        data, stat = await zk.get(path)
+        names = await zk.children(path)
     except NoNode:
         return None
-    inside = [(name, await _tree(registry, f"{path}/{name}")) for name in names]
+    inside = [(name, await _tree(zk, f"{path}/{name}")) for name in names]
     return (data, stat.version, bool(stat.owner), inside)
 
 
@@ -183,9 +183,9 @@ def test_it_agrees_with_the_real_one(zookeeper: str, seed: int) -> None:
 
     async def simulated(loop: SimLoop, server: SimZooKeeper) -> Player:
         async def connect() -> ZkClient:
-            registry = SimRegistry(loop, server, 60)
-            await registry.start()
-            return registry
+            zk = SimZkClient(loop, server, 60)
+            await zk.start()
+            return zk
 
         player = Player(root, connect)
         await player.play(script)
@@ -194,9 +194,9 @@ def test_it_agrees_with_the_real_one(zookeeper: str, seed: int) -> None:
 
     async def real(watches: int) -> Player:
         async def connect() -> ZkClient:
-            registry = KazooRegistry(zookeeper, 10_000)
-            await registry.start()
-            return registry
+            zk = KazooZkClient(zookeeper, 10_000)
+            await zk.start()
+            return zk
 
         player = Player(root, connect)
         await player.play(script)
@@ -218,7 +218,7 @@ def test_it_agrees_with_the_real_one(zookeeper: str, seed: int) -> None:
 def test_a_server_that_lags_shows_what_was_and_then_tells_of_the_change() -> None:
     async def story(loop: SimLoop, server: SimZooKeeper) -> None:
         server.clock, server.defer = loop.time, loop.call_soon
-        writer, reader = SimRegistry(loop, server, 60), SimRegistry(loop, server, 60)
+        writer, reader = SimZkClient(loop, server, 60), SimZkClient(loop, server, 60)
         await writer.start()
         await reader.start()
         await writer.multi([Create("/a", b"old")])
@@ -240,35 +240,35 @@ def test_a_server_that_lags_shows_what_was_and_then_tells_of_the_change() -> Non
 @pytest.mark.parametrize(("loses", "value"), [(True, b"1"), (False, b"2")])
 def test_what_is_asked_on_a_lost_connection_may_be_carried_out_later(loses: bool, value: bytes) -> None:
     async def story(loop: SimLoop, server: SimZooKeeper) -> None:
-        registry = SimRegistry(loop, server, 6)
-        await registry.start()
-        await registry.multi([Create("/a", b"1")])
-        asked = asyncio.ensure_future(registry.multi([SetData("/a", b"2", 0)]))
+        zk = SimZkClient(loop, server, 6)
+        await zk.start()
+        await zk.multi([Create("/a", b"1")])
+        asked = asyncio.ensure_future(zk.multi([SetData("/a", b"2", 0)]))
         await asyncio.sleep(0)
-        registry.lose_connection(1.0, loses=loses)
+        zk.lose_connection(1.0, loses=loses)
         with pytest.raises(Unknown):
             await asked
         assert server.nodes["/a"].data == b"1"
         await asyncio.sleep(3)
         assert server.nodes["/a"].data == value
-        assert registry.connected
+        assert zk.connected
 
     in_world(story)
 
 
 def test_a_session_may_end_early_or_late() -> None:
     async def story(loop: SimLoop, server: SimZooKeeper) -> None:
-        registry, other = SimRegistry(loop, server, 2), SimRegistry(loop, server, 60)
-        await registry.start()
+        zk, other = SimZkClient(loop, server, 2), SimZkClient(loop, server, 60)
+        await zk.start()
         await other.start()
-        await registry.multi([Create("/me", b"", ephemeral=True)])
-        registry.lose_session()
+        await zk.multi([Create("/me", b"", ephemeral=True)])
+        zk.lose_session()
         assert "/me" not in server.nodes
         await asyncio.sleep(1)
-        assert registry.generation == 2
-        await registry.multi([Create("/me", b"", ephemeral=True)])
+        assert zk.generation == 2
+        await zk.multi([Create("/me", b"", ephemeral=True)])
         server.grace_s = 100.0
-        registry.lose_connection(50.0, loses=True)
+        zk.lose_connection(50.0, loses=True)
         await asyncio.sleep(30)
         assert "/me" in server.nodes
 

@@ -9,7 +9,7 @@ from strandline.zookeeper.client import Op, OpResult, Stat, Unknown, Watch
 Loses = Callable[[Sequence[Op]], bool]
 
 
-class MemoryRegistry:
+class MemoryZkClient:
     """`loses` is asked of each write that has landed: if it says so, the answer does not come."""
 
     generation, connected = 1, True

@@ -32,7 +32,7 @@ class Oracle:
     def asked(self) -> int:
         return len(self.patience_s)
 
-    def lifeline(self, place: Any) -> FailureDetector:
+    def detector(self, place: Any) -> FailureDetector:
         def changed() -> None:
             self.standings.append(line.standing)
             if line.is_dead:
@@ -73,11 +73,11 @@ def play(story: Story) -> None:
     async def scene() -> None:
         peer, oracle = Peer(), Oracle()
         await peer.listen()
-        lifeline = oracle.lifeline(("127.0.0.1", peer.port))
-        task = asyncio.ensure_future(lifeline.run())
-        await until(lambda: lifeline.standing is Standing.REACHED)
+        detector = oracle.detector(("127.0.0.1", peer.port))
+        task = asyncio.ensure_future(detector.run())
+        await until(lambda: detector.standing is Standing.REACHED)
         assert peer.accepted == 1 and oracle.asked == 0
-        await story(peer, oracle, lifeline)
+        await story(peer, oracle, detector)
         task.cancel()
         await asyncio.wait([task])
         peer.cut(listening=False)
@@ -93,15 +93,15 @@ async def until(condition: Callable[[], object], seconds: float = 5) -> None:
 
 
 def test_a_peer_whose_port_refuses_and_that_does_not_answer_is_dead_after_a_hundred_milliseconds() -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
+    async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         cut_at = asyncio.get_running_loop().time()
         peer.cut(listening=False)
-        await until(lambda: lifeline.is_dead)
+        await until(lambda: detector.is_dead)
         assert len(oracle.deaths) == 1
         assert 0.09 <= oracle.deaths[0] - cut_at < 0.3
         assert oracle.patience_s == [0.1]
         await peer.listen()
-        await until(lambda: lifeline.standing is Standing.REACHED)
+        await until(lambda: detector.standing is Standing.REACHED)
         assert len(oracle.deaths) == 1
 
     play(story)
@@ -112,13 +112,13 @@ def test_a_peer_that_answers_through_zookeeper_lives_however_long_it_is_out_of_r
 ) -> None:
     monkeypatch.setattr(failure_detector, "ASK_AGAIN_S", 0.1)
 
-    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
+    async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         oracle.word = Word.ALIVE
         peer.cut(listening=False)
         await until(lambda: oracle.asked == 5)
-        assert lifeline.standing is Standing.CUT and not oracle.deaths
+        assert detector.standing is Standing.CUT and not oracle.deaths
         oracle.word = Word.SILENT  # an answer speaks for its moment
-        await until(lambda: lifeline.is_dead)
+        await until(lambda: detector.is_dead)
 
     play(story)
 
@@ -129,13 +129,13 @@ def test_a_peer_that_only_stood_still_when_the_path_broke_does_not_stay_dead(
     """What breaks a path may keep the peer from ZooKeeper for a moment, too."""
     monkeypatch.setattr(failure_detector, "ASK_AGAIN_S", 0.1)
 
-    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
+    async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         peer.cut(listening=False)
-        await until(lambda: lifeline.is_dead)
+        await until(lambda: detector.is_dead)
         oracle.word = Word.ALIVE
-        await until(lambda: lifeline.standing is Standing.CUT)
+        await until(lambda: detector.standing is Standing.CUT)
         await peer.listen()
-        await until(lambda: lifeline.standing is Standing.REACHED)
+        await until(lambda: detector.standing is Standing.REACHED)
         assert oracle.standings[-3:] == [Standing.DEAD, Standing.CUT, Standing.REACHED]
 
     play(story)
@@ -143,18 +143,18 @@ def test_a_peer_that_only_stood_still_when_the_path_broke_does_not_stay_dead(
 
 @pytest.mark.parametrize("word", [Word.UNKNOWN, Word.UNHEARD])
 def test_without_a_word_of_zookeeper_there_is_no_verdict(word: Word) -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
+    async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         oracle.word = word
         peer.cut(listening=False)
         await asyncio.sleep(0.6)
-        assert lifeline.standing is Standing.AWAY and not oracle.deaths
+        assert detector.standing is Standing.AWAY and not oracle.deaths
         assert oracle.asked == 1 if word is Word.UNKNOWN else oracle.asked > 3
 
     play(story)
 
 
 def test_a_peer_that_can_be_reached_again_has_no_verdict() -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
+    async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         peer.cut(listening=False)
         await until(lambda: oracle.asked == 1)
         await peer.listen()
@@ -171,10 +171,10 @@ async def test_of_a_peer_that_left_a_request_unanswered_a_connection_proves_noth
     peer, oracle = Peer(), Oracle()
     oracle.word = word
     await peer.listen()
-    lifeline = oracle.lifeline(("127.0.0.1", peer.port))
-    connection = await lifeline.open(doubtful=True)
+    detector = oracle.detector(("127.0.0.1", peer.port))
+    connection = await detector.open(doubtful=True)
     assert oracle.asked == 1
-    assert lifeline.standing is (Standing.DEAD if word is Word.SILENT else Standing.REACHED)
+    assert detector.standing is (Standing.DEAD if word is Word.SILENT else Standing.REACHED)
     await connection.close()
     peer.cut(listening=False)
 
@@ -185,7 +185,7 @@ async def test_a_port_that_we_never_got_into_has_longer() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         oracle = Oracle()
-        task = asyncio.ensure_future(oracle.lifeline(nobody.getsockname()).run())
+        task = asyncio.ensure_future(oracle.detector(nobody.getsockname()).run())
         await until(lambda: oracle.deaths)
         assert oracle.patience_s == [0.3]
         task.cancel()
@@ -193,7 +193,7 @@ async def test_a_port_that_we_never_got_into_has_longer() -> None:
 
 
 def test_a_silent_peer_has_no_verdict() -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
+    async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         await asyncio.sleep(0.6)
         assert oracle.asked == 0 and not oracle.deaths and peer.accepted == 1
 
@@ -201,7 +201,7 @@ def test_a_silent_peer_has_no_verdict() -> None:
 
 
 def test_a_peer_that_hangs_up_at_once_is_not_besieged() -> None:
-    async def story(peer: Peer, oracle: Oracle, lifeline: FailureDetector) -> None:
+    async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         for _ in range(100):
             peer.cut(listening=True)
             await asyncio.sleep(0.005)
@@ -220,7 +220,7 @@ async def test_a_host_that_swallows_everything_is_dead_too() -> None:
             one.connect_ex(full.getsockname())
         oracle = Oracle()
         started = asyncio.get_running_loop().time()
-        task = asyncio.ensure_future(oracle.lifeline(full.getsockname()).run())
+        task = asyncio.ensure_future(oracle.detector(full.getsockname()).run())
         await until(lambda: oracle.deaths)
         assert 0.29 <= oracle.deaths[0] - started < 0.5
         assert oracle.patience_s == [0.3]
@@ -234,7 +234,7 @@ async def test_a_host_that_swallows_everything_is_dead_too() -> None:
 async def test_a_process_that_stood_still_itself_gives_no_verdict(steps: int) -> None:
     peer, oracle = Peer(), Oracle()
     await peer.listen()
-    task = asyncio.ensure_future(oracle.lifeline(("127.0.0.1", peer.port)).run())
+    task = asyncio.ensure_future(oracle.detector(("127.0.0.1", peer.port)).run())
     for _ in range(steps):
         await asyncio.sleep(0)  # so far has it come with its first connection
     time.sleep(0.35)  # noqa: ASYNC251 - the process stands still, that is the story

@@ -31,10 +31,10 @@ def cluster(isr: tuple[int, ...] = (1, 2, 3), leader: int = 1, **configs: str) -
 
 def told(state: ClusterState, event: plans.Event) -> tuple[ClusterState, list[Note], DecisionNotes]:
     notes: list[Note] = []
-    chronicle = DecisionNotes(lambda some: notes.extend(some))
+    decision_notes = DecisionNotes(lambda some: notes.extend(some))
     after, commands = plan(state, event)
-    chronicle.told(state, after, event, commands)
-    return after, notes, chronicle
+    decision_notes.told(state, after, event, commands)
+    return after, notes, decision_notes
 
 
 def without(state: ClusterState, *gone: int) -> plans.BrokersRead:
@@ -77,17 +77,19 @@ def test_an_unclean_election_is_called_so_and_counted() -> None:
     after, notes, _ = told(state, without(state, 1))
     election = one(notes, RING, "elected").values
     assert election["unclean"] and election["leader"] == 2
-    _, _, chronicle = told(after, plans.StatesWritten({TP: replace(after.in_flight[TP], version=1)}))
-    assert (chronicle.elections, chronicle.unclean_elections) == (1, 1)
+    _, _, decision_notes = told(after, plans.StatesWritten({TP: replace(after.in_flight[TP], version=1)}))
+    assert (decision_notes.elections, decision_notes.unclean_elections) == (1, 1)
 
 
 def test_a_write_that_was_overtaken_is_told_one_that_stands_is_not() -> None:
     state, _, _ = told(cluster(), plans.BrokerSuspected(1, 7))
     _, overtaken, _ = told(state, plans.StatesWritten({}, frozenset({TP})))
     assert one(overtaken, RING, "write_overtaken")
-    _, stands, chronicle = told(state, plans.StatesWritten({TP: replace(state.in_flight[TP], version=1)}))
+    _, stands, decision_notes = told(
+        state, plans.StatesWritten({TP: replace(state.in_flight[TP], version=1)})
+    )
     assert not [note for note in stands if note.ring == RING]
-    assert (chronicle.elections, chronicle.unclean_elections) == (1, 0)
+    assert (decision_notes.elections, decision_notes.unclean_elections) == (1, 0)
 
 
 def test_the_telling_waits_until_somebody_listens() -> None:

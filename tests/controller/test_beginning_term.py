@@ -1,4 +1,4 @@
-"""What happens to a reign between the election and its first event."""
+"""What happens to a term between the election and its first event."""
 
 import asyncio
 import random
@@ -14,10 +14,10 @@ from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SessionEvent, SessionState, Stat, Watch
 from tests.controller.cluster_harness import until
-from tests.controller.memory_registry import MemoryRegistry
+from tests.controller.memory_zk_client import MemoryZkClient
 
 
-class OneBroker(MemoryRegistry):
+class OneBroker(MemoryZkClient):
     """The session of a registered broker. `before_seat` runs when its controller looks whether it has won."""
 
     def __init__(self) -> None:
@@ -51,32 +51,32 @@ class OneBroker(MemoryRegistry):
                 listener(SessionEvent(state, 1))
 
 
-def controller_of(registry: OneBroker, session_timeout_s: float = 18.0) -> Controller:
+def controller_of(zk: OneBroker, session_timeout_s: float = 18.0) -> Controller:
     config = ControllerOptions(1, "PLAINTEXT", session_timeout_s=session_timeout_s)
-    return Controller(config, registry, SystemClock(), random.Random(1).randbytes)
+    return Controller(config, zk, SystemClock(), random.Random(1).randbytes)
 
 
-async def test_a_connection_that_breaks_while_a_reign_begins_does_not_make_it_blind() -> None:
+async def test_a_connection_that_breaks_while_a_term_begins_does_not_make_it_blind() -> None:
     """All has been read, and nothing of it is watched any more: brokers would come and go unseen."""
 
-    registry = OneBroker()
-    await registry.register(1)
-    registry.before_seat = registry.bounce
-    controller = controller_of(registry)
+    zk = OneBroker()
+    await zk.register(1)
+    zk.before_seat = zk.bounce
+    controller = controller_of(zk)
     await controller.start()
     await until(lambda: controller.active)
-    await registry.register(2)
+    await zk.register(2)
     await until(lambda: controller.view is not None and 2 in controller.view.brokers, 1)
     await controller.stop()
 
 
-async def test_a_plan_that_fails_as_a_reign_begins_ends_that_reign_and_not_the_broker(
+async def test_a_plan_that_fails_as_a_term_begins_ends_that_term_and_not_the_broker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its successors may meet the same: one broker after the other would be gone."""
 
-    registry, planned = OneBroker(), []
-    await registry.register(1)
+    zk, planned = OneBroker(), []
+    await zk.register(1)
 
     def fails_once(*told: Any) -> Any:
         planned.append(told)
@@ -85,7 +85,7 @@ async def test_a_plan_that_fails_as_a_reign_begins_ends_that_reign_and_not_the_b
 
     plan = active.plan
     monkeypatch.setattr(active, "plan", fails_once)
-    controller = controller_of(registry, session_timeout_s=0.2)
+    controller = controller_of(zk, session_timeout_s=0.2)
     loop = asyncio.get_running_loop()
     began = loop.time()
     await controller.start()
