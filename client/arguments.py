@@ -17,7 +17,7 @@ TIMESTAMP_MS_MAX = (1 << 63) - 1
 def checked_topic(name: str) -> str:
     """Check that a topic's name can be encoded. Which names are allowed is up to the brokers."""
     if not isinstance(name, str):
-        raise TypeError(f"a topic's name is text, not {type(name).__name__}")
+        raise TypeError(f"expected a topic name of type str, got {type(name).__name__}")
     name.encode()
     return name
 
@@ -28,9 +28,9 @@ def checked_timestamp(timestamp_ms: int) -> int:
         number = index(timestamp_ms)
     except TypeError:
         kind = type(timestamp_ms).__name__
-        raise TypeError(f"timestamp_ms is a whole number of milliseconds, not {kind}") from None
+        raise TypeError(f"timestamp_ms: expected an int (milliseconds since 1970), got {kind}") from None
     if not 0 <= number <= TIMESTAMP_MS_MAX:
-        raise ValueError(f"timestamp_ms={number}: not within 0 and {TIMESTAMP_MS_MAX}")
+        raise ValueError(f"timestamp_ms={number}: expected 0 to {TIMESTAMP_MS_MAX}")
     return number
 
 
@@ -39,11 +39,11 @@ def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
     found: list[Header] = []
     for name, content in headers:
         if not isinstance(name, str):
-            raise TypeError(f"a header's name is text, not {type(name).__name__}")
+            raise TypeError(f"expected a header name of type str, got {type(name).__name__}")
         name.encode()
         try:
             found.append((name, bytes_out(content)))
         except TypeError:
             kind = type(content).__name__
-            raise TypeError(f"header {name!r}: its content is bytes or None, not {kind}") from None
+            raise TypeError(f"header {name!r}: expected a value of type bytes or None, got {kind}") from None
     return tuple(found)

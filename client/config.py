@@ -102,7 +102,7 @@ class ProducerConfig(ClientConfig):
         level = self.compression_level
         if level is not None and low is not None and high is not None and not low <= level <= high:
             raise ValueError(
-                f"compression_level={level}: {self.compression_type} has levels from {low} to {high}"
+                f"compression_level={level}: expected {low} to {high} for {self.compression_type}"
             )
         return self
 
@@ -131,7 +131,7 @@ def _acks_by_todays_name(values: Any) -> Any:
     if not given:
         return values
     if len(given) + ("acks" in values) > 1:
-        raise ValueError(f"{', '.join(given)} is an old name of acks: give one of them")
+        raise ValueError(f"{', '.join(given)} is an old name of acks: give only one")
     rest = {name: value for name, value in values.items() if name != given[0]}
     return {**rest, "acks": values[given[0]]}
 
@@ -162,7 +162,7 @@ class ConsumerConfig(ClientConfig):
     @model_validator(mode="after")
     def _check_group(self) -> Self:
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ValueError("heartbeat_interval_ms must be below session_timeout_ms")
+            raise ValueError("heartbeat_interval_ms must be less than session_timeout_ms")
         return self
 
     @property
@@ -194,6 +194,8 @@ def _explain(kind: type[ClientConfig], error: dict[str, Any]) -> str:
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] == "extra_forbidden":
         near = get_close_matches(name, kind.model_fields, n=1)
-        return f"{kind.__name__} has no option {name!r}" + (f", did you mean {near[0]!r}?" if near else "")
+        return f"unknown option {name!r} of {kind.__name__}" + (
+            f", did you mean {near[0]!r}?" if near else ""
+        )
     message = str(error["msg"]).removeprefix("Value error, ")
     return f"{name}={error['input']!r}: {message}" if name else message

@@ -60,7 +60,9 @@ class LoopThread:
 
     def _check_thread(self) -> None:
         if threading.current_thread() is self._thread:
-            raise RuntimeError("a blocking call in the client's own thread would wait for itself")
+            raise RuntimeError(
+                "a blocking call from the client's own thread would deadlock; call it from another thread"
+            )
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -19,7 +19,7 @@ def bytes_out(value: Any) -> bytes | None:
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
     raise TypeError(
-        f"expected bytes, got {type(value).__name__}; choose serializer='str', 'json' or 'msgpack'"
+        f"expected bytes, got {type(value).__name__}; set serializer to 'str', 'json' or 'msgpack'"
     )
 
 
@@ -81,7 +81,9 @@ def serializer_for(choice: str | Serializer) -> Serializer:
     if callable(choice):
         return _checked(choice)
     if choice not in SERIALIZERS:
-        raise ValueError(f"no serializer {choice!r}; there are {', '.join(SERIALIZERS)}, or give a function")
+        raise ValueError(
+            f"unknown serializer {choice!r}: expected a function or one of {', '.join(SERIALIZERS)}"
+        )
     return SERIALIZERS[choice]
 
 
@@ -92,7 +94,7 @@ def _checked(serializer: Serializer) -> Serializer:
         raw = serializer(value)
         if raw is None or isinstance(raw, (bytes, bytearray, memoryview)):
             return bytes_out(raw)
-        raise TypeError(f"the serializer returned {type(raw).__name__}, not bytes or None")
+        raise TypeError(f"the serializer must return bytes or None, not {type(raw).__name__}")
 
     return out
 
@@ -103,6 +105,6 @@ def deserializer_for(choice: str | Deserializer) -> Deserializer:
         return choice
     if choice not in DESERIALIZERS:
         raise ValueError(
-            f"no deserializer {choice!r}; there are {', '.join(DESERIALIZERS)}, or give a function"
+            f"unknown deserializer {choice!r}: expected a function or one of {', '.join(DESERIALIZERS)}"
         )
     return DESERIALIZERS[choice]

@@ -122,7 +122,7 @@ class Consumer(Face):
     def close(self, **options: Any) -> None:
         """Finish and end the threads. May be called twice, but not by a listener, which close() calls."""
         if self._listeners.is_current:
-            raise RuntimeError("a listener cannot close its consumer, which would wait for the listener")
+            raise RuntimeError("a listener cannot close its own consumer: close() waits for listeners")
         try:
             super().close(**options)
         finally:

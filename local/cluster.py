@@ -83,7 +83,7 @@ class LocalCluster:
                     raise EnvironmentProblem(f"broker {broker.id} is not ready; see {broker.log}")
                 time.sleep(0.02)
             if alive is None and not broker.alive:
-                raise EnvironmentProblem(f"broker {broker.id} ended: {last_words(broker.log)}")
+                raise EnvironmentProblem(f"broker {broker.id} exited: {last_words(broker.log)}")
 
     def leader(self, topic: str, partition: int) -> int:
         """The id of the broker that leads the partition, or -1."""
@@ -144,10 +144,10 @@ def read_state(directory: Path) -> dict[str, object]:
     try:
         state: dict[str, object] = json.loads((directory / "cluster.json").read_text())
     except FileNotFoundError:
-        raise EnvironmentProblem(f"no cluster was started in {directory}: run `strandline up`") from None
+        raise EnvironmentProblem(f"no cluster in {directory}: start one with `strandline up`") from None
     except ValueError as error:
         raise EnvironmentProblem(
-            f"{directory / 'cluster.json'} is not what `strandline up` wrote: {error}"
+            f"{directory / 'cluster.json'} is damaged, `strandline up` did not write it like this: {error}"
         ) from None
     return state
 
@@ -187,7 +187,7 @@ def last_words(log: Path) -> str:
         lines = log.read_text(errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    return lines[-1] if lines else f"it wrote nothing to {log}"
+    return lines[-1] if lines else f"{log} is empty"
 
 
 def _ports_from(first: int, brokers: int) -> list[int]:

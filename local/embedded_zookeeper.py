@@ -125,7 +125,7 @@ class Zookeeper:
 
     def wait(self, wait_s: float = 30.0) -> None:
         """Wait until the launched server answers, at most `wait_s` seconds."""
-        assert self.process is not None, "launched before it is waited for"
+        assert self.process is not None, "launch() comes before wait()"
         deadline = time.monotonic() + wait_s
         while not answers(self.host, self.port):
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -85,7 +85,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start the process. The caller must wait until it answers."""
-        assert not self.alive, f"broker {self.id} runs already"
+        assert not self.alive, f"broker {self.id} is already running"
         self.write_config()
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "strandline.cli.main", "broker", "--config", str(self.config)]

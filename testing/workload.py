@@ -70,7 +70,7 @@ class Workload:
         while self._count < goal:
             assert not self.troubles, self.troubles[0]
             assert time.monotonic() < deadline, (
-                f"{goal - self._count} of {more} receipts were missing after {within_s:g} s"
+                f"{goal - self._count} of {more} receipts are missing after {within_s:g} s"
             )
             time.sleep(0.01)
 

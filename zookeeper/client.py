@@ -95,7 +95,7 @@ class SetData:
     version: int
 
     def __post_init__(self) -> None:
-        assert self.version >= 0, "a write names the version it expects"
+        assert self.version >= 0, "a write needs an expected version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Delete:
     version: int
 
     def __post_init__(self) -> None:
-        assert self.version >= 0, "a delete names the version it expects"
+        assert self.version >= 0, "a delete needs an expected version"
 
 
 @dataclass(frozen=True, slots=True)

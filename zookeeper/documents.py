@@ -141,7 +141,7 @@ class RegistrationDocument(Document):
         listener, scheme, address = url.partition("://")
         host, colon, port = address.rpartition(":")
         if not (scheme and colon and port.isdigit()):
-            raise BadDocument(f"endpoint {url!r}")
+            raise BadDocument(f"endpoint {url!r}: expected LISTENER://host:port")
         protocol = self.listener_security_protocol_map.get(listener, listener)
         return Endpoint(listener, host.strip("[]"), int(port), protocol)
 
@@ -383,4 +383,4 @@ def uuid_from_text(text: str) -> UUID:
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError as error:
-        raise BadDocument(f"id {text!r}") from error
+        raise BadDocument(f"id {text!r}: expected a base64 UUID") from error

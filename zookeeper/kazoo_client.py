@@ -165,7 +165,7 @@ class KazooZkClient:
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         """The data of several nodes, in one request."""
-        assert len(paths) <= TOGETHER_MAX, "one answer stays small"
+        assert len(paths) <= TOGETHER_MAX, "too many nodes for one request"
 
         def send() -> Any:
             result = self._client.handler.async_result()
@@ -319,8 +319,8 @@ class KazooZkClient:
         thread = self._client._connection._connection_routine
         if thread is not None and thread.is_alive():
             return
-        failure = RuntimeError("kazoo's connection thread has died")
-        logger.error("registry_thread_died")
+        failure = RuntimeError("kazoo's connection thread died")
+        logger.error("zookeeper_thread_died")
         self._tell(SessionState.ASSUME_EXPIRED)
         raise failure  # ends the heartbeat task, so `on_fatal` is called
 

@@ -25,7 +25,7 @@ async def next_producer_ids(zk: ZkClient, broker: int) -> tuple[int, int]:
         first = int(documents.parse(documents.ProducerIdBlock, data).block_end) + 1
         last = first + PRODUCER_ID_BLOCK - 1
         if last > PRODUCER_ID_MAX:
-            raise ZkError("all producer ids have been given out")
+            raise ZkError("no producer ids are left: all have been allocated")
         block = documents.ProducerIdBlock(broker=broker, block_start=str(first), block_end=str(last))
         try:
             await zk.multi([SetData(documents.PRODUCER_IDS, block.data(), stat.version)])

@@ -117,7 +117,7 @@ class ConfigResource(NamedTuple):
     def of(cls, topic: str | None, broker: int | None, all_brokers: bool) -> "ConfigResource":
         """The resource that the arguments name."""
         if (topic is not None) + (broker is not None) + all_brokers != 1:
-            raise ValueError("either a topic, a broker or all brokers have settings")
+            raise ValueError("expected exactly one of topic, broker, all_brokers")
         if topic is not None:
             return cls(ResourceType.TOPIC, topic)
         return cls(ResourceType.BROKER, "" if broker is None else str(broker))

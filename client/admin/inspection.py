@@ -24,7 +24,7 @@ async def inspect(cluster: Cluster, node: int, request: InspectRequest, deadline
             node, request, deadline, INSPECT_CHANNEL, version=VERSION
         )
     except OSError as error:
-        raise NetworkException(f"broker {node} says nothing about itself: {error}") from error
+        raise NetworkException(f"broker {node} does not answer: {error}") from error
     if told.error_code:
         raise error_for(told.error_code, told.error_message)
     document: dict[str, Any] = msgpack.unpackb(told.document, strict_map_key=False)

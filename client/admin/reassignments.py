@@ -101,6 +101,6 @@ def first_refusal(refused: Mapping[TopicPartition, ApiError]) -> ApiError | None
     """One error that says which partition it is about."""
     for partition, error in sorted(refused.items()):
         if isinstance(error, UnknownTopicOrPartition):
-            return UnknownTopicOrPartition(error.message or f"there is no partition {partition}")
+            return UnknownTopicOrPartition(error.message or f"partition {partition} does not exist")
         return error_for(error.code, f"{partition}: {error.message}")
     return None

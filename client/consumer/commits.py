@@ -43,8 +43,8 @@ class Seat(NamedTuple):
         """Itself, if it belongs to a generation; else raises CommitFailed."""
         if self.generation < 0:
             raise CommitFailed(
-                f"this consumer is no member of {group} now, so its offsets are not committed; "
-                "poll() lets it join again (were the pauses between polls over max_poll_interval_ms?)"
+                f"this consumer has left group {group}, so its offsets were not committed; poll() "
+                "rejoins the group. Was a pause between polls longer than max_poll_interval_ms?"
             )
         return self
 
@@ -134,7 +134,7 @@ class Commits:
             async with asyncio.timeout_at(deadline):
                 await self._turn.acquire()
         except TimeoutError:
-            raise RequestTimedOut("an earlier commit is still under way") from None
+            raise RequestTimedOut("an earlier commit is still in progress") from None
         try:
             yield
         finally:
@@ -142,7 +142,7 @@ class Commits:
 
     async def write(self, commit: Commit, deadline: float, *, once: bool = False) -> None:
         """Commit, inside `turn`."""
-        assert self._turn.locked(), "who commits has waited for its turn"
+        assert self._turn.locked(), "a commit holds the lock"
         try:
             await commit.write(deadline, once=once)
         finally:

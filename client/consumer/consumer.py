@@ -215,7 +215,7 @@ class Consumer:
                     self._fetcher.wake()
                     await self._settled.wait()
         except TimeoutError:
-            raise RequestTimedOut(f"the position in {partition} is not known yet") from None
+            raise RequestTimedOut(f"{partition} has no position yet: poll() first, or seek()") from None
         return position
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
@@ -290,7 +290,7 @@ class Consumer:
         if self._closed:
             raise RuntimeError("the consumer is closed")
         if self._subscription.is_empty:
-            raise RuntimeError("nothing to read: subscribe() or assign() first")
+            raise RuntimeError("the consumer has nothing to read: call subscribe() or assign() first")
         arrived = self._fetcher.arrived
         arrived.clear()
         now = self._cluster.now()
@@ -320,7 +320,7 @@ class Consumer:
 
     def _group(self) -> str:
         if self.config.group is None:
-            raise ValueError("this consumer has no group")
+            raise ValueError("this consumer has no group: give group_id")
         return self.config.group
 
     def _seek_to_time(self, times: Mapping[TopicPartition, int]) -> None:

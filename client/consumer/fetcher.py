@@ -231,7 +231,7 @@ class Fetcher:
 
     def _go_back(self, place: PartitionPosition, end: int) -> None:
         """Records that we have read were truncated (unclean election): others may have their offsets."""
-        assert place.position is not None, "only places with a position are asked for"
+        assert place.position is not None, "an epoch is checked only where there is a position"
         log.warning("log_truncated", partition=str(place.partition), position=place.position, end=end)
         place.go_on(min(place.position, end))
         self.on_gone_back({place.partition})
@@ -239,7 +239,12 @@ class Fetcher:
     def _keep(self, place: PartitionPosition, records: Buffer, data: PartitionData) -> None:
         end = end_of(records, place.fetch_at)
         if end == place.fetch_at:
-            self._raise(error_for(ErrorCode.RECORD_LIST_TOO_LARGE, f"{place.partition}: no whole batch came"))
+            self._raise(
+                error_for(
+                    ErrorCode.RECORD_LIST_TOO_LARGE,
+                    f"{place.partition}: the answer at offset {place.fetch_at} has no complete batch",
+                )
+            )
             return
         aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
         seen = visible(records, aborted if self._config.isolation else [])
@@ -251,7 +256,11 @@ class Fetcher:
         policy = self._config.auto_offset_reset
         log.info("offset_out_of_range", partition=str(place.partition), offset=place.fetch_at, reset=policy)
         if policy == "none":
-            self._raise(OffsetOutOfRange(f"{place.partition}: offset {place.fetch_at}"))
+            self._raise(
+                OffsetOutOfRange(
+                    f"{place.partition}: offset {place.fetch_at} is out of range, auto_offset_reset is none"
+                )
+            )
             place.not_before = self._cluster.now() + self._cluster.pause(place.failures - 1)
         else:
             place.lose(RESETS[policy])
@@ -311,7 +320,7 @@ class Fetcher:
                 for place in lost:
                     place.is_settling = False
             if trouble is not None:
-                log.info("positions_not_found", reason=str(trouble))
+                log.info("position_lookup_failed", reason=str(trouble))
                 if not trouble.retriable:
                     self._raise(trouble)
             self.wake()
@@ -320,7 +329,7 @@ class Fetcher:
         self._tasks.spawn(settle(), "positions")
 
     async def _find_committed(self, lost: list[PartitionPosition]) -> ApiError | None:
-        assert self._config.group is not None, "only a group has commits"
+        assert self._config.group is not None, "only a group has committed offsets"
         ages = {place.partition: place.age for place in lost}
         committed: dict[TopicPartition, CommittedOffset] = {}
         trouble: ApiError | None = None
@@ -361,7 +370,7 @@ class Fetcher:
         policy = self._config.auto_offset_reset
         if policy == "none":
             self._raise(
-                OffsetOutOfRange(f"{place.partition} has no committed offset, auto_offset_reset is none")
+                OffsetOutOfRange(f"{place.partition} has no committed offset and auto_offset_reset is none")
             )
             self._put_off(place)
         else:

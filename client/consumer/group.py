@@ -158,7 +158,7 @@ class Membership:
             except (OSError, ApiError) as trouble:
                 self.is_settled.clear()
                 code = trouble.code if isinstance(trouble, ApiError) else ErrorCode.NETWORK_EXCEPTION
-                log.info("group_trouble", group=self._group, reason=str(trouble))
+                log.info("group_request_failed", group=self._group, reason=str(trouble))
                 if trouble is self._owners_trouble and code not in REJOIN:
                     raise
                 if code in FORGOTTEN:
@@ -304,7 +304,9 @@ class Membership:
     async def _step_aside(self) -> None:
         """The caller has not polled for too long: leave the group, and join again when it polls."""
         log.warning(
-            "poll_too_late", group=self._group, max_poll_interval_ms=self._config.max_poll_interval_ms
+            "poll_interval_exceeded",
+            group=self._group,
+            max_poll_interval_ms=self._config.max_poll_interval_ms,
         )
         self.is_settled.clear()
         self._polled.clear()  # before leaving: a poll meanwhile counts, the next may be long in coming
@@ -346,7 +348,7 @@ class Membership:
         try:
             await self._ask(request, self._cluster.now() + LEAVE_SECONDS_MAX)
         except (OSError, ApiError) as trouble:
-            log.info("leave_failed", group=self._group, reason=str(trouble))
+            log.info("group_leave_failed", group=self._group, reason=str(trouble))
 
     async def _ask_until_answered(self, request: JoinGroupRequest | SyncGroupRequest) -> Any:
         """Send a request that waits for all members, again whenever a connection was silent for too long.
@@ -361,7 +363,7 @@ class Membership:
             except RequestExpired as silence:
                 if self._cluster.now() >= until:
                     raise
-                log.info("group_asked_again", group=self._group, reason=str(silence))
+                log.info("group_request_retried", group=self._group, reason=str(silence))
 
     async def _ask(self, request: Any, deadline: float) -> Any:
         """Ask the coordinator once, on the group's own channel, where waiting blocks nothing else."""

@@ -87,7 +87,7 @@ class _Reader:
     def count(self) -> int:
         count = self.i32()
         if count > len(self._data):
-            raise Malformed(f"{count} entries cannot lie in {len(self._data)} bytes")
+            raise Malformed(f"{count} entries do not fit in {len(self._data)} bytes")
         return max(count, 0)
 
     def string(self) -> str:
@@ -118,6 +118,6 @@ class _Reader:
     def _take(self, length: int) -> bytes:
         end = self._at + length
         if length < 0 or end > len(self._data):
-            raise Malformed(f"a field of {length} bytes runs past the end")
+            raise Malformed(f"a field of {length} bytes ends beyond the data")
         taken, self._at = self._data[self._at : end], end
         return taken

@@ -109,7 +109,7 @@ class PartitionPosition:
 
     def fetched(self, chunk: FetchedBatches) -> None:
         """Keep what was fetched; the next fetch goes on after it."""
-        assert chunk.start == self.fetch_at, "an answer of this age begins where was asked"
+        assert chunk.start == self.fetch_at, "an answer starts at the offset that was asked for"
         self.fetch_at = max(self.fetch_at, chunk.next_offset)
         self.chunks.append(chunk)
 

@@ -78,7 +78,7 @@ class Subscription:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions and no others; no group decides."""
         if self._topics or self._pattern:
-            raise ValueError("assign() and subscribe() exclude each other")
+            raise ValueError("assign() and subscribe() exclude each other: unsubscribe() first")
         self._is_assigned = True
         self._adopt({TopicPartition(*one) for one in partitions})
 
@@ -87,7 +87,7 @@ class Subscription:
     ) -> None:
         """Read these topics: the partitions that the group assigns, or all of them without a group."""
         if self._is_assigned:
-            raise ValueError("assign() and subscribe() exclude each other")
+            raise ValueError("assign() and subscribe() exclude each other: unsubscribe() first")
         if isinstance(topics, str):
             topics = [topics]
         self._topics = sorted(set(topics))
@@ -174,8 +174,9 @@ class Subscription:
             place = places.get(one)
             if place is None or (in_hand or {}).get(one, place) is not place:
                 raise CommitFailed(
-                    f"{TopicPartition(*one)} was given to another member, so its offset is not committed: "
-                    "that one has begun at the offset committed before"
+                    f"{TopicPartition(*one)} was reassigned to another member, so its offset was not "
+                    "committed: the new owner starts at the last committed offset and reads the "
+                    "later records again"
                 )
         return seat
 

@@ -134,7 +134,7 @@ class Cluster:
                 await waiter
         except TimeoutError:
             raise NetworkException(
-                f"no broker answered: {self._trouble or 'all are silent'}"
+                f"no broker answered: {self._trouble or 'all timed out'}"
             ) from self._trouble
 
     async def partitions(self, topic: str, deadline: float) -> list[int]:
@@ -148,7 +148,7 @@ class Cluster:
             if found is not None and found.error and not error_for(found.error).retriable:
                 raise error_for(found.error, topic)
             if self.now() >= deadline:
-                raise UnknownTopicOrPartition(f"{topic} is not known to the cluster")
+                raise UnknownTopicOrPartition(f"topic {topic} does not exist")
             if found is not None:
                 await asyncio.sleep(min(self.pause(attempt), max(deadline - self.now(), 0)))
                 attempt += 1
@@ -206,7 +206,7 @@ class Cluster:
         known = self.view.brokers.get(broker)
         if known is None:
             self.refresh_soon()
-            raise NetworkException(f"broker {broker} is not alive")
+            raise NetworkException(f"broker {broker} is not in the cluster's metadata")
         connection = await self.links.get(known.address, channel, deadline)
         return await connection.request(message, deadline=self._request_deadline(deadline), version=version)
 
@@ -347,7 +347,7 @@ class Cluster:
         alive = {broker.address for broker in self.view.brokers.values()}
         for address, connection in self.links.all():
             if address not in alive and connection.silent_for(self.now()) > SILENCE_SECONDS_MAX / 2:
-                connection.give_up("silent, and the cluster no longer lists it")
+                connection.give_up("it is silent and no longer in the cluster's metadata")
         if changed:
             self._changed()
 

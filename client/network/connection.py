@@ -84,19 +84,19 @@ class Connection(asyncio.BufferedProtocol):
         """
         loop = asyncio.get_running_loop()
         if not 0 <= port <= PORT_MAX:
-            raise OSError(f"{host}:{port} is no address: a port is from 0 to {PORT_MAX}")
+            raise OSError(f"{host}:{port} is not an address: expected a port from 0 to {PORT_MAX}")
         async with asyncio.timeout_at(deadline):
             try:
                 _, connection = await loop.create_connection(
                     lambda: cls(f"{host}:{port}", client_id, frame_bytes_max), host, port, ssl=ssl
                 )
             except ValueError as error:  # a name that cannot be encoded
-                raise OSError(f"{host}:{port} is no address: {error}") from error
+                raise OSError(f"{host}:{port} is not an address: {error}") from error
             try:
                 if versions is None:
                     versions = await connection._negotiate(deadline, highest or {})
             except BaseException:
-                connection._abort(ConnectionLost(f"{host}:{port}: no agreement on versions"))
+                connection._abort(ConnectionLost(f"{host}:{port}: ApiVersions failed"))
                 raise
         connection.versions = versions
         connection.on_lost = on_lost
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         """The agreed version; UnsupportedVersion when the broker does not speak this API as we do."""
         version = self.versions.get(api)
         if version is None:
-            raise UnsupportedVersion(f"{self.address} does not offer {Api(api).name} in a version known here")
+            raise UnsupportedVersion(f"{self.address} and this client share no version of {Api(api).name}")
         return version
 
     async def request(self, message: Any, *, deadline: float, version: int | None = None) -> Any:
@@ -132,9 +132,9 @@ class Connection(asyncio.BufferedProtocol):
     def submit(self, message: Any, *, deadline: float, version: int | None = None) -> asyncio.Future[Any]:
         """Write the request now; the future holds the answer. Cancelling it only drops the answer."""
         if self._lost or self._transport is None:
-            raise ConnectionLost(f"{self.address} is closed")
+            raise ConnectionLost(f"the connection to {self.address} is closed")
         if len(self._waiting) >= REQUESTS_WAITING_MAX:
-            raise ConnectionLost(f"{self.address} has {len(self._waiting)} requests waiting")
+            raise ConnectionLost(f"{self.address} has {len(self._waiting)} requests in flight")
         if version is None:
             version = self.version_for(spec_of(type(message)).key)
         parts = self._end.send(message, version)
@@ -156,7 +156,9 @@ class Connection(asyncio.BufferedProtocol):
 
         What was written already (acks=0) gets a moment to leave.
         """
-        self._cause = self._cause or ConnectionLost(f"{self.address} was closed here")
+        self._cause = self._cause or ConnectionLost(
+            f"the connection to {self.address} was closed by this client"
+        )
         if self._transport is not None:
             self._transport.close()
         self._lose(self._cause)
@@ -186,8 +188,8 @@ class Connection(asyncio.BufferedProtocol):
             for frame in self._splitter.received(nbytes):
                 self._answered(frame)
         except Malformed as trouble:
-            log.warning("malformed_answer", broker=self.address, reason=str(trouble))
-            self._abort(ConnectionLost(f"{self.address} sent what cannot be read: {trouble}"))
+            log.warning("response_malformed", broker=self.address, reason=str(trouble))
+            self._abort(ConnectionLost(f"{self.address} sent a malformed response: {trouble}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose(

@@ -138,7 +138,7 @@ class Links:
 
     def _lost(self, key: Key) -> None:
         if self._open.pop(key, None) is not None:
-            log.debug("broker_lost", address=key[0], channel=key[1])
+            log.debug("connection_lost", address=key[0], channel=key[1])
             self.on_lost(key[0])
 
 

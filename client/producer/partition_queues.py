@@ -194,14 +194,14 @@ class PartitionQueue(Generic[T]):
 
     def take(self) -> ProducerBatch[T]:
         """Take the head to send it: number it, and count it as in flight."""
-        assert self.may_send and not self.needs_identity, "who takes has asked before"
+        assert self.may_send and not self.needs_identity, "a batch is taken only where one may be sent"
         self._draining = False
         if not self.again and not self.closed:
             self.close_growing()
         batch = self.again.pop(0) if self.again else self.closed.popleft()
         fits = batch.identity is not None and (batch.identity == self.identity or batch.is_uncertain)
         if self._idempotent and not fits:
-            assert self.identity is not None, "numbered only under an identity"
+            assert self.identity is not None, "sequences need a producer id"
             batch.number(self.identity, self._next_sequence)
             self._next_sequence = (self._next_sequence + batch.builder.count) % SEQUENCE_LIMIT
             batch.place = self._next_place

@@ -247,13 +247,13 @@ class Producer:
         index: int,
     ) -> None:
         if self._sender is None or self._closed:
-            raise RuntimeError("the producer is not running: use `async with Producer(...)`")
+            raise RuntimeError("the producer is not running: start it with `async with Producer(...)`")
         raw_key, raw_value = self._key_out(key), self._value_out(value)
         headers = checked_headers(headers) if headers else ()
         size = record_bytes(raw_key, raw_value, headers)
         if size > self.config.max_request_size:
             raise MessageTooLarge(
-                f"a record of {size} bytes; max_request_size is {self.config.max_request_size}"
+                f"the record has {size} bytes, more than max_request_size = {self.config.max_request_size}"
             )
         timestamp = self._clock.wall_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         now = self._cluster.now()
@@ -273,7 +273,10 @@ class Producer:
 
     def _line_up(self, topic: str, pending: Pending) -> None:
         if self._line_bytes and self._line_bytes + pending.size > self.config.buffer_memory:
-            raise BufferExhausted(f"{self._line_bytes} bytes wait already for room in buffer_memory")
+            raise BufferExhausted(
+                f"{self._line_bytes} bytes already wait for room in buffer_memory: the brokers are "
+                "slower than the caller"
+            )
         self._line_bytes += pending.size
         line = self._lines.get(topic)
         if line is not None:
@@ -331,7 +334,9 @@ class Producer:
                 while self._is_full(size) or topic in self._lines:
                     await self._next_freed()
         except TimeoutError:
-            raise BufferExhausted(f"no room in buffer_memory within {self.config.max_block_ms} ms") from None
+            raise BufferExhausted(
+                f"buffer_memory stayed full for max_block_ms = {self.config.max_block_ms}"
+            ) from None
 
     async def _next_freed(self) -> None:
         self._freed.clear()

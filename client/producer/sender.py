@@ -215,7 +215,7 @@ class Sender:
 
     def _unbuilt(self, batch: ProducerBatch[Token], trouble: Exception) -> None:
         """A batch that cannot be built was never sent, and never will be: refuse it."""
-        log.error("batch_not_built", partition=str(batch.partition), exc_info=trouble)
+        log.error("batch_build_failed", partition=str(batch.partition), exc_info=trouble)
         self._accumulator.lane(batch.partition).discard(batch)
         self._accumulator.release(batch)
         self._refuse(batch, trouble)
@@ -245,7 +245,9 @@ class Sender:
             if failure is not None:
                 self._failed(node, batch, failure, epochs[batch.partition])  # type: ignore[arg-type]
             elif result is None and self._acks != 0:
-                trouble = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the partition out")
+                trouble = error_for(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response lacks the partition"
+                )
                 self._failed(node, batch, trouble, epochs[batch.partition])
             elif result is None or result.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._succeeded(batch, result)
@@ -297,7 +299,7 @@ class Sender:
     def _broken(self, failure: BaseException) -> None:
         """The pump failed unexpectedly and would fail again on the batches held: drop them and go on."""
         for batch in self._accumulator.abandon():
-            trouble = RuntimeError("the producer could not go on sending what it held")
+            trouble = RuntimeError("the producer failed unexpectedly and dropped its unsent records")
             trouble.__cause__ = failure
             self._refuse(batch, trouble)
 
@@ -330,7 +332,7 @@ class Sender:
         try:
             self._identity = await self._cluster.persist(ask, self._cluster.deadline())
         except ApiError as trouble:
-            log.warning("no_producer_id", reason=str(trouble))
+            log.warning("producer_id_failed", reason=str(trouble))
             if not trouble.retriable:
                 for batch in self._accumulator.abandon():
                     self._refuse(batch, trouble)

@@ -88,7 +88,7 @@ class Wire:
         key = spec_of(type(request)).key
         version = self._versions.get(key)
         if version is None:
-            raise UnsupportedVersion(f"{self.address} does not offer {Api(key).name} in a version known here")
+            raise UnsupportedVersion(f"{self.address} and this client share no version of {Api(key).name}")
         if version_max is not None:
             version = min(version, version_max)
         self._socket.sendall(b"".join(self._end.send(request, version)))
@@ -97,7 +97,9 @@ class Wire:
         """The next answer. Bytes that are not an answer end the connection, as if it were lost."""
         size = int.from_bytes(self._exactly(4), "big")
         if size > FRAME_BYTES_MAX:
-            raise ConnectionError(f"{self.address} sends a frame of {size} bytes")
+            raise ConnectionError(
+                f"{self.address} sent a frame of {size} bytes: expected at most {FRAME_BYTES_MAX}"
+            )
         try:
             _, response = self._end.receive(memoryview(self._exactly(size)))
         except Malformed as trouble:
@@ -182,7 +184,7 @@ class SparkCluster:
         """The leader by the last metadata; raises NotLeaderOrFollower while there is none."""
         leader = self.view.leaders.get(partition)
         if leader is None:
-            raise NotLeaderOrFollower(f"{partition} has no leader now")
+            raise NotLeaderOrFollower(f"{partition} has no leader")
         return leader
 
     def refresh(self, topics: Iterable[str] | None) -> dict[str, list[int]]:
@@ -200,7 +202,7 @@ class SparkCluster:
                 trouble = error
                 for wire in self._idle.pop(address, ()):
                     wire.close()
-        raise ConnectionError(f"no broker can be reached, the last one says: {trouble}") from trouble
+        raise ConnectionError(f"no broker can be reached; the last error: {trouble}") from trouble
 
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
         """Offsets by time (or EARLIEST, LATEST), one request per leader; waits for leaders to be found."""

@@ -139,8 +139,8 @@ class SpanReader:
         known = self._cluster.view.topic_ids.get(partition.topic, NO_UUID)
         if NO_UUID not in (planned, known) and known != planned:
             raise DataLoss(
-                f"{partition}: topic {partition.topic} was deleted and made again after the read was "
-                "planned: its records are gone, plan the read again"
+                f"{partition}: topic {partition.topic} was deleted and created again after the read "
+                "was planned; its old records are gone. Run the query again"
             )
 
     def _check_epochs(self, records: Buffer) -> None:
@@ -149,9 +149,9 @@ class SpanReader:
         for _, header in headers(records):
             if -1 < span.leader_epoch < header.leader_epoch and header.base_offset < span.end:
                 raise DataLoss(
-                    f"{span.partition}: offset {header.base_offset} was written in leader epoch "
-                    f"{header.leader_epoch}, the read was planned in {span.leader_epoch}: the log was cut "
-                    "and filled anew, the records that were planned are gone, plan the read again"
+                    f"{span.partition}: offset {header.base_offset} has leader epoch "
+                    f"{header.leader_epoch}, but the read was planned in epoch {span.leader_epoch}: "
+                    "the log was truncated and rewritten since. Run the query again"
                 )
 
     def _data_of(self, response: FetchResponse) -> PartitionData:
@@ -162,7 +162,7 @@ class SpanReader:
                 if data.error_code:
                     raise error_for(data.error_code)
                 return data
-        raise UnknownTopicOrPartition(f"{self._span.partition} is missing in the answer")
+        raise UnknownTopicOrPartition(f"the response lacks {self._span.partition}")
 
     def _recover(self, trouble: OSError | ApiError) -> None:
         """Drop the connection, wait a little, look for the leader again; or give up."""
@@ -186,9 +186,9 @@ class SpanReader:
             if self._doubts <= self._cluster.options.retries:
                 raise NotYet(str(trouble))
         resume = min(earliest, end) if earliest > self.position else end
-        lost = f"{tp}: records [{self.position}, {resume}) are gone, the log holds [{earliest}, {latest})"
+        lost = f"{tp}: records [{self.position}, {resume}) are deleted; the log has [{earliest}, {latest})"
         if self._fail_on_data_loss:
-            raise DataLoss(f"{lost}; failOnDataLoss=false reads what is left")
+            raise DataLoss(f"{lost}. To read what is left, set failOnDataLoss=false")
         log.warning("records_lost", partition=str(tp), start=self.position, end=resume)
         self.position = resume
         self._progressed()

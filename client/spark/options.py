@@ -133,14 +133,14 @@ def _servers(value: str) -> tuple[tuple[str, int], ...]:
             raise ValueError(f"{part!r} is not host:port")
         found.append((host.strip("[]"), int(port)))
     if not found:
-        raise ValueError("names no broker")
+        raise ValueError("must name at least one broker")
     return tuple(found)
 
 
 def _names(value: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(filter(None, (part.strip() for part in value.split(",")))))
     if not names:
-        raise ValueError("names no topic")
+        raise ValueError("must name at least one topic")
     return names
 
 
@@ -148,7 +148,7 @@ def _pattern(value: str) -> re.Pattern[str]:
     try:
         return re.compile(_text(value))
     except re.error as trouble:
-        raise ValueError(f"is no regular expression: {trouble}") from trouble
+        raise ValueError(f"is not a regular expression: {trouble}") from trouble
 
 
 def _json(value: str, shape: str) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _partitions(value: str) -> tuple[TopicPartition, ...]:
             raise ValueError(f"must be JSON like {shape}")
         found += (TopicPartition(topic, number) for number in numbers)
     if not found:
-        raise ValueError("names no partition")
+        raise ValueError("must name at least one partition")
     return tuple(sorted(set(found)))
 
 
@@ -184,7 +184,7 @@ def _by_partition(least: int) -> Callable[[str], dict[TopicPartition, int]]:
                 raise ValueError(f"must be JSON like {shape}")
             for partition, number in numbers.items():
                 if not partition.isdecimal() or type(number) is not int or number < least:
-                    raise ValueError(f"must be JSON like {shape}, numbers from {least} on")
+                    raise ValueError(f"must be JSON like {shape}, with numbers from {least} up")
                 found[TopicPartition(topic, int(partition))] = number
         return found
 
@@ -199,7 +199,7 @@ def _position(refused: int) -> Callable[[str], Bound]:
         by_partition = {} if word is not None else _by_partition(EARLIEST)(value)
         if refused in (word, *by_partition.values()):
             name = next(name for name, position in WORDS.items() if position == refused)
-            raise ValueError(f"cannot be {name} ({refused}) in a batch read")
+            raise ValueError(f"must not be {name} ({refused}) in a batch read")
         return Offsets(by_partition) if word is None else Everywhere(word)
 
     return parse
@@ -238,18 +238,18 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 SPELLINGS = {"bootstrap.servers": SERVERS}
 
 REFUSED: dict[str, str] = {
-    "kafka.auto.offset.reset": "startingOffsets says where to begin",
+    "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.key.deserializer": "keys are always binary; cast them in the query",
     "kafka.value.deserializer": "values are always binary; cast them in the query",
-    "kafka.enable.auto.commit": "offsets live in Spark, nothing is committed",
+    "kafka.enable.auto.commit": "Spark tracks offsets, nothing is committed",
     "kafka.interceptor.classes": "there is no Java consumer to intercept",
     "kafka.group.id": "no consumer group is used",
     "groupIdPrefix": "no consumer group is used",
     "kafka.client.rack": "records are read from their leader only",
-    "maxOffsetsPerTrigger": "it bounds a streaming trigger, and this is a batch read",
-    "minOffsetsPerTrigger": "it bounds a streaming trigger, and this is a batch read",
-    "maxTriggerDelay": "it bounds a streaming trigger, and this is a batch read",
-    "path": "topics are named by subscribe, assign or subscribePattern, not by a path",
+    "maxOffsetsPerTrigger": "it limits a streaming trigger, and this is a batch read",
+    "minOffsetsPerTrigger": "it limits a streaming trigger, and this is a batch read",
+    "maxTriggerDelay": "it limits a streaming trigger, and this is a batch read",
+    "path": "load() takes no path; name topics with subscribe, assign or subscribePattern",
 }
 _KNOWN = {name.lower(): name for name in PARSERS} | SPELLINGS
 _REFUSED = {name.lower(): (name, reason) for name, reason in REFUSED.items()}
@@ -262,7 +262,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     if SERVERS not in given:
         complaints.append(f"{SERVERS} is missing")
     if len(given.intersection(CHOICE)) != 1:
-        complaints.append(f"give exactly one of {', '.join(CHOICE)}")
+        complaints.append(f"expected exactly one of {', '.join(CHOICE)}")
     if complaints:
         raise OptionError("; ".join(dict.fromkeys(complaints)))
     fetch_bytes = min(
@@ -321,7 +321,7 @@ def _read(options: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
 def _unknown(given: str) -> str:
     if given.lower() in _REFUSED:
         name, reason = _REFUSED[given.lower()]
-        return f"{name} cannot be used: {reason}"
+        return f"{name} is not supported: {reason}"
     near = get_close_matches(given.lower(), _KNOWN, n=1, cutoff=0.5)
-    hint = f"; did you mean {_KNOWN[near[0]]}?" if near else f"; known are {', '.join(PARSERS)}"
+    hint = f"; did you mean {_KNOWN[near[0]]}?" if near else f"; expected one of {', '.join(PARSERS)}"
     return f"unknown option {given}{hint}"

@@ -81,7 +81,7 @@ def resolve(options: SourceOptions, logs: Mapping[TopicPartition, PartitionBound
     for partition, log in sorted(logs.items()):
         start, end = _start(options, partition, log), _end(options, partition, log)
         if start > end and _explicit(options.start, partition) and _explicit(options.end, partition):
-            raise PlanError(f"{partition}: the starting offset {start} is behind the ending offset {end}")
+            raise PlanError(f"{partition}: the starting offset {start} is after the ending offset {end}")
         if start < end:
             spans.append(Span(partition, start, end, log.leader_epoch, log.topic_id))
     return spans
@@ -128,8 +128,8 @@ def _start(options: SourceOptions, partition: TopicPartition, log: PartitionBoun
                 return max(log.start_by_time, log.earliest)
             if not options.unmatched_start_is_latest:
                 raise PlanError(
-                    f"{partition}: no record is as new as the starting timestamp; "
-                    "startingOffsetsByTimestampStrategy=latest reads none instead"
+                    f"{partition}: no record is at or after the starting timestamp. To start at the "
+                    "end instead, set startingOffsetsByTimestampStrategy=latest"
                 )
             return log.latest
         case Offsets(by_partition) if by_partition[partition] != EARLIEST:
@@ -153,8 +153,8 @@ def _inside(
         return offset
     if options.fail_on_data_loss:
         raise DataLoss(
-            f"{partition}: the {side} offset {offset} is not in the log, which holds "
-            f"[{log.earliest}, {log.latest}); failOnDataLoss=false reads what is there"
+            f"{partition}: the {side} offset {offset} is out of range: the log has [{log.earliest}, "
+            f"{log.latest}). To read what is there, set failOnDataLoss=false"
         )
     return min(max(offset, log.earliest), log.latest)
 
@@ -170,7 +170,9 @@ def _check_named(side: str, bound: Bound, logs: Iterable[TopicPartition]) -> Non
     odd = set(bound.by_partition).symmetric_difference(logs)
     if odd:
         names = ", ".join(_name(tp) for tp in sorted(odd))
-        raise PlanError(f"the {side}ing bounds must name exactly the partitions that are read; see {names}")
+        raise PlanError(
+            f"the {side}ing offsets must name exactly the partitions that are read; these differ: {names}"
+        )
 
 
 def _name(tp: TopicPartition) -> str:

@@ -72,7 +72,7 @@ class StrandlineDataSource(DataSource):
         for field in schema:
             if offered.get(field.name) != field.dataType:
                 raise OptionError(
-                    f"column {field.name} {field.dataType.simpleString()} is not offered; there are "
+                    (f"column {field.name} {field.dataType.simpleString()} does not exist; expected one of ")
                     + ", ".join(f"{name} {kind.simpleString()}" for name, kind in offered.items())
                 )
         return StrandlineReader(options, schema.fieldNames())

@@ -52,7 +52,7 @@ def test_offsets_by_partition() -> None:
     assert bounds(endingOffsets='{"t": {"0": 20, "1": -1}}') == [(0, 10, 20)]
     both = {"startingOffsets": '{"t": {"0": 20, "1": 0}}', "endingOffsets": '{"t": {"0": 20, "1": 0}}'}
     assert bounds(**both) == []
-    with pytest.raises(PlanError, match="behind the ending offset"):
+    with pytest.raises(PlanError, match="after the ending offset"):
         bounds(**{**both, "startingOffsets": '{"t": {"0": 21, "1": 0}}'})
 
 

@@ -86,7 +86,7 @@ def test_a_schema_may_leave_columns_out(spark: SparkSession, double: Any) -> Non
     few = source.option("subscribe", "t").schema("offset bigint, value binary").load()
     assert few.columns == ["offset", "value"]
     assert few.selectExpr("count(1)", "sum(cast(string(value) as long) - offset)").first() == (total, 0)
-    with pytest.raises(AnalysisException, match="column value string is not offered"):
+    with pytest.raises(AnalysisException, match="column value string does not exist"):
         source.option("subscribe", "t").schema("value string").load().count()
 
 
