@@ -160,7 +160,7 @@ async def fenced(zk: ZkClient, term: ControllerTerm, ops: Sequence[Op]) -> list[
         return (await zk.multi([Check(documents.CONTROLLER_EPOCH, term.fence), *ops]))[1:]
     except MultiFailed as failed:
         if failed.culprit == 0:
-            raise ControllerMoved(f"epoch {term.epoch} is over") from failed
+            raise ControllerMoved(f"controller epoch {term.epoch} has ended") from failed
         raise MultiFailed(failed.results[1:]) from failed
 
 
@@ -190,7 +190,7 @@ async def read_incarnation(zk: ZkClient, broker: int) -> tuple[documents.Incarna
     await create_if_absent(zk, path, documents.IncarnationDocument().data())
     data, stat = await zk.get(path)
     document = documents.parse(documents.IncarnationDocument, data)
-    assert document.incarnation == stat.version, "the incarnation is the version of its node"
+    assert document.incarnation == stat.version, "the incarnation must equal the version of its znode"
     return document, await failed_dirs(zk, broker)
 
 
