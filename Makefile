@@ -51,7 +51,7 @@ bench-smoke: setup
 	$(BIN)/python -m bench.smoke
 
 bench: setup
-	$(BIN)/python -m bench.smoke --runs 5
+	$(BIN)/python -m bench.smoke --rounds 5 --minutes 120
 
 mutants: setup
 	$(BIN)/python tests/mutation/run.py

@@ -4,7 +4,7 @@ python -m bench.compaction [--megabytes 256] [--runs 3] [--codec none|lz4|zstd] 
 
 Three shapes: records of 1 KiB and of 100 bytes in batches of about 16 KiB with a tenth of the records living,
 and single-record batches, which are the hardest. All of the log is dirty and read twice. With `--kafka` the
-same is produced to Apache Kafka 3.9, whose cleaner says in its log how fast it was.
+same is produced to each Apache Kafka, whose cleaner says in its log how fast it was.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from strandline.storage.disk import RealDisk
 from strandline.storage.segment.segment_swap import LOG, discard, file_name
 
 from . import kafka_compaction
+from .kafka import RELEASES
 
 SEGMENT_BYTES = kafka_compaction.SEGMENT_BYTES
 LIVING = 10  # one of so many records is its key's last
@@ -72,9 +73,9 @@ def main() -> int:
                 f"kept {runs[0]['written'] / 1e6:.0f} MB  peak {runs[0]['rss'] / 1e6:.0f} MB\n"
             )
             sys.stdout.flush()
-            if options.kafka:
-                for said in kafka_compaction.clean(Path(directory), shape.name, sources):
-                    sys.stdout.write(f"{shape.name:14} kafka-3.9: {said}\n")
+            for kind in RELEASES if options.kafka else ():
+                for said in kafka_compaction.clean(kind, Path(directory), shape.name, sources):
+                    sys.stdout.write(f"{shape.name:14} {kind.name}: {said}\n")
                 sys.stdout.flush()
     return 0
 

@@ -11,7 +11,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from strandline.protocol.messages.header import RequestHeader
@@ -20,8 +20,8 @@ from strandline.protocol.records import BatchBuilder
 from strandline.protocol.schema import encode
 
 PRODUCE_VERSION = 9
-CORRELATION_AT = 8  # behind size, key and version
-ERROR_BEFORE_OFFSET = struct.Struct(">hq")
+FILL_S = 2.0
+SILENCE_MAX_S = 30.0
 
 
 @dataclass
@@ -89,6 +89,41 @@ def produce(bootstrap: str, topic: str, *, value: bytes, seconds: float, **more:
     seconds = time.perf_counter() - began
     gc.enable()
     return Load(counts["ok"], seconds, counts["failed"])
+
+
+def produce_at_least(
+    bootstrap: str, topic: str, *, value: bytes, records: int, seconds: float = FILL_S, **more: object
+) -> int:
+    """Fill a topic, in turns of `seconds`; how many records were sent."""
+    sent = 0
+    while sent < records:
+        load = produce(bootstrap, topic, value=value, seconds=seconds, **more)
+        assert load.records and not load.failed, f"{load.failed} records failed"
+        sent += load.records
+    return sent
+
+
+def consume(bootstrap: str, topic: str, *, partitions: int, records: int) -> Load:
+    """Read `records` records from the beginning with one consumer; offsets must follow one another."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "-", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    expected, read = [0] * partitions, 0
+    gc.disable()
+    began = time.perf_counter()
+    last_s = began
+    while read < records:
+        found = consumer.consume(10_000, timeout=1)
+        assert found or time.perf_counter() < last_s + SILENCE_MAX_S, f"{read} of {records} were read"
+        for message in found:
+            partition = message.partition()
+            assert message.offset() == expected[partition], message.error()
+            expected[partition] += 1
+        read += len(found)
+        last_s = time.perf_counter() if found else last_s
+    seconds = time.perf_counter() - began
+    gc.enable()
+    consumer.close()
+    return Load(read, seconds)
 
 
 def steady(bootstrap: str, topic: str, *, rate: float, seconds: float, at_s: float, event: object) -> Load:

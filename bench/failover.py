@@ -1,6 +1,6 @@
 """Failover with many partitions: a broker dies, the controller dies; how long until all is as it should be.
 
-    python -m bench.failover [--partitions 1000 10000] [--system strandline kafka] [--only broker controller]
+    python -m bench.failover [--partitions 1000 10000] [--system strandline kafka-4.3] [--only controller]
 
 Three brokers, one topic, replication factor 3. The clock starts at SIGKILL and is stopped by what the living
 answer over a socket: every partition has a living leader in Metadata, each of them has acknowledged a record
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ from strandline.protocol.messages.produce import PartitionProduceData, ProduceRe
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from strandline.protocol.records import BatchBuilder
 
-from .systems import Kafka, Strandline, System
+from .system import System
+from .systems import SYSTEMS
 
 METADATA_VERSION, PRODUCE_VERSION, CREATE_VERSION = 9, 9, 5
+DESCRIBE_QUORUM = 55
 WITHIN_S = 300.0
 EVERY_S = 0.02
 TOPIC = "many"
-SYSTEMS: dict[str, type[System]] = {"strandline": Strandline, "kafka": Kafka}
 
 
 class Wire:
@@ -43,11 +45,19 @@ class Wire:
 
     def ask(self, request: object, version: int) -> Any:
         self.socket.sendall(b"".join(bytes(part) for part in self.end.send(request, version)))
-        (size,) = struct.unpack(">i", self._exactly(4))
-        return self.end.receive(self._exactly(size))[1]
+        return self.end.receive(self._frame())[1]
+
+    def ask_bytes(self, request: bytes) -> bytes:
+        """For what we have no messages for: a whole request, its answer from the correlation id on."""
+        self.socket.sendall(struct.pack(">i", len(request)) + request)
+        return self._frame()
 
     def close(self) -> None:
         self.socket.close()
+
+    def _frame(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
@@ -75,7 +85,13 @@ class Cluster:
         )
 
     def controller(self) -> int:
-        return int(self.metadata(next(iter(self.system.ports))).controller_id)
+        """The broker that is the controller, or leads the quorum of controllers: Metadata names any there."""
+        for broker, (port, _) in self.system.ports.items():
+            with suppress(OSError):
+                if self.system.uses_zookeeper:
+                    return int(self.metadata(broker).controller_id)
+                return quorum_leader(port)
+        raise ConnectionError("no broker answers")
 
     def leaders(self, broker: int) -> dict[int, int]:
         """The leader of each partition, as `broker` tells it; -1 for none."""
@@ -135,6 +151,22 @@ class Cluster:
             return wire.ask(request, version)
         finally:
             wire.close()
+
+
+def quorum_leader(port: int) -> int:
+    """Who leads a KRaft quorum, by DescribeQuorum, which we do not speak; -1 if nobody does."""
+    topic = b"__cluster_metadata"
+    partitions = struct.pack(">Bib", 2, 0, 0)
+    body = struct.pack(">BB", 2, len(topic) + 1) + topic + partitions + bytes(2)
+    header = struct.pack(">hhihb", DESCRIBE_QUORUM, 0, 1, -1, 0)
+    wire = Wire(port)
+    try:
+        answer = wire.ask_bytes(header + body)
+    finally:
+        wire.close()
+    # behind the correlation id: tags, error, one topic with its name, one partition with index and error
+    at = 4 + 1 + 2 + 1 + 1 + len(topic) + 1 + 4 + 2
+    return int(struct.unpack_from(">i", answer, at)[0])
 
 
 def _records(partitions: list[int]) -> ProduceRequest:

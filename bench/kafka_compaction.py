@@ -21,7 +21,7 @@ from strandline.client.sync import Producer
 from strandline.protocol.columns import runs
 from strandline.storage.segment.segment_swap import LOG, file_name
 
-from . import systems
+from .kafka import Kafka
 
 SEGMENT_BYTES = 64 << 20
 WAIT_S = 240
@@ -32,12 +32,11 @@ RATIO = "min.cleanable.dirty.ratio"
 SETTINGS = {"log.cleaner.backoff.ms": "1000"}
 
 
-def clean(directory: Path, name: str, sources: list[tuple[int, int]]) -> list[str]:
-    """What Kafka says of the cleaning of this log."""
-    systems.LOG4J += "log4j.logger.kafka.log.LogCleaner=INFO\n"
+def clean(kind: type[Kafka], directory: Path, name: str, sources: list[tuple[int, int]]) -> list[str]:
+    """What this Kafka says of the cleaning of this log."""
     with (
         tempfile.TemporaryDirectory(prefix="kafka-compaction-") as folder,
-        systems.Kafka(Path(folder), 1, SETTINGS) as kafka,
+        kind(Path(folder), 1, SETTINGS, {kind.log_of_cleaner: "INFO"}) as kafka,
     ):
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         configs = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), RATIO: "1.0"}
@@ -46,7 +45,7 @@ def clean(directory: Path, name: str, sources: list[tuple[int, int]]) -> list[st
         ratio = ConfigEntry(RATIO, "0.01", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[ratio])
         admin.incremental_alter_configs([resource])[resource].result(20)
-        log = Path(folder) / "broker-1" / "broker.log"
+        log = kafka.folder(1) / "broker.log"
         deadline = time.monotonic() + WAIT_S
         while not (found := CLEANED.findall(log.read_text())) and time.monotonic() < deadline:
             time.sleep(0.5)

@@ -1,15 +1,14 @@
 """How long a start takes after a kill: seconds for a GiB of log that must be read, checked and indexed.
 
 python -m bench.recovery [--scale 1.0] [--runs 3] [--without-kafka] [--dir DIRECTORY]
-The log is warm in the page cache, its recovery point is 0. Beside it Apache Kafka 3.9 on a copy of the same
-directory, as it tells of itself ("Completed load"). One partition has one thread in both.
+The log is warm in the page cache, its recovery point is 0. Beside it each Apache Kafka on a copy of the same
+directory, as it tells of itself ("Completed load"). One partition has one thread in all.
 """
 
 import argparse
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,15 +18,13 @@ import structlog
 
 from strandline.base.clock import SystemClock
 from strandline.base.types import TopicPartition
-from strandline.local.embedded_zookeeper import Zookeeper
-from strandline.local.ports import free_ports
 from strandline.protocol.batches import read_header
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
 
-from .systems import STOCK_FLAGS, jars
+from .kafka import RELEASES, Kafka
 
 MIB, GIB = 1 << 20, 1 << 30
 NAME = TopicPartition("t", 0)
@@ -39,11 +36,6 @@ SHAPES = {  # name: records a batch, bytes a record, MiB of log, a producer id o
     "1 record of 100 B, idempotent": (1, 100, 64, 7),
 }
 LOADED = re.compile(r"Completed load of .*t-0.* in (\d+)ms")
-KAFKA_SECONDS_MAX = 120
-LOG4J = (
-    "log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n"
-    "log4j.appender.out.layout=org.apache.log4j.PatternLayout\nlog4j.appender.out.layout.ConversionPattern=%m%n\n"
-)
 
 
 def opened(root: Path) -> Logs:
@@ -85,35 +77,19 @@ def ours(root: Path) -> float:
     return seconds
 
 
-def kafkas(root: Path, folder: Path, zookeeper: str) -> float:
-    """Seconds that Kafka says it took."""
-    data = folder / "data"
-    shutil.copytree(root / str(NAME), data / str(NAME))
-    for path in (data / str(NAME)).glob("*.*index"):
+def kafkas(kind: type[Kafka], root: Path, folder: Path) -> float:
+    """Seconds that Kafka says it took; it serves only when it has loaded everything."""
+    system = kind(folder, 1, levels={"kafka.log": "INFO"})
+    data = system.folder(1) / "data" / str(NAME)
+    shutil.copytree(root / str(NAME), data)
+    for path in data.glob("*.*index"):
         path.unlink()
-    (folder / "log4j.properties").write_text(LOG4J)
-    (folder / "server.properties").write_text(
-        f"broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:{free_ports(1)[0]}\nlog.dirs={data}\n"
-        f"zookeeper.connect={zookeeper}/{folder.name}\n"
-    )
-    flags = [*STOCK_FLAGS, f"-Dlog4j.configuration=file:{folder}/log4j.properties"]
-    line = ["java", *flags, "-cp", f"{jars()}/*", "kafka.Kafka", str(folder / "server.properties")]
-    with (folder / "broker.log").open("wb") as log:
-        child = subprocess.Popen(line, stdout=log, stderr=log)
-    deadline = time.monotonic() + KAFKA_SECONDS_MAX
-    try:
-        while True:
-            found = LOADED.search((folder / "broker.log").read_text())
-            if found:
-                return int(found[1]) / 1000
-            assert child.poll() is None and time.monotonic() < deadline, (
-                f"Kafka did not load it: {(folder / 'broker.log').read_text()[-2000:]}"
-            )
-            time.sleep(0.1)
-    finally:
-        child.kill()
-        child.wait(10)
-        shutil.rmtree(data)
+    with system:
+        said = (system.folder(1) / "broker.log").read_text()
+    shutil.rmtree(folder)
+    found = LOADED.search(said)
+    assert found, f"Kafka did not load it: {said[-2000:]}"
+    return int(found[1]) / 1000
 
 
 def main() -> int:
@@ -126,29 +102,17 @@ def main() -> int:
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     with tempfile.TemporaryDirectory(prefix="recovery-", dir=options.dir) as name:
-        place = Path(name)
-        zookeeper = None if options.without_kafka else Zookeeper(place / "zookeeper")
-        try:
-            if zookeeper is not None:
-                zookeeper.start()
-            for number, (shape, facts) in enumerate(SHAPES.items()):
-                root = place / f"log-{number}"
-                per_gib = GIB / write(root, facts, options.scale)
-                mine = statistics.median(ours(root) for _ in range(options.runs)) * per_gib
-                row = f"{shape:32} strandline {mine:6.2f} s/GiB"
-                if zookeeper is not None:
-                    times = []
-                    for run in range(options.runs):
-                        folder = place / f"kafka-{number}-{run}"
-                        folder.mkdir()
-                        times.append(kafkas(root, folder, zookeeper.address) * per_gib)
-                    row += f"   kafka-3.9 {statistics.median(times):6.2f} s/GiB"
-                sys.stdout.write(f"{row}\n")
-                sys.stdout.flush()
-                shutil.rmtree(root)
-        finally:
-            if zookeeper is not None:
-                zookeeper.stop()
+        for shape, facts in SHAPES.items():
+            root = Path(name) / "log"
+            per_gib = GIB / write(root, facts, options.scale)
+            mine = statistics.median(ours(root) for _ in range(options.runs)) * per_gib
+            row = f"{shape:32} strandline {mine:6.2f} s/GiB"
+            for kind in () if options.without_kafka else RELEASES:
+                times = [kafkas(kind, root, Path(name) / kind.name) for _ in range(options.runs)]
+                row += f"   {kind.name} {statistics.median(times) * per_gib:6.2f} s/GiB"
+            sys.stdout.write(f"{row}\n")
+            sys.stdout.flush()
+            shutil.rmtree(root)
     return 0
 
 

@@ -1,62 +1,97 @@
-"""`make bench-smoke`: the short suite, Strandline beside Apache Kafka 3.9, medians of several runs.
+"""`make bench-smoke`: the short suite, Strandline beside both Apache Kafkas, medians of several rounds.
 
-python -m bench.smoke [--runs 3] [--only W1,W3] [--without-kafka] [--json FILE]
+    python -m bench.smoke [--rounds 3] [--minutes 30] [--only W1,W3] [--systems strandline,kafka-4.3]
+                          [--json bench/figures.json]
+
+A round is every workload with every system, one after the other, in turned order from round to round. No
+round begins after `--minutes`. The table at the end is that of tables.py, which can print it again.
 """
 
 import argparse
+import datetime
 import json
-import statistics
+import os
 import sys
+import time
 from pathlib import Path
 
 from .spark import w20
-from .workloads import PEERS, WORKLOADS, Figures
+from .system import TICKS_PER_S, System
+from .systems import SYSTEMS
+from .tables import Results, full
+from .workloads import WORKLOADS, Figures
 
 ALL = {**WORKLOADS, "W20": w20}
+QUIET_S = 1.0
 
 
 def main() -> int:
-    """Run the workloads in turn, the peers alternating, and print the medians and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3)
+    """Measure, and print what was found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--only", default=",".join(ALL))
-    parser.add_argument("--without-kafka", action="store_true")
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    peers = PEERS[:1] if options.without_kafka else PEERS
-    results: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for name in options.only.split(","):
-        taken: dict[str, list[Figures]] = {kind.name: [] for kind in peers}
-        for run in range(options.runs):
-            for kind in peers if run % 2 == 0 else peers[::-1]:
-                taken[kind.name].append(ALL[name](kind))
-        results[name] = {peer: _columns(figures) for peer, figures in taken.items()}
-        report(name, results[name])
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
+    systems = [SYSTEMS[name] for name in options.systems.split(",")]
+    results = beginning(systems)
+    ends = time.monotonic() + 60 * options.minutes
+    for number in range(options.rounds):
+        if number and time.monotonic() > ends:
+            break
+        turned = systems[number % len(systems) :] + systems[: number % len(systems)]
+        for name in options.only.split(","):
+            for kind in turned:
+                run(results, name, kind)
+        results["rounds"] = number + 1
+        if options.json:
+            options.json.write_text(json.dumps(results, indent=1) + "\n")
+    sys.stdout.write(full(results))
     return 0
 
 
-def report(name: str, result: dict[str, dict[str, list[float]]]) -> None:
-    """One workload: median, range and ratio of each figure."""
-    ours = result[PEERS[0].name]
-    theirs = result.get(PEERS[1].name, {})
-    for figure, values in ours.items():
-        row = f"{name:10} {figure:24} {_said(values)}"
-        if figure in theirs:
-            base = statistics.median(theirs[figure])
-            ratio = statistics.median(values) / base if base else float("nan")
-            row += f"   kafka {_said(theirs[figure])}   ratio {ratio:.3f}"
-        sys.stdout.write(row + "\n")
-    sys.stdout.flush()
+def beginning(systems: list[type[System]]) -> Results:
+    """What is known of a sitting before it begins."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "cores": os.cpu_count() or 1,
+        "systems": [kind.name for kind in systems],
+        "rounds": 0,
+        "others_cores": [],
+        "seconds": 0.0,
+        "figures": {},
+    }
 
 
-def _columns(figures: list[Figures]) -> dict[str, list[float]]:
-    return {name: [one[name] for one in figures] for name in figures[0]}
+def run(results: Results, workload: str, kind: type[System]) -> None:
+    """One run of a workload: its figures are added to those of earlier rounds."""
+    others, began = busy_cores(), time.monotonic()
+    figures: Figures = ALL[workload](kind)
+    seconds = time.monotonic() - began + QUIET_S
+    results["others_cores"].append(round(others, 2))
+    results["seconds"] += seconds
+    of_all = results["figures"].setdefault(workload, {}).setdefault(kind.name, {})
+    for name, value in figures.items():
+        of_all.setdefault(name, []).append(value)
+    said = "  ".join(f"{name} {value:,.2f}" for name, value in figures.items())
+    sys.stderr.write(f"{workload:10} {kind.name:11} {seconds:4.0f} s  others {others:.2f} cores  {said}\n")
 
 
-def _said(values: list[float]) -> str:
-    return f"{statistics.median(values):12,.2f} [{min(values):,.2f} … {max(values):,.2f}]"
+def busy_cores() -> float:
+    """How many cores others use, now that nothing of ours runs."""
+    before = _busy_ticks()
+    time.sleep(QUIET_S)
+    return (_busy_ticks() - before) / TICKS_PER_S / QUIET_S
+
+
+def _busy_ticks() -> int:
+    user, nice, system, _idle, _wait, irq, soft_irq, steal = map(
+        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    )
+    return user + nice + system + irq + soft_irq + steal
 
 
 if __name__ == "__main__":

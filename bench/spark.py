@@ -12,11 +12,13 @@ import sys
 import time
 from pathlib import Path
 
-from .drivers import create_topic, produce
-from .systems import Strandline, System, fetched
+from .drivers import create_topic, produce_at_least
+from .jars import fetched
+from .system import System
 from .workloads import BIG, VALUE, Figures, running
 
 ROWS = 4_000_000
+SPARK_MAX_S = 300
 POM = Path(__file__).parent / "spark_kafka_pom.xml"
 QUERIES = {
     "value rows/s": "count(1), sum(length(value))",
@@ -29,13 +31,10 @@ def w20(kind: type[System]) -> Figures:
     """4 M records of 100 bytes in two partitions, read by one Spark."""
     with running(kind, 1) as system:
         create_topic(system.bootstrap, "w20", 2, 1)
-        sent = 0
-        while sent < ROWS:
-            sent += produce(system.bootstrap, "w20", value=VALUE, seconds=2, **BIG).records
-        ours = kind is Strandline
-        line = [sys.executable, "-m", "bench.spark", system.bootstrap, "strandline" if ours else "kafka"]
+        produce_at_least(system.bootstrap, "w20", value=VALUE, records=ROWS, **BIG)
+        line = [sys.executable, "-m", "bench.spark", system.bootstrap, kind.spark_source]
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, check=True)
+        done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, check=True, timeout=SPARK_MAX_S)
         figures: Figures = json.loads(done.stdout.splitlines()[-1])
         return figures
 

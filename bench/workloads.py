@@ -1,19 +1,29 @@
 """Workloads of the suite (docs/benchmarks.md): each returns its figures for one system as a dict.
 
-Names follow the suite: W1 produce, W3 one record per request and the cannon's ceilings, W10 failover,
-W13 start-up, W14 idle memory.
+Names follow the suite: W1 produce, W3 one record per request and the cannon's ceilings, W6 consume, W10
+failover, W13 start-up, W14 idle memory.
 """
 
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from .drivers import Load, batch_of, cannon, create_topic, leader_of, produce, steady
-from .systems import Kafka, Strandline, System
+from .drivers import (
+    Load,
+    batch_of,
+    cannon,
+    consume,
+    create_topic,
+    leader_of,
+    produce,
+    produce_at_least,
+    steady,
+)
+from .system import System
 
 Figures = dict[str, float]
 BIG = {"linger.ms": 5, "batch.size": 1_000_000, "batch.num.messages": 100_000}
@@ -24,7 +34,8 @@ SINGLE = {
     "queue.buffering.max.messages": 1000,  # what waits in the client must not outlive the measurement
 }
 VALUE = b"v" * 100
-WARM_UP_S = {"strandline": 3.0, "kafka-3.9": 20.0}
+CONSUMED = 2_000_000
+KILL_AT_S = 3
 
 
 @contextmanager
@@ -52,14 +63,19 @@ def measured(system: System, load: Callable[[], Load]) -> tuple[Load, float]:
     return done, system.cpu_s() - before
 
 
+def produced(system: System, seconds: float, client: Mapping[str, int]) -> tuple[Load, float]:
+    """A topic of six partitions with three replicas under this load, and what it cost, after a warm-up."""
+    create_topic(system.bootstrap, "topic", 6, 3)
+    produce(system.bootstrap, "topic", value=VALUE, seconds=system.warm_up_s, **client)
+    return measured(
+        system, lambda: produce(system.bootstrap, "topic", value=VALUE, seconds=seconds, **client)
+    )
+
+
 def w1(kind: type[System], seconds: float = 10) -> Figures:
     """100-byte records, three brokers, RF 3, acks=all, linger 5 ms, 1 MB batches, through librdkafka."""
     with running(kind, 3) as system:
-        create_topic(system.bootstrap, "w1", 6, 3)
-        produce(system.bootstrap, "w1", value=VALUE, seconds=WARM_UP_S[system.name], **BIG)
-        load, cpu_s = measured(
-            system, lambda: produce(system.bootstrap, "w1", value=VALUE, seconds=seconds, **BIG)
-        )
+        load, cpu_s = produced(system, seconds, BIG)
         return {
             "records/s": load.rate,
             "broker CPU-s/GB": cpu_s / (load.records * 100 / 1e9),
@@ -71,11 +87,7 @@ def w1(kind: type[System], seconds: float = 10) -> Figures:
 def w3(kind: type[System], seconds: float = 8) -> Figures:
     """One record per request, three brokers, RF 3, acks=all, through librdkafka."""
     with running(kind, 3) as system:
-        create_topic(system.bootstrap, "w3", 6, 3)
-        produce(system.bootstrap, "w3", value=VALUE, seconds=WARM_UP_S[system.name], **SINGLE)
-        load, cpu_s = measured(
-            system, lambda: produce(system.bootstrap, "w3", value=VALUE, seconds=seconds, **SINGLE)
-        )
+        load, cpu_s = produced(system, seconds, SINGLE)
         return {"requests/s": load.rate, "broker CPU µs/request": cpu_s / load.records * 1e6}
 
 
@@ -88,7 +100,7 @@ def w3_cannon(kind: type[System], seconds: float = 5) -> Figures:
         for name, batch, window in (("1-record", small, 64), ("1 MB", large, 4)):
             topic = name.replace(" ", "-")
             create_topic(system.bootstrap, topic, 1, 1)
-            cannon(address, topic, batch=batch, acks=1, window=window, seconds=WARM_UP_S[system.name] / 2)
+            cannon(address, topic, batch=batch, acks=1, window=window, seconds=kind.warm_up_s / 2)
             load, cpu_s = measured(
                 system,
                 lambda t=topic, b=batch, w=window: cannon(  # type: ignore[misc]
@@ -105,7 +117,17 @@ def w3_cannon(kind: type[System], seconds: float = 5) -> Figures:
     return figures
 
 
-def w10(kind: type[System], controller_too: bool = False) -> Figures:
+def w6(kind: type[System]) -> Figures:
+    """One consumer reads what there is from offset 0: 100-byte records, six partitions of three brokers."""
+    with running(kind, 3) as system:
+        create_topic(system.bootstrap, "w6", 6, 3)
+        there = produce_at_least(system.bootstrap, "w6", value=VALUE, records=CONSUMED, **BIG)
+        consume(system.bootstrap, "w6", partitions=6, records=there)
+        load, cpu_s = measured(system, lambda: consume(system.bootstrap, "w6", partitions=6, records=there))
+        return {"records/s": load.rate, "broker CPU-s/GB": cpu_s / (load.records * 100 / 1e9)}
+
+
+def w10(kind: type[System]) -> Figures:
     """kill -9 of the leader of partition 0 at 1,000 records/s, acks=all; the longest gap between two acks."""
     with running(kind, 3) as system:
         create_topic(system.bootstrap, "w10", 10, 3)
@@ -114,8 +136,8 @@ def w10(kind: type[System], controller_too: bool = False) -> Figures:
             system.bootstrap,
             "w10",
             rate=1000,
-            seconds=8 if kind is Strandline else 30,
-            at_s=3,
+            seconds=KILL_AT_S + kind.failover_max_s,
+            at_s=KILL_AT_S,
             event=lambda: system.signal(partition_leader, signal.SIGKILL),
         )
         return {"longest gap s": load.longest_gap_s, "failed": float(load.failed)}
@@ -157,8 +179,8 @@ WORKLOADS: dict[str, Callable[[type[System]], Figures]] = {
     "W1": w1,
     "W3": w3,
     "W3 cannon": w3_cannon,
+    "W6": w6,
     "W10": w10,
     "W13": w13,
     "W14": w14,
 }
-PEERS: tuple[type[System], ...] = (Strandline, Kafka)

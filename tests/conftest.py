@@ -26,7 +26,7 @@ settings.load_profile("same")
 
 ALONE = tuple(
     f"tests/{folder}/"
-    for folder in ("cli", "client/spark", "conformance", "docker", "integration", "testing")
+    for folder in ("bench", "cli", "client/spark", "conformance", "docker", "integration", "testing")
 )
 """Where tests start brokers as processes, or Spark, and look at how soon something happens."""
 

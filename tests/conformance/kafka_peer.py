@@ -1,6 +1,6 @@
 """Apache Kafka 3.9 as a peer: its broker on a log directory of our choice, and its dump tool.
 
-The jars come from Maven Central, once, into the user's cache (bench/systems.py). A JVM is heavy: tests
+The jars come from Maven Central, once, into the user's cache (bench/jars.py). A JVM is heavy: tests
 start few, and one run of the dump tool reads many files.
 """
 
@@ -20,13 +20,13 @@ from confluent_kafka.admin import AdminClient
 from strandline.local.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))
+
+from bench.jars import JarsMissing  # noqa: E402
+from bench.kafka import LOG4J, Kafka39  # noqa: E402
+
 SMALL = ("-Xms64m", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-LOG4J = (
-    "log4j.rootLogger=WARN, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n"
-    "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
-    "log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
-    "log4j.logger.kafka.log=INFO\nlog4j.logger.org.apache.kafka.storage=INFO\n"
-)
+LEVELS = {"kafka.log": "INFO", "org.apache.kafka.storage": "INFO"}
 EARLIEST = -2
 QUIET = {"log_level": 0}  # librdkafka would tell of every broker that we stop
 ONE_BROKER = {
@@ -47,12 +47,8 @@ ONE_BROKER = {
 
 def jars() -> Path:
     """The folder with Kafka's jars. Without them the tests are skipped, but never in CI."""
-    sys.path.append(str(ROOT))
-    from bench.systems import JarsMissing
-    from bench.systems import jars as fetched
-
     try:
-        return fetched()
+        return Kafka39.jars()
     except JarsMissing as error:
         assert not os.environ.get("CI"), f"Kafka's jars could not be fetched: {error}"
         pytest.skip(f"Kafka 3.9 could not be fetched: {error}")
@@ -61,9 +57,7 @@ def jars() -> Path:
 def java(folder: Path, main: str, *arguments: str) -> list[str]:
     """The command line of one of Kafka's programs; its log4j configuration is written to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    log4j = folder / "log4j.properties"
-    log4j.write_text(LOG4J)
-    return ["java", *SMALL, f"-Dlog4j.configuration=file:{log4j}", "-cp", f"{jars()}/*", main, *arguments]
+    return ["java", *SMALL, LOG4J.flag(folder, LEVELS), "-cp", f"{jars()}/*", main, *arguments]
 
 
 def dump(folder: Path, files: Iterable[Path], *flags: str) -> str:

@@ -1,8 +1,8 @@
 """The ways in which a partition loses a leader that lives on, made on a cluster of three brokers.
 
-A stage is a cluster (ours or Apache Kafka's, bench/systems.py) with a topic of one partition for each client
-probe; all of them are led by one broker, `leader`, that is not the controller. Each way takes every topic
-from it at once, and `restore` gives them back. Each broker reaches ZooKeeper through a gate of its own.
+A stage is a cluster (ours or Apache Kafka 3.9) with a topic of one partition for each client probe; all of
+them are led by one broker, `leader`, that is not the controller. Each way takes every topic from it at once,
+and `restore` gives them back. Each broker reaches ZooKeeper through a gate of its own.
 Left to others: the clients (probing.py), what is asked of them (test_leader_moves.py).
 
     make moves     # ours and Kafka's: the longest silence of each client in ms, producer/consumer
@@ -29,7 +29,9 @@ from strandline.local.ports import free_ports
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
-from bench.systems import Kafka, Strandline  # noqa: E402
+from bench.kafka import Kafka39  # noqa: E402
+from bench.system import System  # noqa: E402
+from bench.systems import Strandline  # noqa: E402
 
 SESSION_MS = 2000  # so soon does ZooKeeper give up a frozen broker
 FLOWS = 30  # so many events of a client after a move show that it goes on
@@ -102,36 +104,19 @@ class Gate:
             writer.close()
 
 
-class OurSystem(Strandline):
-    """Our brokers, each behind its gate."""
-
-    def route(self, gates: dict[int, Gate]) -> None:
-        for id, process in self.processes.items():
-            process.settings["zookeeper.connect"] = gates[id].address
-
-
-class KafkaSystem(Kafka):
-    """Kafka's brokers, each behind its gate."""
-
-    def route(self, gates: dict[int, Gate]) -> None:
-        self.gates = gates
-
-    def start_broker(self, id: int) -> None:
-        self.settings["zookeeper.connect"] = self.gates[id].address
-        super().start_broker(id)
-
-
-SYSTEMS: dict[str, type[OurSystem | KafkaSystem]] = {"strandline": OurSystem, "kafka": KafkaSystem}
+SYSTEMS: dict[str, type[System]] = {kind.name: kind for kind in (Strandline, Kafka39)}
 
 
 class Stage:
     """The cluster, its probes, and who leads at first."""
 
-    def __init__(self, system: OurSystem | KafkaSystem, folder: Path) -> None:
+    def __init__(self, system: System, folder: Path) -> None:
+        assert system.zookeeper is not None
         self.system, self.folder = system, folder
         self.probes: dict[str, Probe] = {}
         self.gates = {id: Gate(system.zookeeper.address) for id in system.ports}
-        system.route(self.gates)
+        for id, process in system.processes.items():
+            process.settings["zookeeper.connect"] = self.gates[id].address
 
     def begin(self) -> None:
         """Choose roles; called when the brokers run."""
@@ -326,7 +311,7 @@ def settle(stage: Stage) -> None:
 def main() -> None:
     """Ours and Kafka's, several times each way."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--system", nargs="+", choices=sorted(SYSTEMS), default=["strandline", "kafka"])
+    parser.add_argument("--system", nargs="+", choices=sorted(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--way", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--client", nargs="+", choices=list(PROBES), default=list(PROBES))

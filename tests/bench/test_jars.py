@@ -5,7 +5,6 @@ import stat
 from pathlib import Path
 
 import pytest
-from kafka_peer import ROOT
 
 MVN = """#!/bin/sh
 for each; do case "$each" in -DoutputDirectory=*) folder="${each#*=}";; esac; done
@@ -24,14 +23,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     mvn.chmod(mvn.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{mvn.parent}:{os.environ['PATH']}")
-    monkeypatch.syspath_prepend(str(ROOT))
     return tmp_path
 
 
 def test_a_fetch_that_breaks_off_leaves_nothing_that_passes_for_whole(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from bench.systems import JarsMissing, fetched
+    from bench.jars import JarsMissing, fetched
 
     pom, cache = home / "pom.xml", home / ".cache" / "strandline"
     pom.write_text("<project/>")
@@ -49,7 +47,7 @@ def test_a_fetch_that_breaks_off_leaves_nothing_that_passes_for_whole(
 
 
 def test_without_maven_its_package_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench.systems import JarsMissing, fetched
+    from bench.jars import JarsMissing, fetched
 
     monkeypatch.setenv("PATH", str(home))
     (home / "pom.xml").write_text("<project/>")

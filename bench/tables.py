@@ -1,0 +1,107 @@
+"""The figures of a sitting as Markdown: all of them, or those of the first page.
+
+    python -m bench.tables bench/figures.json [--first-page]
+
+A cell is the median of the rounds, with the least and the largest in brackets; a ratio is that of medians.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import TypedDict
+
+from .systems import SYSTEMS, Strandline
+
+OURS = Strandline.name
+FIRST_PAGE = (  # what it is called there, the workload, its figure, whether more is better
+    ("produce, records/s", "W1", "records/s", True),
+    ("produce, CPU-s of all brokers per GB", "W1", "broker CPU-s/GB", False),
+    ("consume, records/s", "W6", "records/s", True),
+    ("consume, CPU-s of all brokers per GB", "W6", "broker CPU-s/GB", False),
+    ("one record a request, requests/s", "W3", "requests/s", True),
+    ("`kill -9` of a leader: longest gap between acknowledgements, s", "W10", "longest gap s", False),
+    ("from exec to the first acknowledgement, s", "W13", "start s", False),
+    ("resident memory of an idle broker, MB", "W14", "idle RssAnon MB", False),
+)
+
+
+class Results(TypedDict):
+    """A sitting: when and on how many cores, what else ran before each run, and the figures.
+
+    `figures` is workload → system → figure → one value a round.
+    """
+
+    date: str
+    cores: int
+    systems: list[str]
+    rounds: int
+    others_cores: list[float]
+    seconds: float
+    figures: dict[str, dict[str, dict[str, list[float]]]]
+
+
+def full(results: Results) -> str:
+    """Every figure, and its ratio to that of each peer."""
+    names = results["systems"]
+    peers = [name for name in names if name != OURS] if OURS in names else []
+    rows = [["workload", *(SYSTEMS[name].title for name in names), *(f"to {name}" for name in peers)]]
+    for workload, by_system in results["figures"].items():
+        for figure in next(iter(by_system.values())):
+            values = {name: found[figure] for name, found in by_system.items()}
+            ratios = [_ratio(values[OURS], values[peer]) for peer in peers]
+            rows.append([f"{workload}, {figure}", *(_cell(values[name]) for name in names), *ratios])
+    return _markdown(rows)
+
+
+def first_page(results: Results) -> str:
+    """The few figures of README, each beside the better of the peers."""
+    names = results["systems"]
+    rows = [["", *(SYSTEMS[name].title for name in names), "beside the better Kafka"]]
+    for label, workload, figure, more in FIRST_PAGE:
+        medians = {name: statistics.median(results["figures"][workload][name][figure]) for name in names}
+        theirs = [value for name, value in medians.items() if name != OURS]
+        ratio = medians[OURS] / (max(theirs) if more else min(theirs))
+        rows.append([label, *map(number, medians.values()), f"{number(ratio)} ×"])
+    return _markdown(rows)
+
+
+def number(value: float) -> str:
+    """Three digits count; of what is below ten, two behind the point."""
+    if value >= 1000:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _cell(values: list[float]) -> str:
+    middle, low, high = map(number, (statistics.median(values), min(values), max(values)))
+    return middle if low == high else f"{middle} [{low} … {high}]"
+
+
+def _ratio(ours: list[float], theirs: list[float]) -> str:
+    base = statistics.median(theirs)
+    return number(statistics.median(ours) / base) if base else ""
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    head, *body = rows
+    lines = [head, ["---"] * len(head), *body]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def main() -> int:
+    """Print the table of a file that smoke.py has written."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("figures", type=Path)
+    parser.add_argument("--first-page", action="store_true")
+    options = parser.parse_args()
+    results: Results = json.loads(options.figures.read_text())
+    sys.stdout.write((first_page if options.first_page else full)(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
