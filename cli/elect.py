@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..base.types import TopicPartition
-from ..client.admin.elections import Election
+from ..client.admin.leader_elections import Election
 from ..client.sync import Admin
 from ..protocol.errors import ApiError, ElectionNotNeeded
 from .console import (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .admin.admin import Admin
     from .admin.configs import AlterConfigOp, ConfigChange, ConfigEntry, ConfigSource
     from .admin.descriptions import NewTopic
-    from .admin.elections import Election
+    from .admin.leader_elections import Election
     from .admin.reassignments import PartitionReassignment
     from .config import ConfigError
     from .consumer.buffer import Batch
@@ -66,7 +66,7 @@ _HOMES = {
     "ConnectionLost": "network.connection",
     "Consumer": "consumer.consumer",
     "NewTopic": "admin.descriptions",
-    "Election": "admin.elections",
+    "Election": "admin.leader_elections",
     "Batch": "consumer.buffer",
     "BufferExhausted": "producer.producer",
     "Producer": "producer.producer",

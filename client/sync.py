@@ -24,7 +24,7 @@ from .admin.descriptions import (
     NewTopic,
     TopicDescription,
 )
-from .admin.elections import Election
+from .admin.leader_elections import Election
 from .admin.log_dirs import LogDirDescription
 from .admin.reassignments import PartitionReassignment
 from .consumer import consumer

@@ -28,7 +28,8 @@ from .planning import plans
 from .planning.decisions import DecisionNotes
 from .planning.planner import plan
 from .planning.state import ClusterState, Start
-from .requests.elections import ElectionPolicy, ElectionRequests, Reach, tell_loss
+from .requests.election_requests import ElectionPolicy, ElectionRequests, tell_loss
+from .requests.reach import Condition, Reach
 from .requests.reassignments import MoveWatch, ReassignmentWriter
 from .requests.topic_removal import remove_topic
 from .requests.znode_reassignments import ReassignmentRequests
@@ -40,8 +41,6 @@ logger = structlog.get_logger(__name__)
 INBOX_MAX = 10_000
 THOUSANDS = 1000  # from so many partitions on, a plan takes long enough to hold up the event loop
 RETRY_S = 0.2
-
-Condition = Callable[[ClusterState], bool]
 
 
 class ActiveController:
@@ -61,7 +60,7 @@ class ActiveController:
     ) -> None:
         self.state = ClusterState(term.epoch, unclean=unclean, strategy=policy().strategy)
         self.term = term
-        self.zk = zk
+        self._zk = zk
         self._over = over
         self._decision_notes = decision_notes
         self._ended = False
@@ -71,14 +70,16 @@ class ActiveController:
         reports = Reports(self.post, self.end, self._doubts, self._channel_failed)
         self.announcer = Announcer(sender, patience, reports, Challenger(zk), trusts_until_s)
         self._brokers = BrokerWatch(zk)
-        self.topics = TopicWatch(zk, term)
+        self._topics = TopicWatch(zk, term)
         self._isrs = IsrWatch(zk, term)
         self._log_dirs = LogDirWatch(zk, term)
-        self.mover = ReassignmentWriter(zk, term, lambda: self.state, self.until, self.announcer.heard)
+        self.reach = Reach(
+            zk, term, lambda: self.state, self.post, self.until, self._all_told, self._topics.configured
+        )
+        self.mover = ReassignmentWriter(self.reach)
         self._moves = MoveWatch(zk)
-        self._requests = ReassignmentRequests(zk, term, self.mover, lambda: self.state)
-        reach = Reach(lambda: self.state, self.post, self.until, self.announcer.heard)
-        self.elections = ElectionRequests(zk, term, reach, policy)
+        self._requests = ReassignmentRequests(self.reach, self.mover)
+        self.elections = ElectionRequests(self.reach, policy)
         self._connected = asyncio.Event()
         self._connected.set()
         self._waiters: list[tuple[Condition, asyncio.Future[None]]] = []
@@ -101,7 +102,7 @@ class ActiveController:
             return
         self._tasks.spawn(self._consume(), "events")
         self._tasks.spawn(self._watch(self._brokers.due, self._look_at_brokers), "brokers")
-        self._tasks.spawn(self._watch(self.topics.due, self._look_at_topics), "topics")
+        self._tasks.spawn(self._watch(self._topics.due, self._look_at_topics), "topics")
         self._tasks.spawn(self._watch(self._isrs.due, self._isrs.look, self._isrs.handled), "isrs")
         dirs = self._log_dirs
         self._tasks.spawn(self._watch(dirs.due, dirs.look, dirs.handled), "log-dirs")
@@ -159,7 +160,7 @@ class ActiveController:
             return
         self._connected.set()
         self._brokers.reconnected()
-        self.topics.reconnected()
+        self._topics.reconnected()
         self._isrs.reconnected()
         self._log_dirs.reconnected()
         self.elections.reconnected()
@@ -181,10 +182,13 @@ class ActiveController:
             if entry in self._waiters:
                 self._waiters.remove(entry)
 
+    async def _all_told(self) -> None:
+        await self.announcer.heard(self.state.live)
+
     # --- events ------------------------------------------------------------------------------------
 
     async def _read_everything(self, suspect: Start | None) -> None:
-        brokers, news = await asyncio.gather(self._brokers.look(), self.topics.look())
+        brokers, news = await asyncio.gather(self._brokers.look(), self._topics.look())
         state = replace(self.state, brokers=brokers)
         deleting: frozenset[str] = frozenset()
         broken: frozenset[TopicPartition] = frozenset()
@@ -196,7 +200,7 @@ class ActiveController:
                     deleting = names
                 case plans.StatesRead(_, unreadable):
                     broken |= unreadable
-        read = await read_states(self.zk, state.all_partitions())
+        read = await read_states(self._zk, state.all_partitions())
         newest = max((s.controller_epoch for s in read.states.values() if s is not None), default=0)
         if newest > self.term.epoch:
             raise ControllerMoved(f"a state was written by controller epoch {newest}")
@@ -307,7 +311,7 @@ class ActiveController:
         return [plans.BrokersRead(await self._brokers.look())]
 
     async def _look_at_topics(self) -> list[plans.Event]:
-        return await self.topics.look()
+        return await self._topics.look()
 
     # --- reads and writes --------------------------------------------------------------------------
 
@@ -319,7 +323,7 @@ class ActiveController:
     async def _read(self, partitions: Iterable[TopicPartition]) -> None:
         while not self._ended:
             try:
-                self.post(await read_states(self.zk, partitions))
+                self.post(await read_states(self._zk, partitions))
             except Unknown:
                 await asyncio.sleep(RETRY_S)
                 await self._connected.wait()
@@ -340,7 +344,7 @@ class ActiveController:
     async def _restore(self, command: plans.RestorePartitions) -> None:
         while not self._ended:
             try:
-                await restore_partitions(self.zk, self.term, command)
+                await restore_partitions(self._zk, self.term, command)
                 return
             except Unknown:
                 await asyncio.sleep(RETRY_S)
@@ -351,7 +355,7 @@ class ActiveController:
     async def _remove(self, topic: str) -> None:
         while not self._ended:
             try:
-                await remove_topic(self.zk, self.term, topic)
+                await remove_topic(self._zk, self.term, topic)
             except (Unknown, MultiFailed):
                 await asyncio.sleep(RETRY_S)
                 await self._connected.wait()
@@ -359,7 +363,7 @@ class ActiveController:
                 self.end(str(moved))
             else:
                 logger.info("topic_deleted", topic=topic)
-                self.topics.removed(topic)
+                self._topics.removed(topic)
                 return
 
     def _failed(self, failure: BaseException) -> None:

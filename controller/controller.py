@@ -33,8 +33,8 @@ from .planning import plans
 from .planning.decisions import DecisionNotes
 from .planning.state import ClusterState, Start
 from .requests.config_changes import AnySettings, Catalogue
-from .requests.configs import Settings
-from .requests.elections import ElectionPolicy
+from .requests.configs import ConfigRequests
+from .requests.election_requests import ElectionPolicy
 from .requests.table import REQUESTS, RequestHandlers
 from .requests.topics import ConfigCheck, Defaults, TopicRequests
 from .self_doubt import Abstention
@@ -153,7 +153,7 @@ class Controller:
     def topic_configured(self, topic: str) -> None:
         """The topic's settings have changed in ZooKeeper."""
         if self._active is not None:
-            self._active.topics.configured([topic])
+            self._active.reach.configured([topic])
         elif self._configured is not None:
             self._configured.add(topic)
 
@@ -309,11 +309,13 @@ class Controller:
     def _open_for_requests(self, active: ActiveController, configured: set[str]) -> None:
         self._active = active
         config = self._config
-        admin = TopicRequests(active, config.defaults, config.check_configs, self._random_bytes)
         self._handlers = RequestHandlers(
-            admin, Settings(active, config.catalogue), active.mover, active.elections
+            TopicRequests(active.reach, config.defaults, config.check_configs, self._random_bytes),
+            ConfigRequests(active.reach, config.catalogue),
+            active.mover,
+            active.elections,
         )
-        active.topics.configured(configured)
+        active.reach.configured(configured)
         self.defaults_changed()  # they may have changed meanwhile
 
     def _end_term(self) -> ActiveController | None:

@@ -9,7 +9,7 @@ from ...base.options import InvalidOption
 from ...controller.controller import ControllerOptions
 from ...controller.failure_detector import Patience
 from ...controller.planning.state import Strategy
-from ...controller.requests.elections import ElectionPolicy
+from ...controller.requests.election_requests import ElectionPolicy
 from ...controller.requests.topics import Defaults
 from ...protocol.errors import InvalidConfig
 from ...replication.profiles import ElectionOrder

@@ -2,7 +2,7 @@
 
 Each call is retried until its deadline if that can help.
 Left to others: arguments and results (descriptions.py), what is asked of the controller (topics.py,
-configs.py, elections.py, reassignments.py), of leaders (consumer/offsets.py, record_deletion.py), of
+configs.py, leader_elections.py, reassignments.py), of leaders (consumer/offsets.py, record_deletion.py), of
 coordinators (consumer/commits.py).
 """
 
@@ -56,8 +56,8 @@ from .descriptions import (
     describe_group,
     describe_topic,
 )
-from .elections import Election, elect_leaders
 from .inspection import inspect
+from .leader_elections import Election, elect_leaders
 from .log_dirs import LogDirDescription, describe_known_log_dirs, describe_log_dirs
 from .reassignments import (
     PartitionReassignment,

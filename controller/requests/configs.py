@@ -26,11 +26,10 @@ from ...protocol.messages.config_changes import (
 from ...zookeeper import documents
 from ...zookeeper.client import Check, Create, MultiFailed, Op, SetData, Unknown
 from ...zookeeper.config_nodes import Overrides, read_overrides
-from ...zookeeper.znodes import fenced
-from ..active import ActiveController
 from ..planning.state import ClusterState
 from .config_changes import Alteration, Catalogue, Kind, alteration_of, repeated_resources
 from .deadlines import by, deadline_in
+from .reach import Reach
 
 logger = structlog.get_logger(__name__)
 
@@ -41,11 +40,11 @@ RETRY_S = 0.1
 Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
 
 
-class Settings:
+class ConfigRequests:
     """Changes of settings during one term. Every method may raise `NotController`."""
 
-    def __init__(self, active: ActiveController, catalogue: Catalogue) -> None:
-        self._active = active
+    def __init__(self, reach: Reach, catalogue: Catalogue) -> None:
+        self._reach = reach
         self._catalogue = catalogue
 
     async def alter(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
@@ -93,7 +92,7 @@ class Settings:
     async def _check_resource(self, wanted: Alteration) -> None:
         """Raises the client's error if there is no such resource."""
         if wanted.kind == Kind.TOPIC:
-            if wanted.name not in self._active.state.topics or wanted.name in self._active.state.deletions:
+            if wanted.name not in self._reach.state().topics or wanted.name in self._reach.state().deletions:
                 raise UnknownTopicOrPartition(f"there is no topic {wanted.name!r}")
         elif wanted.kind == Kind.BROKER:
             if wanted.name and not (wanted.name.isascii() and wanted.name.isdigit()):
@@ -106,18 +105,18 @@ class Settings:
 
     async def _check_broker(self, name: str) -> None:
         """Refuse ids of brokers that never existed: a typo must not apply to a broker added one day."""
-        if not name or int(name) in self._active.state.brokers:
+        if not name or int(name) in self._reach.state().brokers:
             return
-        if await self._active.zk.exists(documents.incarnation_path(int(name))) is None:
+        if await self._reach.zk.exists(documents.incarnation_path(int(name))) is None:
             raise InvalidRequest(f"there has never been a broker {name} in this cluster")
 
     async def _write(self, wanted: Alteration, validate_only: bool) -> None:
         while True:
             try:
-                found = await read_overrides(self._active.zk, wanted.path)
+                found = await read_overrides(self._reach.zk, wanted.path)
                 settings = self._settings(wanted, found.names)
                 if not validate_only:
-                    await fenced(self._active.zk, self._active.term, _ops(wanted, found, settings))
+                    await self._reach.write(_ops(wanted, found, settings))
                     logger.info("settings_changed", of=wanted.entity, settings=wanted.changed)
                 return
             except Unknown:  # it may have landed, or may yet: the same again changes nothing more
@@ -133,15 +132,15 @@ class Settings:
 
     async def _told(self, topic: str) -> None:
         """Wait until all live brokers have been told what the znode holds now."""
-        written = await read_overrides(self._active.zk, documents.topic_config_path(topic))
-        self._active.topics.configured([topic])
+        written = await read_overrides(self._reach.zk, documents.topic_config_path(topic))
+        self._reach.configured([topic])
 
         def is_known(state: ClusterState) -> bool:
             known = state.topics.get(topic)
             return known is None or known.configs_at >= written.edition
 
-        await self._active.until(is_known)
-        await self._active.announcer.heard(self._active.state.live)
+        await self._reach.until(is_known)
+        await self._reach.all_told()
 
 
 def _ops(wanted: Alteration, found: Overrides, settings: Mapping[str, str]) -> list[Op]:

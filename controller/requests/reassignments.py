@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -22,7 +22,6 @@ from ...protocol.errors import ApiError, InvalidRequest, NotController, UnknownT
 from ...protocol.messages import reassignments
 from ...zookeeper import documents
 from ...zookeeper.client import Unknown, ZkClient, ZkError
-from ...zookeeper.znodes import ControllerTerm
 from ..assignment_nodes import assignment_of, change_assignments
 from ..planning import plans
 from ..planning.assignment import Assignment
@@ -30,6 +29,7 @@ from ..planning.reassignment import is_out, wanted
 from ..planning.state import ClusterState
 from ..watches import Watches, read_states
 from .deadlines import by, deadline_in
+from .reach import Reach
 
 logger = structlog.get_logger(__name__)
 
@@ -39,7 +39,6 @@ RETRY_S = 0.1
 
 Targets = Mapping[TopicPartition, Sequence[int] | None]
 Refusals = dict[TopicPartition, ApiError]
-Condition = Callable[[ClusterState], bool]
 
 
 class MoveWatch:
@@ -87,19 +86,8 @@ class MoveWatch:
 class ReassignmentWriter:
     """Requests to move partitions during one term. Methods may raise `NotController`."""
 
-    def __init__(
-        self,
-        zk: ZkClient,
-        term: ControllerTerm,
-        state: Callable[[], ClusterState],
-        until: Callable[[Condition], Awaitable[None]],
-        heard: Callable[[Iterable[int]], Awaitable[None]],
-    ) -> None:
-        self._zk = zk
-        self._term = term
-        self._state = state
-        self._until = until
-        self._heard = heard
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
 
     async def alter(
         self, request: reassignments.AlterPartitionReassignmentsRequest
@@ -154,7 +142,7 @@ class ReassignmentWriter:
         self, request: reassignments.ListPartitionReassignmentsRequest
     ) -> reassignments.ListPartitionReassignmentsResponse:
         """The partitions that are moving, of those asked about or of all."""
-        state = self._state()
+        state = self._reach.state()
         asked = None
         if request.topics is not None:
             asked = {TopicPartition(t.name, number) for t in request.topics for number in t.partition_indexes}
@@ -185,10 +173,10 @@ class ReassignmentWriter:
                 for number, (before, then) in command.changes.items()
                 if number in document.partitions
                 and assignment_of(document, number) == before
-                and is_out(self._state(), TopicPartition(command.topic, number), before)
+                and is_out(self._reach.state(), TopicPartition(command.topic, number), before)
             }
 
-        await change_assignments(self._zk, self._term, command.topic, change)
+        await change_assignments(self._reach.zk, self._reach.term, command.topic, change)
         for number, (_, then) in sorted(command.changes.items()):
             logger.info(
                 "partition_moved", partition=f"{command.topic}-{number}", replicas=list(then.replicas)
@@ -198,7 +186,7 @@ class ReassignmentWriter:
 
     async def _move(self, name: str, asked: Mapping[int, Sequence[int] | None]) -> tuple[int, Refusals]:
         refused: Refusals = {}
-        is_ending = name in self._state().deletions
+        is_ending = name in self._reach.state().deletions
         versions: list[int] = []
 
         def change(document: documents.TopicDocument) -> dict[int, Assignment]:
@@ -209,7 +197,7 @@ class ReassignmentWriter:
                     if number not in document.partitions or (is_ending and target is not None):
                         raise UnknownTopicOrPartition(_absent(name, number, is_ending))
                     before = assignment_of(document, number)
-                    after = wanted(before, target, self._state().live)
+                    after = wanted(before, target, self._reach.state().live)
                     if after != before:
                         found[number] = after
                 except ApiError as error:
@@ -219,7 +207,7 @@ class ReassignmentWriter:
         async def write() -> None:
             while True:
                 try:
-                    version = await change_assignments(self._zk, self._term, name, change)
+                    version = await change_assignments(self._reach.zk, self._reach.term, name, change)
                 except Unknown:  # repeat: what has landed is found there, and not written again
                     await asyncio.sleep(RETRY_S)
                     continue
@@ -238,8 +226,8 @@ class ReassignmentWriter:
         def is_over(state: ClusterState) -> bool:
             return all(_is_told(state, q, versions[q.topic], target is None) for q, target in done.items())
 
-        await self._until(is_over)
-        await self._heard(self._state().live)
+        await self._reach.until(is_over)
+        await self._reach.all_told()
 
 
 def _is_told(state: ClusterState, partition: TopicPartition, version: int, is_cancelled: bool) -> bool:

@@ -2,7 +2,7 @@
 
 Only the controller watches it. It removes or replaces the znode in the version that it read. If another
 client has written it meanwhile, that fails and the controller looks again.
-Left to others: what is asked for (elections.py, znode_reassignments.py).
+Left to others: what is asked for (election_requests.py, znode_reassignments.py).
 """
 
 from __future__ import annotations

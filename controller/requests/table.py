@@ -1,7 +1,7 @@
 """Administrators' requests and the methods that answer them: one row for each.
 
 Left to others: finding the controller (`broker/forward.py`), what is done and when that is answered
-(`topics.py`, `configs.py`, `reassignments.py`, `elections.py`).
+(`topics.py`, `configs.py`, `reassignments.py`, `election_requests.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ...protocol.messages.reassignments import (
     ListPartitionReassignmentsRequest,
 )
 from ...protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
-from .configs import Settings
-from .elections import ElectionRequests
+from .configs import ConfigRequests
+from .election_requests import ElectionRequests
 from .reassignments import ReassignmentWriter
 from .topics import TopicRequests
 
@@ -26,7 +26,7 @@ class RequestHandlers(NamedTuple):
     """The objects that answer requests during one term."""
 
     topics: TopicRequests
-    settings: Settings
+    configs: ConfigRequests
     reassignments: ReassignmentWriter
     elections: ElectionRequests
 
@@ -35,8 +35,8 @@ REQUESTS: dict[type, Callable[[RequestHandlers, Any], Awaitable[Any]]] = {
     CreateTopicsRequest: lambda handlers, request: handlers.topics.create_topics(request),
     DeleteTopicsRequest: lambda handlers, request: handlers.topics.delete_topics(request),
     CreatePartitionsRequest: lambda handlers, request: handlers.topics.create_partitions(request),
-    AlterConfigsRequest: lambda handlers, request: handlers.settings.alter(request),
-    IncrementalAlterConfigsRequest: lambda handlers, request: handlers.settings.alter_incrementally(request),
+    AlterConfigsRequest: lambda handlers, request: handlers.configs.alter(request),
+    IncrementalAlterConfigsRequest: lambda handlers, request: handlers.configs.alter_incrementally(request),
     AlterPartitionReassignmentsRequest: lambda handlers, request: handlers.reassignments.alter(request),
     ListPartitionReassignmentsRequest: lambda handlers, request: handlers.reassignments.list(request),
     ElectLeadersRequest: lambda handlers, request: handlers.elections.elect(request),

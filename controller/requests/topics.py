@@ -34,14 +34,14 @@ from ...protocol.messages import control, topics
 from ...protocol.primitives import NO_UUID
 from ...zookeeper import documents
 from ...zookeeper.client import Create, MultiFailed, NodeExists, NoNode, Op, SetData, Unknown
-from ...zookeeper.znodes import create_if_absent, fenced
-from ..active import ActiveController
+from ...zookeeper.znodes import create_if_absent
 from ..planning import plans
 from ..planning.assignment import Replicas, check_assignment, check_topic_name
 from ..planning.placement import Racks, anywhere, spread, where_it_stopped
 from ..planning.state import ClusterState, Topic
 from .deadlines import by, deadline_in
-from .elections import ElectionPolicy
+from .election_requests import ElectionPolicy
+from .reach import Reach
 
 RETRY_S = 0.1
 WRITE_MS = 10_000  # for the write alone, whatever the client allows
@@ -68,19 +68,19 @@ class TopicRequests:
 
     def __init__(
         self,
-        active: ActiveController,
+        reach: Reach,
         defaults: Callable[[], Defaults],
         check_configs: ConfigCheck,
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        self._active = active
+        self._reach = reach
         self._defaults = defaults
         self._check_configs = check_configs
         self._random_bytes = random_bytes
 
     @property
     def _state(self) -> ClusterState:
-        return self._active.state
+        return self._reach.state()
 
     @property
     def _racks(self) -> Racks:
@@ -179,7 +179,7 @@ class TopicRequests:
                     Create(documents.partitions_path(topic.name), b""),
                     Create(documents.life_path(topic.id), b""),
                 ]
-                await fenced(self._active.zk, self._active.term, ops)
+                await self._reach.write(ops)
                 break
             except Unknown:
                 await asyncio.sleep(RETRY_S)
@@ -196,12 +196,12 @@ class TopicRequests:
             documents.topic_config_path(topic.name),
             documents.ConfigDocument(config=dict(topic.configs)).data(),
         )
-        stat = await self._active.zk.exists(path)
+        stat = await self._reach.zk.exists(path)
         return Create(path, data) if stat is None else SetData(path, data, stat.version)
 
     async def _is_mine(self, topic: Topic) -> bool:
         try:
-            data, _ = await self._active.zk.get(documents.topic_path(topic.name))
+            data, _ = await self._reach.zk.get(documents.topic_path(topic.name))
             return documents.parse(documents.TopicDocument, data).uuid == topic.id
         except (NoNode, documents.BadDocument):
             return False
@@ -224,8 +224,8 @@ class TopicRequests:
                 return False
             return all(q in state.partitions and q not in state.in_flight for q in topic.partitions)
 
-        await self._active.until(is_ready)
-        await self._active.announcer.heard(self._state.live)
+        await self._reach.until(is_ready)
+        await self._reach.all_told()
 
     # --- grow --------------------------------------------------------------------------------------
 
@@ -280,13 +280,13 @@ class TopicRequests:
         path = documents.topic_path(name)
         while True:
             try:
-                data, stat = await self._active.zk.get(path)
+                data, stat = await self._reach.zk.get(path)
                 document = documents.parse(documents.TopicDocument, data)
                 new = {i: list(r) for i, r in added.items()}
                 if any(document.partitions.get(i) not in (None, r) for i, r in new.items()):
                     raise InvalidPartitions(f"topic {name!r} has grown meanwhile")
                 grown = document.model_copy(update={"partitions": {**document.partitions, **new}})
-                await fenced(self._active.zk, self._active.term, [SetData(path, grown.data(), stat.version)])
+                await self._reach.write([SetData(path, grown.data(), stat.version)])
                 break
             except NoNode as gone:
                 raise UnknownTopicOrPartition(f"there is no topic {name!r}") from gone
@@ -332,7 +332,7 @@ class TopicRequests:
     async def _delete(self, topic: Topic) -> None:
         while True:
             try:
-                await create_if_absent(self._active.zk, documents.delete_topic_path(topic.name), b"")
+                await create_if_absent(self._reach.zk, documents.delete_topic_path(topic.name), b"")
                 break
             except Unknown:
                 await asyncio.sleep(RETRY_S)
@@ -342,7 +342,7 @@ class TopicRequests:
             known = state.topics.get(topic.name)
             return known is None or known.id != topic.id
 
-        await self._active.until(is_gone)
+        await self._reach.until(is_gone)
 
     # --- leave -------------------------------------------------------------------------------------
 
@@ -354,9 +354,9 @@ class TopicRequests:
         known = self._state.brokers.get(broker)
         if known is None or known.incarnation != epoch:
             raise StaleBrokerEpoch(f"broker {broker} is not registered at start {epoch}")
-        if not self._active.zk.connected:
+        if not self._reach.zk.connected:
             raise RequestTimedOut("ZooKeeper is away: nothing can be handed over")
-        self._active.post(plans.ShutdownWanted(broker, epoch))
+        self._reach.post(plans.ShutdownWanted(broker, epoch))
 
         def is_settled(state: ClusterState) -> bool:
             return not state.is_leaving(broker) or not any(
@@ -367,11 +367,11 @@ class TopicRequests:
             return state.is_leaving(broker) or broker not in state.brokers
 
         async def settle() -> None:
-            await self._active.until(has_begun)
-            await self._active.until(is_settled)
+            await self._reach.until(has_begun)
+            await self._reach.until(is_settled)
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARD_WITHIN_S):
-                    await self._active.announcer.heard(self._state.live)
+                    await self._reach.all_told()
 
         await by(asyncio.get_running_loop().time() + SHUTDOWN_WAIT_S, settle())
         remaining = [

@@ -10,17 +10,15 @@ Left to others: moving (reassignments.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 
 from ...base.types import TopicPartition
 from ...protocol.errors import RequestTimedOut, UnknownServerError
 from ...zookeeper import documents
-from ...zookeeper.client import ZkClient
-from ...zookeeper.znodes import ControllerTerm
 from ..planning import plans
 from ..planning.state import ClusterState
+from .reach import Reach
 from .reassignments import ReassignmentWriter
 from .request_node import RequestNode
 
@@ -32,18 +30,12 @@ RETRY_S = 1.0
 class ReassignmentRequests:
     """Reads the znode, asks for its reassignments, and clears it."""
 
-    def __init__(
-        self,
-        zk: ZkClient,
-        term: ControllerTerm,
-        mover: ReassignmentWriter,
-        state: Callable[[], ClusterState],
-    ) -> None:
+    def __init__(self, reach: Reach, mover: ReassignmentWriter) -> None:
         self.due = asyncio.Event()
         self._mover = mover
-        self._state = state
+        self._state = reach.state
         self._node = RequestNode(
-            zk, term, documents.REASSIGN_PARTITIONS, documents.ReassignmentDocument, self.due
+            reach.zk, reach.term, documents.REASSIGN_PARTITIONS, documents.ReassignmentDocument, self.due
         )
         self._waiting: dict[TopicPartition, tuple[int, ...]] = {}
         self._asked: dict[TopicPartition, tuple[int, ...]] = {}

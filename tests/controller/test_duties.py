@@ -8,7 +8,7 @@ import pytest
 from strandline.controller import active
 from strandline.controller.planning import plans
 from strandline.controller.requests import elections
-from strandline.controller.requests.elections import ElectionPolicy
+from strandline.controller.requests.election_requests import ElectionPolicy
 from strandline.controller.requests.topics import Defaults
 from strandline.protocol.messages import topics
 from strandline.zookeeper import documents

@@ -10,7 +10,7 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.controller.controller import Controller, ControllerOptions
-from strandline.controller.requests.elections import ElectionPolicy
+from strandline.controller.requests.election_requests import ElectionPolicy
 from strandline.controller.requests.topics import Defaults
 from strandline.local.processes import machine_is_slower
 from strandline.protocol.errors import ErrorCode, NotController

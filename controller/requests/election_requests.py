@@ -10,7 +10,7 @@ why not (`planning/preferred.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count, groupby
 
@@ -26,12 +26,11 @@ from ...protocol.messages.elections import (
     ReplicaElectionResult,
 )
 from ...zookeeper import documents
-from ...zookeeper.client import ZkClient
-from ...zookeeper.znodes import ControllerTerm
 from ..planning import plans
 from ..planning.preferred import is_led, refusal
 from ..planning.state import ClusterState, Strategy
 from .deadlines import by, deadline_in
+from .reach import Reach
 from .request_node import RequestNode
 
 logger = structlog.get_logger(__name__)
@@ -56,28 +55,16 @@ class ElectionPolicy:
     imbalance_percentage: int = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """What requests may use of the active controller, during one term."""
-
-    state: Callable[[], ClusterState]
-    post: Callable[[plans.Event], None]
-    until: Callable[[Callable[[ClusterState], bool]], Awaitable[None]]
-    heard: Callable[[Iterable[int]], Awaitable[None]]
-
-
 class ElectionRequests:
     """Elections during one term that are asked for or take time."""
 
-    def __init__(
-        self, zk: ZkClient, term: ControllerTerm, reach: Reach, policy: Callable[[], ElectionPolicy]
-    ) -> None:
+    def __init__(self, reach: Reach, policy: Callable[[], ElectionPolicy]) -> None:
         self.due = asyncio.Event()
         self._reach = reach
         self._policy = policy
         self._numbers = count(1)
         self._nodes = [
-            RequestNode(zk, term, path, documents.PreferredElectionDocument, self.due)
+            RequestNode(reach.zk, reach.term, path, documents.PreferredElectionDocument, self.due)
             for path in (documents.PREFERRED_ELECTION, documents.PREFERRED_ELECTION_ALIAS)
         ]
 
@@ -132,7 +119,7 @@ class ElectionRequests:
                 why = refusal(state(), kind, partition) if is_over else late
                 outcomes[partition] = why or RequestTimedOut()
         with suppress(RequestTimedOut):
-            await by(deadline, self._reach.heard(state().live))
+            await by(deadline, self._reach.all_told())
         return outcomes
 
     # --- the znode ---------------------------------------------------------------------------------
