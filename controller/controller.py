@@ -12,7 +12,7 @@ Left to others: the controller's work (`active.py`), clients' requests (`request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from .planning.state import ClusterState, Start
 from .requests.config_changes import AnySettings, Catalogue
 from .requests.configs import ConfigRequests
 from .requests.election_requests import ElectionPolicy
+from .requests.reach import Reach
 from .requests.table import REQUESTS, RequestHandlers
 from .requests.topics import ConfigCheck, Defaults, TopicRequests
 from .self_doubt import Abstention
@@ -121,6 +122,21 @@ class Controller:
         """The epoch of our term, None if this broker is not controller."""
         return None if self._active is None else self._active.term.epoch
 
+    @property
+    def reach(self) -> Reach | None:
+        """What requests may use of our term, None if this broker is not controller."""
+        return None if self._active is None else self._active.reach
+
+    @property
+    def terms(self) -> Sequence[ActiveController]:
+        """Our term, and those whose end is not complete. Only the last in ZooKeeper can still write there."""
+        return [*self._former, *filter(None, [self._active])]
+
+    @property
+    def watches_controller(self) -> bool:
+        """Whether the broker that is controller is being watched from here."""
+        return self._watch.is_kept
+
     async def start(self) -> None:
         """Stand for election from now on. The broker's listener must be open, and it must have registered.
 
@@ -131,18 +147,23 @@ class Controller:
         self._tasks.spawn(self._campaign(), "election")
 
     async def stop(self) -> None:
-        """Delete `/controller` if it is ours, so that a successor need not wait."""
+        """Stand no more, and delete `/controller` if it is ours, so that a successor need not wait."""
+        active = await self.halt()
+        if active is not None and self._zk.connected:
+            try:
+                await znodes.resign(self._zk, active.term)
+            except ZkError as error:
+                logger.info("resignation_unknown", reason=repr(error))
+
+    async def halt(self) -> ActiveController | None:
+        """End at once, without a word to ZooKeeper, as a killed process does. Returns the term that ended."""
         self._stop_listening()
         if self._retry is not None:
             self._retry.cancel()
         await self._tasks.stop()
         active = self._end_term()
         await self._close_former()
-        if active is not None and self._zk.connected:
-            try:
-                await znodes.resign(self._zk, active.term)
-            except ZkError as error:
-                logger.info("resignation_unknown", reason=repr(error))
+        return active
 
     def suspect(self, broker: int) -> None:
         """There is proof that this broker is dead. Ignored unless we are controller."""

@@ -18,7 +18,6 @@ from ...base.types import TopicPartition
 from ...broker.node import Node
 from ...broker.replicas.isr_writer import IsrWriter
 from ...broker.replicas.partition import Partition
-from ...controller.active import ActiveController
 from ...replication.follower import Follower
 from ...replication.leader import Leader
 from ...storage.log.log import Log
@@ -169,9 +168,7 @@ class StandingChecks:
                     self._writes(node, tp, op)
 
     def _serves_a_term(self, node: Node, tp: TopicPartition, fence: int) -> None:
-        controller = node.broker.controller
-        terms: list[ActiveController | None] = [controller._active, *controller._former]
-        if not any(o is not None and o.term.fence == fence and not o.ended for o in terms):
+        if not any(one.term.fence == fence and not one.ended for one in node.broker.controller.terms):
             self._fail(Violation(f"I19: b{node.broker.id} writes the state of {tp}, and has resigned"))
 
     def _writes(self, node: Node, tp: TopicPartition, write: SetData) -> None:

@@ -18,7 +18,7 @@ async def cluster(make: Any, *ids: int) -> AsyncIterator[dict[int, Any]]:
         brokers[id].dead = dead
         await brokers[id].start()
         await until(lambda: ruler(brokers) is not None)
-    await ruler(brokers).controller._active.until(lambda state: state.brokers.keys() == brokers.keys())
+    await ruler(brokers).controller.reach.until(lambda state: state.brokers.keys() == brokers.keys())
     try:
         yield brokers
     finally:

@@ -240,10 +240,7 @@ class FakeBroker:
         """As with kill -9: sockets close, the session stays behind."""
         await self.stall()
         await kill(self.zk)
-        self.controller._stop_listening()
-        await self.controller._tasks.stop()
-        self.controller._end_term()
-        await self.controller._close_former()
+        await self.controller.halt()
 
     async def stop(self) -> None:
         await self.controller.stop()

@@ -7,7 +7,7 @@ import pytest
 
 from strandline.controller import active
 from strandline.controller.planning import plans
-from strandline.controller.requests import elections
+from strandline.controller.requests import election_requests
 from strandline.controller.requests.election_requests import ElectionPolicy
 from strandline.controller.requests.topics import Defaults
 from strandline.protocol.messages import topics
@@ -25,7 +25,7 @@ async def started(make: Any, *ids: int, **options: Any) -> list[Any]:
     for broker in brokers:
         await broker.start(**options)
     await until(lambda: brokers[0].controller.active)
-    await brokers[0].controller._active.until(lambda state: state.brokers.keys() == set(ids))
+    await brokers[0].controller.reach.until(lambda state: state.brokers.keys() == set(ids))
     return brokers
 
 
@@ -38,7 +38,7 @@ async def test_the_timer_looks_at_the_balance_again_and_again(
     fake_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes of a look is in planner_preferred.txt."""
-    monkeypatch.setattr(elections, "FIRST_BALANCE_S", 0.02)
+    monkeypatch.setattr(election_requests, "FIRST_BALANCE_S", 0.02)
     looked = recorded(monkeypatch, plans.RebalanceDue)
 
     policy = ElectionPolicy(balance_every_s=0.02, imbalance_percentage=17)
@@ -75,7 +75,7 @@ async def test_events_are_taken_one_after_the_other_in_the_order_they_came(
 
     brokers = await started(fake_broker, 1)
     for number in range(1001, 1051):
-        brokers[0].controller._active.post(plans.RebalanceDue(number))
+        brokers[0].controller.reach.post(plans.RebalanceDue(number))
     await until(lambda: len(taken) == 50)
     assert [event.percentage for event in taken] == list(range(1001, 1051))
     await stopped(brokers)

@@ -9,7 +9,7 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.controller import failure_detector
 from strandline.controller.challenges import Respondent
-from strandline.controller.failure_detector import Standing
+from strandline.controller.control_requests import RequestBuilder
 from strandline.controller.planning import plans
 from strandline.controller.self_doubt import DOUBTED_S, EMPTY_S
 from strandline.protocol.messages import topics
@@ -26,16 +26,14 @@ async def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_b
         assert (await create(one, "t", 3, 3)).error_code == 0
         before = await znodes.read_state(one.zk, TopicPartition("t", 1))
         two.hide()
-        channel = one.controller._active.announcer._channels[2]
-        await until(lambda: channel.detector.standing is Standing.CUT)
+        await until(lambda: one.controller.view.unreached == {(2, 1)})
         await asyncio.sleep(DOUBTED_S + 0.5)
         assert await znodes.read_state(one.zk, TopicPartition("t", 1)) == before
         assert one.controller.active and one.controller.epoch == 1
         assert not one.controller.view.suspected
         assert two.orders and three.orders
-        shown = one.controller._active.announcer._sender.update_metadata(
-            one.controller.view, plans.SendUpdateMetadata((3,), ())
-        )[3].build(1)
+        said = plans.SendUpdateMetadata((3,), ())
+        shown = RequestBuilder(1, 1, "PLAINTEXT").update_metadata(one.controller.view, said)[3].build(1)
         assert [each.id for each in shown.live_brokers] == [1, 2, 3]
 
 
@@ -128,9 +126,9 @@ async def test_a_controller_whose_registration_was_away_for_a_moment_is_watched_
         one, two = brokers.values()
         data, stat = await one.zk.get(documents.broker_path(1))
         await one.zk.multi([Delete(documents.broker_path(1), stat.version)])
-        await until(lambda: not two.controller._watch.is_kept)
+        await until(lambda: not two.controller.watches_controller)
         await one.zk.multi([Create(documents.broker_path(1), data, ephemeral=True)])
-        await until(lambda: two.controller._watch.is_kept)
+        await until(lambda: two.controller.watches_controller)
 
 
 async def test_a_term_that_fails_ends_no_broker(fake_broker: Any) -> None:
@@ -138,7 +136,7 @@ async def test_a_term_that_fails_ends_no_broker(fake_broker: Any) -> None:
 
     async with cluster(fake_broker, 1, 2) as brokers:
         one, two = brokers.values()
-        one.controller._active.post("no event")
+        one.controller.reach.post("no event")
         await until(lambda: two.controller.active)
         assert not one.controller.active and one.failure is None and two.controller.epoch == 2
         await until(lambda: one.controller.controller_id == 2)
@@ -146,7 +144,7 @@ async def test_a_term_that_fails_ends_no_broker(fake_broker: Any) -> None:
 
 def cut_off(one: Any, others: Sequence[Any]) -> None:
     """The controller `one` does not reach the others any more; they reach each other."""
-    channels = one.controller._active.announcer._channels
+    channels = one.controller.terms[-1].announcer._channels
     for other in others:
         channels[other.id].detector._place = ("127.0.0.1", 1)  # nobody is there
         other.hang_up()

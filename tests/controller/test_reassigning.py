@@ -159,8 +159,8 @@ async def test_a_new_controller_ends_what_the_dead_one_began(fake_broker: Any, s
     async with cluster(fake_broker, 1, 2, 3) as brokers:
         one, two, three = brokers.values()
         await create(one, [1, 2])
-        await until(lambda: all(b.controller._watch.is_kept for b in (two, three)))
-        await one.controller._active._tasks.stop()  # it sees nothing of what follows
+        await until(lambda: all(b.controller.watches_controller for b in (two, three)))
+        await one.controller.halt()  # it sees nothing of what follows
         document = documents.parse(documents.TopicDocument, (await two.zk.get("/brokers/topics/t"))[0])
         moved = document.model_copy(
             update={

@@ -90,7 +90,7 @@ async def test_a_dead_controller_is_succeeded_and_its_partitions_move_within_a_s
     async with cluster(fake_broker, 1, 2, 3) as brokers:
         one, two, three = brokers.values()
         assert (await create(one, "t", 3, 3)).error_code == 0
-        await until(lambda: two.controller._watch.is_kept and three.controller._watch.is_kept)
+        await until(lambda: two.controller.watches_controller and three.controller.watches_controller)
         killed_at = asyncio.get_running_loop().time()
         one.dead.add(1)
         await one.die()
@@ -151,10 +151,10 @@ async def test_a_fenced_controller_resigns(fake_broker: Any) -> None:
         one, two = brokers[1], brokers[2]
         node = await znodes.read_controller(two.zk)
         assert node is not None
-        active = one.controller._active
+        (active,) = one.controller.terms
         term = await znodes.take_over(two.zk, 2, 0, node)
         assert term is not None and term.epoch == 2
-        await until(lambda: one.controller._active is not active)
+        await until(lambda: active not in one.controller.terms)
         assert active.ended
 
 
@@ -169,7 +169,7 @@ async def test_an_expired_session_ends_the_term(fake_broker: Any) -> None:
         assert not one.controller.active
         await one.register()
         assert two.controller.epoch == 2
-        await two.controller._active.until(lambda state: 1 in state.brokers)
+        await two.controller.reach.until(lambda state: 1 in state.brokers)
         await other.close()
 
 
@@ -178,7 +178,7 @@ async def test_a_term_is_over_before_the_broker_registers_anew(fake_broker: Any)
 
     async with cluster(fake_broker, 1) as brokers:
         controller = brokers[1].controller
-        active, told = controller._active, list[str]()
+        (active,), told = controller.terms, list[str]()
         close, gate = active.close, asyncio.Event()
 
         async def slowly() -> None:
@@ -228,7 +228,7 @@ async def test_partitions_that_somebody_takes_out_of_a_topics_node_are_put_back(
         async with asyncio.timeout(8):
             while documents.parse(documents.TopicDocument, (await one.zk.get(path))[0]) != whole:
                 await asyncio.sleep(0.02)
-        assert sorted(one.controller._active.state.topics["t"].replicas) == [0, 1, 2]
+        assert sorted(one.controller.view.topics["t"].replicas) == [0, 1, 2]
 
 
 class Deaf:
@@ -318,7 +318,7 @@ async def test_topics_begin_anywhere_and_their_replicas_are_on_different_racks(f
         more = [topics.CreatePartitionsTopic(name=f"t{number}", count=3) for number in range(16)]
         grown = await one.controller.ask(topics.CreatePartitionsRequest(topics=more, timeout_ms=5000))
         assert not any(each.error_code for each in grown.results)
-        state = one.controller._active.state
+        state = one.controller.view
         held = [replicas for topic in state.topics.values() for replicas in topic.replicas.values()]
         assert len(held) == 48
         assert all(min(replicas) < 3 <= max(replicas) for replicas in held), "one on each side"

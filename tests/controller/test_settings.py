@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from strandline.controller.active import ActiveController
 from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import ErrorCode, InvalidConfig, NotController
 from strandline.protocol.messages import control
@@ -19,7 +20,7 @@ from strandline.protocol.messages.config_changes import (
     IncrementalResource,
 )
 from strandline.zookeeper import documents
-from strandline.zookeeper.client import Create, SetData
+from strandline.zookeeper.client import SetData
 from tests.controller.test_service import cluster, create, until
 
 
@@ -127,21 +128,28 @@ async def test_a_deposed_controller_changes_nothing(fake_broker: Any) -> None:
         assert await notices(brokers[1]) == []
 
 
-async def test_a_tool_that_writes_to_zookeeper_is_heard_while_a_term_begins(fake_broker: Any) -> None:
+async def test_a_tool_that_writes_to_zookeeper_is_heard_while_a_term_begins(
+    fake_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The watch is the broker's; what it tells before the new term has begun must not be lost."""
 
-    async with cluster(fake_broker, 1) as brokers:
-        one = brokers[1]
+    async with cluster(fake_broker, 1, 2) as brokers:
+        one, two = brokers.values()
         await create(one, "t", 1, 1)
-        await one.zk.multi([Create("/config/tool", b"")])
         data = documents.ConfigDocument(config={"unclean.leader.election.enable": "true"}).data()
         _, stat = await one.zk.get("/config/topics/t")
-        await one.zk.multi([SetData("/config/topics/t", data, stat.version)])
-        active = one.controller._active
-        assert not active.state.allows_unclean("t"), "nobody has said that there is news"
-        one.controller.topic_configured("t")
-        await active.until(lambda state: state.allows_unclean("t"))
-        one.controller._active, one.controller._configured = None, set()  # as while a term begins
-        one.controller.topic_configured("t")
-        assert one.controller._configured == {"t"}
-        one.controller._active = active
+        has_read, may_go_on, real = asyncio.Event(), asyncio.Event(), ActiveController.open
+
+        async def held_up(active: ActiveController, suspect: Any = None) -> None:
+            await real(active, suspect)
+            has_read.set()
+            await may_go_on.wait()
+
+        monkeypatch.setattr(ActiveController, "open", held_up)
+        await one.controller.stop()
+        await has_read.wait()
+        await two.zk.multi([SetData("/config/topics/t", data, stat.version)])
+        two.controller.topic_configured("t")
+        may_go_on.set()
+        await until(lambda: two.controller.active)
+        await until(lambda: two.controller.view.allows_unclean("t"))
