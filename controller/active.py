@@ -232,6 +232,8 @@ class ActiveController:
         after, commands = await self._plan(event)
         if self._ended:
             return
+        assert self.state is before, "events are handled one by one"
+        assert after.controller_epoch == self.term.epoch, "it decides in its own epoch"
         self.state = after
         if before.brokers is not self.state.brokers:
             self.announcer.follow(self.state)

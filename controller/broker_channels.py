@@ -213,14 +213,13 @@ class _Channel:
         if self.detector.is_dead:
             self._unanswered(request)
             return
-        if len(self._requests) >= QUEUE_MAX:
-            self._requests.append(request)
-            self._drop_all()
-            self._reports.post(plans.QueueOverflowed(self.broker.id))
-            return
         self._requests.append(request)
         self.pushed += 1
-        self._news.set()
+        if len(self._requests) > QUEUE_MAX:
+            self._drop_all()
+            self._reports.post(plans.QueueOverflowed(self.broker.id))
+        else:
+            self._news.set()
 
     def finish(self) -> None:
         """Nobody needs to wait for this broker any more."""
@@ -229,6 +228,7 @@ class _Channel:
 
     async def heard(self, mark: int) -> None:
         """Wait for the answers to the first `mark` requests, as long as the broker can be reached."""
+        assert mark <= self.pushed == self._answered + len(self._requests), "each request is counted once"
         while self._answered < mark and not (self._finished or self.detector.is_dead or self._is_cut):
             self._progress.clear()
             await self._progress.wait()

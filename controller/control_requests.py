@@ -68,6 +68,7 @@ class RequestBuilder:
 
     def leader_and_isr(self, state: ClusterState, command: SendLeaderAndIsr) -> ControlRequest:
         """LeaderAndIsr: tell one broker what it leads and follows."""
+        assert all(command.broker in role.replicas for role in command.roles), "only replicas lead or follow"
         topics = [
             LeaderAndIsrTopicState(
                 topic_name=topic,
@@ -167,6 +168,7 @@ class RequestBuilder:
 
     def stop_replica(self, state: ClusterState, command: SendStopReplica) -> ControlRequest:
         """StopReplica: tell one broker which replicas to stop."""
+        assert command.partitions, "a list of nothing stops nothing"
         topics = [
             StopReplicaTopicState(
                 topic_name=topic,

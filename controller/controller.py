@@ -328,6 +328,7 @@ class Controller:
         logger.info("controller_elected", broker=self._config.broker_id, epoch=term.epoch)
 
     def _open_for_requests(self, active: ActiveController, configured: set[str]) -> None:
+        assert self._active is None, "one term at a time"
         self._active = active
         config = self._config
         self._handlers = RequestHandlers(

@@ -32,7 +32,7 @@ from ..zookeeper.client import (
 )
 from ..zookeeper.znodes import ControllerMoved, ControllerTerm, create_if_absent, fenced, read_state
 from .planning import plans
-from .planning.state import PartitionState
+from .planning.state import NO_LEADER, PartitionState
 
 RETRY_S = 0.2
 
@@ -74,6 +74,8 @@ class StateWrites:
         self, writes: Mapping[TopicPartition, PartitionState], attempt: Attempt
     ) -> plans.StatesWritten | None:
         """Send all writes at once. Their results come back as one event."""
+        assert all(s.controller_epoch == self._context.term.epoch for s in writes.values()), "its own epoch"
+        assert all(s.leader in (NO_LEADER, *s.isr) for s in writes.values()), "a leader is in the ISR"
         wanted = [(partition, writes[partition]) for partition in sorted(writes)]
         groups = [wanted[first : first + TOGETHER_MAX] for first in range(0, len(wanted), TOGETHER_MAX)]
         settled = await asyncio.gather(*(self._settle_group(group, attempt) for group in groups))
@@ -137,7 +139,6 @@ class StateWrites:
         await self._context.connected.wait()
 
     async def _replace(self, wanted: Sequence[Wanted]) -> list[int]:
-        assert all(state.isr for _, state in wanted), "an ISR is never empty"
         writes: list[Op] = [
             SetData(documents.state_path(q), s.document().data(), s.version) for q, s in wanted
         ]
@@ -146,6 +147,7 @@ class StateWrites:
 
     async def _create(self, wanted: Sequence[Wanted]) -> list[int]:
         zk, term = self._context.zk, self._context.term
+        assert all(state.isr for _, state in wanted), "a partition begins with an ISR"
         parents: list[Op] = [Create(documents.partition_path(q), b"") for q, _ in wanted]
         states: list[Op] = [Create(documents.state_path(q), s.document().data()) for q, s in wanted]
         ops = [op for pair in zip(parents, states, strict=True) for op in pair]

@@ -134,6 +134,7 @@ class KazooZkClient:
 
     async def start(self) -> None:
         """Close the predecessor's session, then open ours. Raises `ZkUnreachable`."""
+        assert self._client is None, "a client is started once"
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks("zookeeper", self._on_fatal)
         if self._previous_session is not None:
@@ -187,6 +188,7 @@ class KazooZkClient:
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         """All or nothing."""
+        assert ops, "a multi does something"
 
         def commit() -> Any:
             transaction = self._client.transaction()

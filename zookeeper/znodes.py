@@ -156,6 +156,7 @@ async def _claimed(zk: ZkClient, epoch: int) -> ControllerTerm | None:
 
 async def fenced(zk: ZkClient, term: ControllerTerm, ops: Sequence[Op]) -> list[OpResult]:
     """A controller's write. Raises `ControllerMoved`, or `MultiFailed` with the results of `ops` only."""
+    assert ops, "a write writes something"
     try:
         return (await zk.multi([Check(documents.CONTROLLER_EPOCH, term.fence), *ops]))[1:]
     except MultiFailed as failed:
@@ -218,6 +219,7 @@ async def register_broker(
     started meanwhile, `CheckFailed` if a condition does not hold.
     """
     path, k = documents.broker_path(broker), registration.incarnation
+    assert k > 0, "a broker's starts are counted from 1"
     counter = documents.IncarnationDocument(incarnation=k, dirs=dict.fromkeys(dirs, k))
     count = SetData(documents.incarnation_path(broker), counter.data(), k - 1)
     stat = await zk.exists(path)
@@ -331,7 +333,7 @@ async def write_state(
     Raises `StateMoved` (re-read), `CheckFailed` (the proposal has failed and cannot land later), or
     `Unknown`: then the same call may be repeated, as at most one attempt can succeed.
     """
-    assert document.isr, "an ISR is never empty"
+    assert document.leader in document.isr, "a leader is in its ISR"
     try:
         results = await zk.multi(
             [SetData(documents.state_path(partition), document.data(), version), *checks]
@@ -350,7 +352,8 @@ async def write_states(zk: ZkClient, writes: Sequence[StateWrite], checks: Seque
 
     Raises `StateMoved` for one, which says nothing about the others; `CheckFailed` for all; or `Unknown`.
     """
-    assert all(document.isr for _, document, _ in writes), "an ISR is never empty"
+    assert all(document.leader in document.isr for _, document, _ in writes), "a leader is in its ISR"
+    assert len({partition for partition, _, _ in writes}) == len(writes), "each state is written once"
     states = [SetData(documents.state_path(q), document.data(), version) for q, document, version in writes]
     try:
         results = await zk.multi([*states, *checks])
@@ -365,6 +368,7 @@ def member_checks(
     joining: int, joining_incarnation: int, me: int, my_incarnation: int, registration: int = -1
 ) -> list[Check]:
     """The conditions under which a leader may let a follower join its ISR."""
+    assert joining != me, "a leader is in its ISR already"
     return [
         Check(documents.broker_path(joining), registration),
         Check(documents.incarnation_path(joining), joining_incarnation),

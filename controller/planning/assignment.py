@@ -61,6 +61,7 @@ class Assignment:
     def without(self, gone: Iterable[int]) -> Assignment:
         """The same without these replicas."""
         left = set(gone)
+        assert left.isdisjoint(self.target), "who is in the target stays"
         removing = tuple(r for r in self.removing if r not in left)
         replicas = tuple(r for r in self.replicas if r not in left)
         if not removing and not self.adding:

@@ -91,6 +91,7 @@ def next_state(
         if partition in state.preferring and prefers(state, partition, known):
             leader = state.replicas(partition)[0]
         isr = _remaining(state, partition, known, electable)
+        assert isr and {*isr} <= {*known.isr} & {*held}, "an ISR of replicas, to which only its leader adds"
         if leader == known.leader and isr == known.isr and leader not in bounced:
             return None
         return _next(state, known, leader, isr)
@@ -178,8 +179,8 @@ def _last_resort(
 
 
 def _next(state: ClusterState, known: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
-    assert isr, "an ISR is never empty"
     assert leader == NO_LEADER or leader in isr, "a leader comes from the ISR"
+    assert leader == NO_LEADER or state.is_live(leader), "a leader is elected among the living"
     isr_epochs = {member: known.isr_epochs[member] for member in isr if member in known.isr_epochs}
     if leader != NO_LEADER:
         isr_epochs[leader] = state.brokers[leader].incarnation  # what it holds now is the history

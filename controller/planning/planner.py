@@ -26,7 +26,9 @@ Plan = tuple[ClusterState, list[plans.Command]]
 
 def plan(state: ClusterState, event: plans.Event) -> Plan:
     """What follows from an event."""
+    epoch = state.controller_epoch
     state, commands = keep_legal(*HANDLERS[type(event)](state, event))
+    assert state.controller_epoch == epoch, "a term has one epoch"
     commands.sort(key=lambda command: isinstance(command, plans.AskEnds))  # last: by then it knows the epoch
     return state, commands
 
@@ -346,6 +348,11 @@ def _judge(
             if born is not None:
                 births[partition] = born
         elif (wanted := reassignment.next_state(state, partition, known, bounced)) is not None:
+            assert wanted.leader_epoch == known.leader_epoch + 1, (
+                "each state that a controller writes is an epoch"
+            )
+            assert wanted.version == known.version, "it replaces the state that was judged"
+            assert wanted.controller_epoch == state.controller_epoch >= known.controller_epoch
             writes[partition] = wanted
     commands: list[plans.Command] = []
     if writes:

@@ -127,6 +127,9 @@ class Departure:
     then: Assignment
     is_written: bool = False
 
+    def __post_init__(self) -> None:
+        assert self.gone.isdisjoint(self.then.replicas), "who leaves is not assigned afterwards"
+
 
 @dataclass(frozen=True, slots=True)
 class Queued:

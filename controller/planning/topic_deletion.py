@@ -118,4 +118,5 @@ def _start(state: ClusterState, name: str) -> Plan:
 
 
 def _set(state: ClusterState, name: str, deletion: Deletion) -> ClusterState:
+    assert not isinstance(state.deletions.get(name), Removing), "a topic without replicas does not come back"
     return replace(state, deletions={**state.deletions, name: deletion})

@@ -12,6 +12,7 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.broker.replicas.controller_fence import ControlGate
 from strandline.client.network.connection import Connection
+from strandline.controller import broker_channels
 from strandline.controller.broker_channels import Announcer, Reports
 from strandline.controller.challenges import Challenger, Word
 from strandline.controller.control_requests import RequestBuilder
@@ -173,6 +174,24 @@ def test_an_order_without_an_answer_goes_again_before_all_that_follow(cuts: bool
         assert obeyed(unanswered + answered)[-len(decided) :] == decided, "or it was obeyed, and is repeated"
 
     play(silent_for, cuts, story)
+
+
+def test_after_a_queue_was_dropped_the_next_request_is_waited_for_until_it_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_channels, "QUEUE_MAX", 2)
+    events: list[plans.Event] = []
+
+    async def story(stage: Stage, peer: Peer) -> None:
+        for epoch in (4, 5, 6):
+            stage.send(epoch)
+        assert events == [plans.QueueOverflowed(2)]
+        stage.send(7)
+        async with asyncio.timeout(10):
+            await stage.announcer.heard([2])
+        assert shown(peer.heard[-1]) == "lead@7"
+
+    play(1, False, story, post=events.append)
 
 
 def test_a_channel_that_fails_is_told_of_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:

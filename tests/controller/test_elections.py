@@ -130,3 +130,13 @@ def test_who_would_not_hear_of_it_is_not_made_leader_while_there_are_others() ->
     assert leader(plan(silent, plans.ReachDoubted(False))[0]) == 1, "it is not isolated: so the other is"
     restarted = {**there, 1: Broker(1, 2, 1)}
     assert not plan(cut, plans.BrokersRead(restarted))[0].unreached
+
+
+def test_a_state_without_an_isr_as_a_tool_may_write_it_ends_no_term() -> None:
+    """Nobody can prove what it holds: its leader goes, and the longest log is looked for."""
+    known = PartitionState(1, 4, (), {}, 1)
+    there = {b: Broker(b, 1, 1) for b in (2, 3)}
+    topic = Topic("t", UUID(int=1), {0: IDS})
+    world = ClusterState(1, brokers=there, topics={"t": topic}, partitions={PARTITION: known})
+    wanted = next_state(world, PARTITION, known)
+    assert wanted is not None and (wanted.leader, wanted.leader_epoch, wanted.isr) == (-1, 5, ())
