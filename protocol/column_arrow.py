@@ -2,18 +2,18 @@
 
 Arrow itself gathers keys and values. The buffer is presented as one binary array whose even slots are the
 wanted slices and whose odd slots are the bytes between them; `take` then picks the even slots.
+Whoever imports this needs pyarrow, an optional dependency.
 Left to others: the content of the columns (columns.py), its use in Spark (client/spark).
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from .columns import Columns
+from .column_fields import Ints
+from .columns import Columns
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.field("headers", pa.list_(pa.field("element", HEADER_TYPE)))
@@ -30,13 +30,15 @@ SCHEMA = pa.schema(
 )
 SCHEMA_WITH_HEADERS = SCHEMA.append(HEADERS)
 
-Ints = npt.NDArray[np.int64]
 
-
-def record_batch(
-    columns: "Columns", topic: str, partition: int, names: Sequence[str] | None = None
+def to_arrow(
+    columns: Columns,
+    topic: str,
+    partition: int,
+    include_headers: bool = False,
+    names: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
-    """The columns in `names`, or all except the headers. The public entry is `columns.to_arrow`."""
+    """The columns in `names`, or all of them; the headers only if they are asked for."""
     rows = len(columns)
     data = pa.py_buffer(columns.data)
     makers: dict[str, Callable[[], pa.Array]] = {
@@ -49,7 +51,9 @@ def record_batch(
         "timestampType": lambda: _fixed(pa.int32(), columns.timestamp_type.astype(np.int32)),
         "headers": lambda: _headers(columns, data),
     }
-    schema = SCHEMA if names is None else pa.schema([SCHEMA_WITH_HEADERS.field(name) for name in names])
+    schema = SCHEMA_WITH_HEADERS if include_headers else SCHEMA
+    if names is not None:
+        schema = pa.schema([SCHEMA_WITH_HEADERS.field(name) for name in names])
     return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema)
 
 
@@ -79,7 +83,7 @@ def _fixed(kind: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def _headers(columns: "Columns", data: pa.Buffer) -> pa.Array:
+def _headers(columns: Columns, data: pa.Buffer) -> pa.Array:
     """Headers; null where a record has none, as in Spark's own source."""
     found = columns.headers()
     names = _text(gather(data, found.name_start, found.name_length))

@@ -3,12 +3,12 @@
 Offsets, timestamps and the places of keys and values are arrays over one buffer; nothing is copied until
 someone asks for it (`column_arrow.to_arrow`, `Columns.rows`). The CRC is verified first. Content with a good
 CRC is still checked: every record must chain to the next one and up to its batch's end.
-Left to others: records one by one (records.py), the loops below this (column_fields.py).
+Left to others: records one by one (records.py), the loops below this (column_fields.py), Arrow
+(column_arrow.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from .column_fields import INT_BYTES_MAX, LONG_BYTES_MAX, Bytes, Ints, Section, 
 from .compression import CAP, Codec
 from .primitives import Buffer, Malformed
 from .records import RECORD_SIZE_MIN, Header, Record, open_batch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DATA_MAX = (1 << 31) - 1  # Arrow's binary offsets are 32-bit
 OFFSET_MAX = (1 << 63) - 1
@@ -154,24 +151,6 @@ def runs(
             opened, rows, nbytes = [], 0, 0
     if opened or next_offset != lo:
         yield joined(buf, opened, next_offset).between(lo, hi)
-
-
-def to_arrow(
-    columns: Columns,
-    topic: str,
-    partition: int,
-    include_headers: bool = False,
-    names: Sequence[str] | None = None,
-) -> "pa.RecordBatch":
-    """The columns with exactly the schema of Spark's `kafka` source, or those in `names`.
-
-    Needs pyarrow, an optional dependency.
-    """
-    from .column_arrow import SCHEMA_WITH_HEADERS, record_batch
-
-    if names is None and include_headers:
-        names = SCHEMA_WITH_HEADERS.names
-    return record_batch(columns, topic, partition, names)
 
 
 def joined(buf: Buffer, opened: list[Opened], next_offset: int) -> Columns:

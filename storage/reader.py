@@ -76,7 +76,7 @@ class Reader:
         names: Sequence[str] | None = None,
     ) -> "Iterator[pa.RecordBatch]":
         """The same as Arrow, some rows at a time, with the schema of Spark's `kafka` source."""
-        from ..protocol.columns import to_arrow
+        from ..protocol.column_arrow import to_arrow
 
         def convert(columns: "Columns") -> "pa.RecordBatch":
             return to_arrow(columns, partition.topic, partition.partition, include_headers, names)
@@ -98,7 +98,8 @@ class Reader:
         """The same as one table, which must fit in memory."""
         import pyarrow as pa
 
-        from ..protocol.columns import decode, to_arrow
+        from ..protocol.column_arrow import to_arrow
+        from ..protocol.columns import decode
 
         found = self.arrow_batches(
             partition,

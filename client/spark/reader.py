@@ -5,19 +5,17 @@ Left to others: the snapshot (snapshot.py), the fetch loop (fetch.py), decoding 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ...protocol.columns import runs, to_arrow
+from ...protocol.column_arrow import to_arrow
+from ...protocol.columns import runs
 from . import snapshot
 from .client import cluster_for
 from .fetch import SpanReader
 from .options import SourceOptions
 from .plan import Span
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ROWS_MAX = 1 << 16
 BYTES_MAX = 32 << 20
@@ -35,12 +33,12 @@ class StrandlineReader(DataSourceReader):
         spans = snapshot.take(cluster_for(self.options.cluster), self.options)
         return [InputPartition(span) for span in spans]
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one span. If there are no spans, Spark passes one partition without a span."""
         if partition.value is not None:
             yield from self._rows(partition.value)
 
-    def _rows(self, span: Span) -> "Iterator[pa.RecordBatch]":
+    def _rows(self, span: Span) -> Iterator[pa.RecordBatch]:
         options = self.options
         reader = SpanReader(
             cluster_for(options.cluster), span, options.stall_seconds, options.fail_on_data_loss

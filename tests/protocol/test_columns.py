@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.protocol import column_fields, columns
+from strandline.protocol import column_arrow, column_fields, columns
 from strandline.protocol.batches import CONTROL, headers, seal, stamp, stamp_append_time
 from strandline.protocol.compression import Codec
 from strandline.protocol.errors import CorruptMessage
@@ -112,7 +112,9 @@ def test_arrow_has_the_schema_of_sparks_kafka_source() -> None:
         (1_002, b"", b"", [("ü", b"")]),
     ]
     for codec in (Codec.NONE, Codec.GZIP):
-        table = columns.to_arrow(columns.decode(batch(pairs * 9, 40, codec)), "t", 3, include_headers=True)
+        table = column_arrow.to_arrow(
+            columns.decode(batch(pairs * 9, 40, codec)), "t", 3, include_headers=True
+        )
         table.validate(full=True)
         rows = table.slice(0, 3).to_pylist()
         assert [row["key"] for row in rows] == [b"k", None, b""]
@@ -125,7 +127,7 @@ def test_arrow_has_the_schema_of_sparks_kafka_source() -> None:
             None,
             [{"key": "ü", "value": b""}],
         ]
-    plain = columns.to_arrow(columns.decode(batch(pairs)), "t", 3)
+    plain = column_arrow.to_arrow(columns.decode(batch(pairs)), "t", 3)
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     spark = pa.schema(
         [
@@ -140,14 +142,18 @@ def test_arrow_has_the_schema_of_sparks_kafka_source() -> None:
     )
     assert plain.schema.equals(spark)
     assert table.schema.equals(spark.append(pa.field("headers", pa.list_(pa.field("element", header)))))
-    assert columns.to_arrow(columns.decode(b""), "t", 3, include_headers=True).num_rows == 0
+    assert column_arrow.to_arrow(columns.decode(b""), "t", 3, include_headers=True).num_rows == 0
 
 
 def test_a_header_name_that_is_no_text_does_not_stop_the_others() -> None:
     data = bytearray(batch([(1, None, b"v", [("name", b"x")])]))
     data[data.index(b"name")] = 0xFF
     seal(data, 0, len(data))
-    names = columns.to_arrow(columns.decode(data), "t", 0, include_headers=True).column("headers").to_pylist()
+    names = (
+        column_arrow.to_arrow(columns.decode(data), "t", 0, include_headers=True)
+        .column("headers")
+        .to_pylist()
+    )
     assert names == [[{"key": "\ufffdame", "value": b"x"}]]
     assert next(columns.decode(data).rows()) == next(iterate(data))
 
