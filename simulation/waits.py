@@ -8,28 +8,25 @@ Left to others: simulated locks and threads (`environment/threads.py`), files (`
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
-from .checks.committed import Violation
+from .cluster import SimCluster
 from .environment.host import current_host
 from .environment.threads import is_loop, lock_in_turn
 from .patches import Patches
-
-if TYPE_CHECKING:
-    from .world import World
+from .trace import Violation
 
 
 class WaitWatch:
     """Watches what the loop waits for."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, cluster: SimCluster) -> None:
+        self.cluster = cluster
         self._patches = Patches()
 
     def begin(self) -> None:
         """Start to watch."""
         lock_in_turn(self._patches, self._lock)
-        for id, disk in self.world.disks.items():
+        for id, disk in self.cluster.disks.items():
             disk.on_sync = functools.partial(self._sync, id)
 
     def end(self) -> None:
@@ -41,8 +38,8 @@ class WaitWatch:
         self._fail(f"the loop of {current_host().name} waits for a lock that a thread holds at a file")
 
     def _sync(self, id: int, path: str) -> None:
-        if is_loop() and id in self.world.nodes and current_host() is self.world.hosts.get(id):
+        if is_loop() and id in self.cluster.nodes and current_host() is self.cluster.hosts.get(id):
             self._fail(f"b{id} syncs {path} on its loop")
 
     def _fail(self, what: str) -> None:
-        self.world.checks.fail(Violation(f"I22: {what}"))
+        self.cluster.trace.fail(Violation(f"I22: {what}"))

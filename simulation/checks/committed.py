@@ -20,11 +20,8 @@ from ...base.types import TopicPartition
 from ...broker.replicas.partition import Partition
 from ...protocol.batches import headers
 from ...protocol.records import iterate
+from ..trace import Violation
 from .reading import read
-
-
-class Violation(Exception):
-    """An invariant is broken."""
 
 
 class _Compared:

@@ -10,21 +10,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from ...base.types import TopicPartition
 from ...broker.node import Node
 from ...broker.replicas.partition import Partition
 from ...broker.replicas.shared import Role
+from ...broker.topic_names import OFFSETS_TOPIC
 from ...zookeeper.documents import TopicDocument
-from .committed import CommittedRecords, Violation, same_tails
-from .judging import OFFSETS_TOPIC
+from ..cluster import SimCluster
+from ..trace import Violation
+from .committed import CommittedRecords, same_tails
+from .ledger import Ledger, is_extra
 from .reading import numbers, whole
 from .states import State, States
-
-if TYPE_CHECKING:
-    from ..world import World
 
 LOOK_EVERY_S = 0.05
 TAILS_EVERY = 10
@@ -34,10 +34,10 @@ TAILS_EVERY = 10
 class Checks:
     """All invariants of one world; it raises a Violation, or notes it, if one is broken."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.states = States(world.zookeeper, self._state_written)
-        self.committed = {tp: CommittedRecords(tp) for tp in world.workload.partitions}
+    def __init__(self, cluster: SimCluster, ledger: Ledger) -> None:
+        self.cluster, self.ledger = cluster, ledger
+        self.states = States(cluster.zookeeper, self._state_written)
+        self.committed = {tp: CommittedRecords(tp) for tp in ledger.partitions}
         self.leaders: dict[tuple[TopicPartition, UUID | None, int], int] = {}  # who led it in this epoch
         self.watermarks: dict[
             tuple[TopicPartition, UUID | None, int], int
@@ -52,32 +52,29 @@ class Checks:
         self.looks = 0
         self._ids: dict[bytes, UUID | None] = {}  # of a topic, by its document
         self._tails: dict[TopicPartition, object] = {}  # as they were when last compared
-        world.zookeeper.on_write = self._written
+        cluster.zookeeper.on_write = self._written
+        cluster.on_resigned = self.leads_no_more
+        cluster.on_death = self.last_words
+        cluster.on_data_lost = self.lost_data
 
     def begin(self) -> None:
         """Check again and again until the world ends."""
-        self.world.loop.call_later(LOOK_EVERY_S, self._look_again)
+        self.cluster.loop.call_later(LOOK_EVERY_S, self._look_again)
 
     def _look_again(self) -> None:
         try:
             self.look()
         except Violation as violation:
-            self.fail(violation)
+            self.cluster.trace.fail(violation)
             return
-        self.world.loop.call_later(LOOK_EVERY_S, self._look_again)
-
-    def fail(self, violation: Violation) -> None:
-        """Note a violation; the run ends with the first one."""
-        if not self.world.violations:
-            self.world.note(str(violation))
-        self.world.violations.append(str(violation))
+        self.cluster.loop.call_later(LOOK_EVERY_S, self._look_again)
 
     # ------------------------------------------------------------ the moment
 
     def look(self) -> None:
         """Check all invariants as of now."""
         self.looks += 1
-        for id, node in sorted(self.world.nodes.items()):
+        for id, node in sorted(self.cluster.nodes.items()):
             hosted = node.broker.replicas
             self._obeys(id, hosted.gate.controller_epoch)
             fetched = Counter(chain.from_iterable(each.partitions for each in hosted.fetchers.of()))
@@ -92,13 +89,13 @@ class Checks:
             self._candidates(tp, replicas)
             if self.looks % TAILS_EVERY == 0 and len(replicas) > 1:
                 self._compare_tails(tp, replicas)
-        if self.world.workload.contradictions:
-            raise Violation(f"I14, I16: {self.world.workload.contradictions[0]}")
+        if self.ledger.contradictions:
+            raise Violation(f"I14, I16: {self.ledger.contradictions[0]}")
 
     def _replicas(self, tp: TopicPartition) -> dict[int, Partition]:
         """Readable replicas of the current topic. The high watermarks of the others are noted, too."""
         found: dict[int, Partition] = {}
-        for id, node in sorted(self.world.nodes.items()):
+        for id, node in sorted(self.cluster.nodes.items()):
             partition = node.broker.replicas.find(tp)
             if partition is not None and self._is_of_today(partition):
                 self.committed[tp].note(id, partition)
@@ -117,12 +114,12 @@ class Checks:
 
     def last_words(self, id: int) -> None:
         """A broker is about to die: what its high watermarks cover is committed all the same."""
-        for partition in self._partitions(id) if id in self.world.nodes else ():
+        for partition in self._partitions(id) if id in self.cluster.nodes else ():
             self._heard(id, partition)
 
     def leads_no_more(self, id: int, tp: TopicPartition) -> None:
         """A leadership ends; the replica may be deleted in the same loop turn, so note its high watermark."""
-        partition = self.world.nodes[id].broker.replicas.find(tp) if id in self.world.nodes else None
+        partition = self.cluster.nodes[id].broker.replicas.find(tp) if id in self.cluster.nodes else None
         if partition is not None:
             self._heard(id, partition)
 
@@ -135,7 +132,7 @@ class Checks:
             if self._is_readable(id, partition):
                 committed.look_at(id, partition)
         except Violation as violation:
-            self.fail(violation)
+            self.cluster.trace.fail(violation)
 
     def read(self, tp: TopicPartition, offset: int) -> None:
         """A consumer was given this record: some high watermark must have covered it."""
@@ -231,8 +228,8 @@ class Checks:
             return
         lost = committed.take(leader, replicas[leader])
         if lost:
-            self.world.note(f"b{leader} leads {committed.tp} without {sorted(lost.values())}")
-        promised = self.world.workload.promised(committed.tp)
+            self.cluster.note(f"b{leader} leads {committed.tp} without {sorted(lost.values())}")
+        promised = self.ledger.promised(committed.tp)
         for offset, number in sorted(lost.items()):
             if promised.get(offset) == number:
                 raise Violation(f"I16: b{leader}, made leader of {committed.tp}, lacks {number} at {offset}")
@@ -244,7 +241,7 @@ class Checks:
 
     def _is_readable(self, id: int, partition: Partition) -> bool:
         """Whether we may read its log. A read that fails would make the broker notice, so we must not try."""
-        disk, log = self.world.disks[id], partition.log
+        disk, log = self.cluster.disks[id], partition.log
         return not (disk.is_troubled or log.closed or log.failed or partition.offline)
 
     # ------------------------------------------------------------ ZooKeeper
@@ -252,18 +249,18 @@ class Checks:
     @property
     def zookeeper(self) -> dict[str, Any]:
         """The nodes as they are now."""
-        nodes: dict[str, Any] = self.world.zookeeper.nodes
+        nodes: dict[str, Any] = self.cluster.zookeeper.nodes
         return nodes
 
     def _written(self, session: int, ops: Any) -> None:
         try:
             self.states.written(session, ops)
         except Violation as violation:
-            self.fail(violation)
+            self.cluster.trace.fail(violation)
 
     def _state_written(self, tp: TopicPartition, before: State | None, state: State) -> None:
         """A partition state was written. Members of the new ISR must hold all committed records."""
-        if before is None and self.world.errands.owns(tp):
+        if before is None and is_extra(tp):
             self.committed[tp] = CommittedRecords(tp)
         is_unproven = bool(state.get("leader_recovery_state")) and state["leader"] not in (
             -1, (before or state)["leader"],
@@ -275,7 +272,7 @@ class Checks:
             return
         if is_unproven:
             committed.recovered(state["leader"])
-        nodes = {id: self.world.nodes[id] for id in state["isr"] if id in self.world.nodes}
+        nodes = {id: self.cluster.nodes[id] for id in state["isr"] if id in self.cluster.nodes}
         replicas = {id: node.broker.replicas.find(tp) for id, node in nodes.items()}
         whole = {id: p for id, p in replicas.items() if p is not None and self._is_readable(id, p)}
         self._take_unproven(committed, whole)
@@ -314,7 +311,7 @@ class Checks:
 
     def holds(self, id: int, tp: TopicPartition, state: State) -> bool:
         """Whether a member of this ISR is up, readable, and has lost no data since it joined."""
-        node = self.world.nodes.get(id)
+        node = self.cluster.nodes.get(id)
         partition = node.broker.replicas.find(tp) if node else None
         proof = state["isr_epochs"].get(str(id), -1)
         return (
@@ -338,7 +335,7 @@ class Checks:
         to a deposed leader. Its batch has an older epoch; it is truncated if the next leader lacks it.
         """
         found: dict[tuple[TopicPartition, int], set[int]] = {}
-        for tp in self.world.workload.partitions:
+        for tp in self.ledger.partitions:
             isr = self.states.latest[tp]["isr"] if tp in self.states.latest else ()
             for id, partition in self._replicas(tp).items():
                 end = partition.log.flushed_offset if id in isr else 0
@@ -350,7 +347,7 @@ class Checks:
     def spares(self, id: int, lossy: tuple[int, int] | None) -> bool:
         """Whether b`id` may lose data: all ISRs have another member, and the broker that lost data last."""
         partitions = [tp for tp in self.states.latest if tp.topic == OFFSETS_TOPIC]
-        states = [self.states.latest.get(tp) for tp in [*self.world.workload.partitions, *partitions]]
+        states = [self.states.latest.get(tp) for tp in [*self.ledger.partitions, *partitions]]
         if any(state is None or not set(state["isr"]) - {id} for state in states):
             return False
         return lossy is None or all(self._has_recovered(*lossy, state) for state in states if state)
@@ -359,12 +356,12 @@ class Checks:
         return id in state["isr"] and bool(state["isr_epochs"].get(str(id), -1) > before)
 
     def _partitions(self, id: int) -> list[Partition]:
-        hosted = self.world.nodes[id].broker.replicas.partitions
+        hosted = self.cluster.nodes[id].broker.replicas.partitions
         return [hosted[tp] for tp in sorted(hosted)]
 
     def is_whole(self) -> bool:
         """Whether every broker serves and every replica of the topic is in its ISR."""
-        states = [self.states.latest.get(tp) for tp in self.world.workload.partitions]
-        return len(self.world.nodes) == 3 and all(
+        states = [self.states.latest.get(tp) for tp in self.ledger.partitions]
+        return len(self.cluster.nodes) == 3 and all(
             state is not None and len(state["isr"]) == 3 and state["leader"] != -1 for state in states
         )

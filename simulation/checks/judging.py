@@ -6,35 +6,34 @@ Left to others: what must hold at any time (`invariants.py`), the history of the
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from ...base.types import TopicPartition
 from ...broker.replicas.partition import Partition
+from ...broker.topic_names import OFFSETS_TOPIC
 from ...protocol.records import iterate
 from ...replication.isr import Settled
-from .committed import Violation, epochs_match
+from ..cluster import BROKERS, SimCluster
+from ..trace import Violation
+from .committed import epochs_match
 from .history import judge
+from .invariants import Checks
+from .ledger import Ledger
 from .reading import numbers, whole
 
-if TYPE_CHECKING:
-    from ..world import World
-
-BROKERS = (1, 2, 3)
 SETTLE_S = 20.0
-OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class Judging:
     """The verdict on one world."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, cluster: SimCluster, ledger: Ledger, checks: Checks) -> None:
+        self.cluster, self.ledger, self.checks = cluster, ledger, checks
 
     async def wait_healed(self, within_s: float) -> None:
         """Wait until every replica is in its ISR. Raises Violation if that takes longer than `within_s`."""
-        deadline = self.world.loop.now + within_s
+        deadline = self.cluster.loop.now + within_s
         while not (self._is_whole() and self._is_calm()):
-            if self.world.loop.now > deadline:
+            if self.cluster.loop.now > deadline:
                 raise Violation(
                     f"liveness: not healed {within_s:g} s after the last fault: {self._picture()}"
                 )
@@ -42,9 +41,9 @@ class Judging:
 
     def _is_whole(self) -> bool:
         """Whether every broker serves, no topic deletion is pending, and every replica is in its ISR."""
-        checks = self.world.checks
+        checks = self.checks
         return (
-            len(self.world.nodes) == len(BROKERS)
+            len(self.cluster.nodes) == len(BROKERS)
             and not any(path.startswith("/admin/delete_topics/") for path in checks.zookeeper)
             and all(
                 state["leader"] != -1 and set(state["isr"]) == checks.states.replicas(tp)
@@ -54,42 +53,50 @@ class Judging:
 
     def _is_calm(self) -> bool:
         """Whether there is exactly one controller, and no ISR change is in flight."""
-        nodes = self.world.nodes.values()
+        nodes = self.cluster.nodes.values()
         leaders = [p.leading for node in nodes for p in node.broker.replicas.partitions.values()]
         return sum(node.broker.controller.active for node in nodes) == 1 and all(
             isinstance(leader.isr, Settled) for leader in leaders if leader is not None
         )
 
     def _picture(self) -> str:
-        states = [(str(tp), state) for tp, state in sorted(self.world.checks.states.latest.items())]
-        controllers = [id for id, node in self.world.nodes.items() if node.broker.controller.active]
-        return f"brokers {sorted(self.world.nodes)}, controllers {controllers}, {states}"
+        states = [(str(tp), state) for tp, state in sorted(self.checks.states.latest.items())]
+        controllers = [id for id, node in self.cluster.nodes.items() if node.broker.controller.active]
+        return f"brokers {sorted(self.cluster.nodes)}, controllers {controllers}, {states}"
 
     async def judge(self) -> None:
         """Every acknowledged number is at the offset of its acknowledgement, once, on all three replicas."""
-        checks, workload = self.world.checks, self.world.workload
+        checks, ledger = self.checks, self.ledger
         checks.look()
         await self._settle()
         checks.look()
-        if workload.refused:
-            raise Violation(f"liveness: a send failed for good: {workload.refused[0]}")
+        if ledger.refused:
+            raise Violation(f"liveness: a send failed for good: {ledger.refused[0]}")
         held: dict[TopicPartition, dict[int, int]] = {}
         for tp in sorted(checks.states.latest):
             if tp.topic != OFFSETS_TOPIC:
                 held[tp] = self._alike(tp)
             else:
                 self._compacted_alike(tp)
-        for tp in workload.partitions:
+        for tp in ledger.partitions:
             let_go = {at: n for at, n in checks.committed[tp].numbers.items() if at not in held[tp]}
-            workload.history.read_whole(tp, sorted({**let_go, **held[tp]}.items()))
-        self.world.errands.judge(held)
-        report = judge(workload.history)
+            ledger.history.read_whole(tp, sorted({**let_go, **held[tp]}.items()))
+        self._extra_topics(held)
+        report = judge(ledger.history)
         if report.anomalies:
             anomaly, evidence = next(iter(report.anomalies.items()))
             raise Violation(f"I16: {anomaly}: {evidence[0]} ({', '.join(report.anomalies)})")
 
+    def _extra_topics(self, held: dict[TopicPartition, dict[int, int]]) -> None:
+        """Every record acknowledged for an extra topic that still exists must be in it."""
+        for (id, tp, offset), number in sorted(self.ledger.extra.items(), key=str):
+            if id is None or id != self.cluster.topic(tp.topic).get("topic_id"):
+                continue
+            if number not in (held[tp].get(offset), self.checks.committed[tp].lost.get(offset)):
+                raise Violation(f"I16: {number}, acknowledged at {tp}@{offset}, is not there")
+
     def _replicas(self, tp: TopicPartition) -> dict[int, Partition]:
-        found = {id: node.broker.replicas.find(tp) for id, node in sorted(self.world.nodes.items())}
+        found = {id: node.broker.replicas.find(tp) for id, node in sorted(self.cluster.nodes.items())}
         return {id: partition for id, partition in found.items() if partition is not None}
 
     def _alike(self, tp: TopicPartition) -> dict[int, int]:
@@ -121,16 +128,16 @@ class Judging:
 
     async def _settle(self) -> None:
         """Wait until followers have the last records and the last high watermark."""
-        deadline = self.world.loop.now + SETTLE_S
+        deadline = self.cluster.loop.now + SETTLE_S
         while not self._have_met():
-            if self.world.loop.now > deadline:
+            if self.cluster.loop.now > deadline:
                 raise Violation(f"liveness: ends and watermarks do not meet: {self._ends()}")
             await asyncio.sleep(0.1)
 
     def _ends(self) -> dict[TopicPartition, set[tuple[int, int]]]:
         return {
             tp: {(each.log.end_offset, each.high_watermark) for each in self._replicas(tp).values()}
-            for tp in self.world.checks.states.latest
+            for tp in self.checks.states.latest
         }
 
     def _have_met(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base.types import TopicPartition
 from ...broker.node import Node
@@ -23,13 +23,12 @@ from ...replication.leader import Leader
 from ...storage.log.log import Log
 from ...zookeeper.client import Check, Create, Op, SetData
 from ...zookeeper.documents import CONTROLLER_EPOCH
+from ..cluster import SimCluster
 from ..environment.host import current_host
 from ..patches import Patches
-from .committed import Violation
+from ..trace import Violation
+from .invariants import Checks
 from .states import STATE
-
-if TYPE_CHECKING:
-    from .invariants import Checks
 
 LEADER = ("appended", "fetched", "tick", "isr_landed", "isr_refused", "isr_unknown", "state_read")
 FOLLOWER = (
@@ -40,8 +39,9 @@ FOLLOWER = (
 class StandingChecks:
     """Watches the calls of all brokers of a world."""
 
-    def __init__(self, checks: Checks) -> None:
-        self._checks, self._fail = checks, checks.fail
+    def __init__(self, cluster: SimCluster, checks: Checks) -> None:
+        self._checks, self._fail = checks, cluster.trace.fail
+        cluster.on_send = self.sends
         self._patches = Patches()
         self._of: dict[int, tuple[Any, Partition]] = {}  # by id: a role or a log, held, and whose it is
 

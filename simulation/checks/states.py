@@ -14,7 +14,7 @@ from ...base.types import TopicPartition
 from ...zookeeper.client import Check, Create, Delete, Op, SetData
 from ...zookeeper.documents import CONTROLLER_EPOCH
 from ..environment.zookeeper import SimZooKeeper
-from .committed import Violation
+from ..trace import Violation
 
 STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 INCARNATION = re.compile(r"/brokers/incarnations/(\d+)")

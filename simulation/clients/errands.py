@@ -3,55 +3,45 @@
 A request may be lost, or carried out much later. There are few names, so that a topic is created again while
 replicas of its predecessor are still being deleted. Records acknowledged for a topic that still exists must
 be in it, except for those that an unclean election lost: such elections are asked for, too.
-Left to others: deletion of ISR members (`checks/invariants.py`), bytes (`checks/committed.py`).
+Left to others: what was acknowledged (`checks/ledger.py`), whether it is there in the end
+(`checks/judging.py`), deletion of ISR members (`checks/invariants.py`), bytes (`checks/committed.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from ...base.types import TopicPartition
 from ...client.admin.admin import Admin
 from ...client.producer.producer import Producer
 from ...protocol.errors import ApiError
-from ..checks.committed import Violation
+from ..checks.ledger import EXTRA, Ledger
+from ..cluster import BOOTSTRAP, SimCluster
 from ..environment.host import Host
 
-if TYPE_CHECKING:
-    from ..world import World
-
-PREFIX = "extra-"
 NAMES = 2
 PARTITIONS_MAX = 3
 PATIENCE_S = 5.0
 RECORDS = 6
 """How many are written to a topic after it was created or grown."""
-BOOTSTRAP = "b1:9092,b2:9092,b3:9092"
 FIRST_NUMBER = 1_000_000
 
 
 class Errands:
-    """Sends the requests, and remembers which records were acknowledged."""
+    """Sends the requests, and records to topics that were created or grown."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.promised: dict[tuple[str | None, TopicPartition, int], int] = {}  # (topic's id, where) -> number
+    def __init__(self, cluster: SimCluster, ledger: Ledger) -> None:
+        self.cluster, self.ledger = cluster, ledger
         self._tasks: list[asyncio.Task[None]] = []
         self._next = FIRST_NUMBER
-
-    def owns(self, tp: TopicPartition) -> bool:
-        """Whether it is one of these topics."""
-        return tp.topic.startswith(PREFIX)
 
     # ------------------------------------------------------------ requests
 
     def make(self) -> None:
         """Create a topic, perhaps while one with its name is being deleted."""
-        name, partitions = self._name(), self.world.random.randint(1, PARTITIONS_MAX - 1)
+        name, partitions = self._name(), self.cluster.random.randint(1, PARTITIONS_MAX - 1)
         self._ask(f"{name} is made", lambda admin: admin.create_topic(name, partitions, 3), name)
 
     def grow(self) -> None:
@@ -71,7 +61,7 @@ class Errands:
 
     def elect_uncleanly(self) -> None:
         """Ask for unclean elections in these topics: any live replica shall lead if there is no leader."""
-        wanted = [tp for n in range(NAMES) for tp in self._partitions(f"{PREFIX}{n}")]
+        wanted = [tp for n in range(NAMES) for tp in self._partitions(f"{EXTRA}{n}")]
         self._ask("anybody shall lead", lambda admin: admin.elect_leaders("unclean", wanted), None)
 
     # ------------------------------------------------------------ the end
@@ -80,32 +70,19 @@ class Errands:
         """Wait for all requests to end."""
         await asyncio.gather(*self._tasks)
 
-    def judge(self, held: dict[TopicPartition, dict[int, int]]) -> None:
-        """Every record acknowledged for a topic that still exists must be in it."""
-        for (id, tp, offset), number in sorted(self.promised.items(), key=str):
-            if id is None or id != self._id(tp.topic):
-                continue
-            if number not in (held[tp].get(offset), self.world.checks.committed[tp].lost.get(offset)):
-                raise Violation(f"I16: {number}, acknowledged at {tp}@{offset}, is not there")
-
     # ------------------------------------------------------------ how
 
     def _name(self) -> str:
-        return f"{PREFIX}{self.world.random.randrange(NAMES)}"
-
-    def _id(self, name: str) -> str | None:
-        node = self.world.zookeeper.nodes.get(f"/brokers/topics/{name}")
-        return json.loads(node.data)["topic_id"] if node else None
+        return f"{EXTRA}{self.cluster.random.randrange(NAMES)}"
 
     def _partitions(self, name: str) -> list[TopicPartition]:
-        node = self.world.zookeeper.nodes.get(f"/brokers/topics/{name}")
-        numbers = json.loads(node.data)["partitions"] if node else {}
+        numbers = self.cluster.topic(name).get("partitions", {})
         return [TopicPartition(name, int(number)) for number in sorted(numbers)]
 
     def _ask(self, what: str, deed: Callable[[Admin], Awaitable[object]], write: str | None) -> None:
-        self.world.note(what)
-        draw = random.Random(self.world.random.getrandbits(64))
-        self._tasks.append(self.world.loop.spawn(Host("admin"), self._run(deed, write, draw)))
+        self.cluster.note(what)
+        draw = random.Random(self.cluster.random.getrandbits(64))
+        self._tasks.append(self.cluster.loop.spawn(Host("admin"), self._run(deed, write, draw)))
 
     async def _run(
         self, deed: Callable[[Admin], Awaitable[object]], write: str | None, draw: random.Random
@@ -132,7 +109,7 @@ class Errands:
                 Producer(
                     BOOTSTRAP,
                     random=random.Random(draw.getrandbits(64)),
-                    clock=self.world.clock,
+                    clock=self.cluster.clock,
                     delivery_timeout_ms=int(PATIENCE_S * 1000),
                     request_timeout_ms=2_000,
                     max_block_ms=2_000,
@@ -145,14 +122,13 @@ class Errands:
             pass
 
     async def _send(self, producer: Producer, name: str, draw: random.Random) -> None:
-        id, partitions = self._id(name), self._partitions(name)
+        id, partitions = self.cluster.topic(name).get("topic_id"), self._partitions(name)
         if not partitions:
             return
         self._next += 1
         number = self._next
         receipt = await producer.send(name, b"%d" % number, partition=draw.choice(partitions).partition)
-        if id == self._id(name):  # else it went to the old topic or to this one: unknown
-            tp = TopicPartition(name, receipt.partition)
-            if not self.world.workload.has_lost_power:
-                self.promised[id, tp, receipt.offset] = number
+        if id == self.cluster.topic(name).get("topic_id") and not self.ledger.has_lost_power:
+            self.ledger.extra[id, TopicPartition(name, receipt.partition), receipt.offset] = number
+        # else it went to the topic before or to this one (nobody knows), or may be lost with the power
         await asyncio.sleep(draw.uniform(0.0, 0.3))

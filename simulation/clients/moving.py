@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 from ...base.types import TopicPartition
 from ...client.admin.admin import Admin
 from ...protocol.errors import ApiError
+from ..checks.ledger import Ledger
+from ..cluster import BOOTSTRAP, BROKERS, SimCluster
 from ..environment.host import Host
-from .workload import BOOTSTRAP
-
-if TYPE_CHECKING:
-    from ..world import World
 
 LEAST_REPLICAS = 2  # of three, as many as acks=all asks for
 CANCELS = 0.25
@@ -27,42 +24,41 @@ PATIENCE_S = 5.0
 HOME_WITHIN_S = 90.0
 LATE_S = 16.0
 """After so long, every request is done, or the broker and the controller have given up on it."""
-BROKERS = (1, 2, 3)
 
 
 class Mover:
     """Draws reassignments, and asks for them."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, cluster: SimCluster, ledger: Ledger) -> None:
+        self.cluster, self.ledger = cluster, ledger
         self._tasks: list[asyncio.Task[None]] = []
         self._asked_at = 0.0
 
     def move(self) -> None:
         """Ask to move one partition, or to cancel its move."""
-        chance = self.world.random
-        partition = chance.choice(self.world.workload.partitions)
+        chance = self.cluster.random
+        partition = chance.choice(self.ledger.partitions)
         target: list[int] | None = chance.sample(BROKERS, chance.randint(LEAST_REPLICAS, len(BROKERS)))
         if chance.random() < CANCELS:
             target = None
-        self.world.note(f"{partition} shall " + (f"move to {target}" if target else "move no more"))
-        self._asked_at = self.world.loop.now
-        self._tasks.append(self.world.loop.spawn(Host("mover"), self._try(partition, target)))
+        self.cluster.note(f"{partition} shall " + (f"move to {target}" if target else "move no more"))
+        self._asked_at = self.cluster.loop.now
+        self._tasks.append(self.cluster.loop.spawn(Host("mover"), self._try(partition, target)))
 
     async def home(self) -> None:
         """Move everything back. Raises TimeoutError if that does not end in time."""
         if not self._tasks:
             return
         await asyncio.gather(*self._tasks)
-        await asyncio.sleep(self._asked_at + LATE_S - self.world.loop.now)
+        await asyncio.sleep(self._asked_at + LATE_S - self.cluster.loop.now)
         async with asyncio.timeout(HOME_WITHIN_S):
-            await self.world.loop.spawn(Host("mover"), self._bring_home())
+            await self.cluster.loop.spawn(Host("mover"), self._bring_home())
 
     async def _try(self, partition: TopicPartition, target: Sequence[int] | None) -> None:
         await self._ask(lambda admin: admin.alter_partition_reassignments({partition: target}), PATIENCE_S)
 
     async def _bring_home(self) -> None:
-        targets = dict.fromkeys(self.world.workload.partitions, BROKERS)
+        targets = dict.fromkeys(self.ledger.partitions, BROKERS)
 
         async def settle(admin: Admin) -> None:
             await admin.alter_partition_reassignments(targets)
@@ -79,7 +75,7 @@ class Mover:
                 asyncio.timeout(within_s),
                 Admin(
                     BOOTSTRAP,
-                    random=random.Random(self.world.random.getrandbits(64)),
+                    random=random.Random(self.cluster.random.getrandbits(64)),
                     request_timeout_ms=int(PATIENCE_S * 1000),
                 ) as admin,
             ):

@@ -3,7 +3,7 @@
 A newly assigned member must start where the group is: not below the committed offset (that would read records
 twice for no reason), and not above what some member has read (that would skip records). At the end all is
 read, and each member has partitions: none is left waiting outside the group.
-Left to others: which record is at an offset (`workload.py`), when members leave (`faults/faults.py`).
+Left to others: which record is at an offset (`checks/ledger.py`), when members leave (`faults/faults.py`).
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from ...base.types import TopicPartition
 from ...client.consumer.consumer import Consumer
 from ...client.consumer.subscription import RebalanceListener
 from ...client.results import ConsumerRecord
 from ...protocol.errors import ApiError
-from ..checks.committed import Violation
+from ..checks.invariants import Checks
+from ..checks.ledger import TOPIC, Ledger
+from ..cluster import BOOTSTRAP, SimCluster
 from ..environment.host import Host
-
-if TYPE_CHECKING:
-    from ..world import World
+from ..trace import Violation
 
 GROUP = "readers"
 MEMBERS = 2
@@ -47,11 +46,11 @@ class _Member(RebalanceListener):
 class Readers:
     """A group that reads the topic."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.covered = dict.fromkeys(world.workload.partitions, 0)  # members have read all before it
-        self.committed = dict.fromkeys(world.workload.partitions, 0)  # the highest acknowledged commit
-        self.maybe: dict[TopicPartition, list[int]] = {tp: [] for tp in world.workload.partitions}
+    def __init__(self, cluster: SimCluster, ledger: Ledger, checks: Checks) -> None:
+        self.cluster, self.ledger, self.checks = cluster, ledger, checks
+        self.covered = dict.fromkeys(ledger.partitions, 0)  # members have read all before it
+        self.committed = dict.fromkeys(ledger.partitions, 0)  # the highest acknowledged commit
+        self.maybe: dict[TopicPartition, list[int]] = {tp: [] for tp in ledger.partitions}
         self._members: dict[int, _Member] = {}
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -59,13 +58,13 @@ class Readers:
     def begin(self) -> None:
         """Start the members."""
         for number in range(MEMBERS):
-            self._tasks.append(self.world.loop.spawn(Host(f"member-{number}"), self._read(number)))
+            self._tasks.append(self.cluster.loop.spawn(Host(f"member-{number}"), self._read(number)))
 
     def churn(self) -> None:
         """One member leaves; another joins in its place."""
-        number = self.world.random.randrange(MEMBERS)
+        number = self.cluster.random.randrange(MEMBERS)
         if number in self._members:
-            self.world.note(f"member-{number} leaves")
+            self.cluster.note(f"member-{number} leaves")
             self._members[number].leaves = True
 
     async def finish(self) -> None:
@@ -75,7 +74,7 @@ class Readers:
                 while not (self._has_read_all() and all(self.shares())):
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            ends = {str(tp): committed.end for tp, committed in self.world.checks.committed.items()}
+            ends = {str(tp): committed.end for tp, committed in self.checks.committed.items()}
             read = f"the group has read up to {self.covered}, of {ends}"
             raise Violation(f"liveness: {read}; its members have {self.shares()}") from None
         self._stop.set()
@@ -88,13 +87,12 @@ class Readers:
         return [sorted(consumer.assignment()) if consumer else [] for consumer in consumers]
 
     def _has_read_all(self) -> bool:
-        checks = self.world.checks
-        return self.world.workload.has_lost_power or all(
-            covered >= checks.committed[tp].end for tp, covered in self.covered.items()
+        return self.ledger.has_lost_power or all(
+            covered >= self.checks.committed[tp].end for tp, covered in self.covered.items()
         )
 
     async def _read(self, number: int) -> None:
-        draw = random.Random(self.world.random.getrandbits(64))
+        draw = random.Random(self.cluster.random.getrandbits(64))
         while not self._stop.is_set():
             member = self._members[number] = _Member(self._least)
             try:
@@ -104,8 +102,8 @@ class Readers:
 
     async def _one_life(self, member: _Member, draw: random.Random) -> None:
         async with Consumer(
-            "b1:9092,b2:9092,b3:9092",
-            topics=["numbers"],
+            BOOTSTRAP,
+            topics=[TOPIC],
             group=GROUP,
             listener=member,
             auto_offset_reset="earliest",
@@ -126,7 +124,7 @@ class Readers:
     def _handed(self, member: _Member, records: Iterable[ConsumerRecord]) -> None:
         for record in records:
             tp = TopicPartition(record.topic, record.partition)
-            if not self.world.workload.has_lost_power:
+            if not self.ledger.has_lost_power:
                 self._judge(tp, record.offset, member.fresh.get(tp))
             member.fresh.pop(tp, None)
             self.covered[tp] = max(self.covered[tp], record.offset + 1)
@@ -136,7 +134,7 @@ class Readers:
 
     def _judge(self, tp: TopicPartition, offset: int, assigned_at: int | None) -> None:
         """A member may start below commits made since its assignment: cut off, it cannot know them."""
-        if offset > self.covered[tp] and offset > self.world.checks.starts.get(tp, 0):
+        if offset > self.covered[tp] and offset > self.checks.starts.get(tp, 0):
             self._fail(f"the group is handed {tp}@{offset} after all before {self.covered[tp]}")
         if assigned_at is not None:
             least = min(assigned_at, self._least(tp))
@@ -144,7 +142,7 @@ class Readers:
                 self._fail(f"a member begins at {tp}@{offset}, and {least} was committed")
 
     def _fail(self, what: str) -> None:
-        self.world.checks.fail(Violation(f"I20: {what}"))
+        self.cluster.trace.fail(Violation(f"I20: {what}"))
 
     async def _commit(self, consumer: Consumer, records: Iterable[ConsumerRecord]) -> None:
         """Commit. Until it is acknowledged, it may or may not take effect, and late."""

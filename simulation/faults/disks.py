@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 
-from ..checks.committed import Violation
-from .kinds import BROKERS, SESSION_S, TROUBLE_S, FaultKinds
+from ..cluster import BROKERS, SESSION_S
+from ..trace import Violation
+from .kinds import TROUBLE_S, FaultKinds
 
 LANDED_S = 0.05
 """After so long, everything that a dead process has sent has arrived."""
@@ -30,9 +31,9 @@ class DiskFaults(FaultKinds, ABC):
     async def slow_disk(self) -> None:
         """One broker's threads are slow for a while."""
         id = self._one()
-        self.world.note(f"the disk of b{id} is slow")
-        self.world.loop.slow[f"b{id}"] = SLOW_THREAD_S
-        self._later(TROUBLE_S, self.world.loop.slow.pop, f"b{id}", None)
+        self.cluster.note(f"the disk of b{id} is slow")
+        self.cluster.loop.slow[f"b{id}"] = SLOW_THREAD_S
+        self._later(TROUBLE_S, self.cluster.loop.slow.pop, f"b{id}", None)
 
     async def power_loss(self) -> None:
         """A machine loses power, and a random part of its unsynced data."""
@@ -48,32 +49,32 @@ class DiskFaults(FaultKinds, ABC):
         The last one to lose data must be back in all ISRs. ZooKeeper ends the session of the new one.
         What happens when every member of an ISR has lost data is tested by the family "dark".
         """
-        world = self.world
+        cluster = self.cluster
         id = self._one()
-        world.crash(id)
+        cluster.crash(id)
         await asyncio.sleep(LANDED_S)
-        if not world.lives(id) and world.checks.spares(id, self.lossy):
-            world.note(f"b{id} has lost power")
-            self.lossy = id, world.checks.incarnation(id)
-            world.lose_power(id, cruel=cruel)
+        if not cluster.lives(id) and self.checks.spares(id, self.lossy):
+            cluster.note(f"b{id} has lost power")
+            self.lossy = id, self.checks.incarnation(id)
+            cluster.lose_power(id, cruel=cruel)
 
     async def blackout(self) -> None:
         """All machines lose power at once: only flushed data is sure to be left.
 
         If records are acknowledged before they are flushed, those not flushed may be lost, and no others.
         """
-        world = self.world
-        flushed = world.checks.flushed()
+        cluster = self.cluster
+        flushed = self.checks.flushed()
         for id in BROKERS:
-            world.crash(id)
+            cluster.crash(id)
         await asyncio.sleep(LANDED_S)
         for id in BROKERS:
-            if not world.lives(id):
-                world.note(f"b{id} has lost power with all others")
-                world.lose_power(id, cruel=self.random.random() < 0.5)
-        if world.is_proof_lost:
+            if not cluster.lives(id):
+                cluster.note(f"b{id} has lost power with all others")
+                cluster.lose_power(id, cruel=self.random.random() < 0.5)
+        if cluster.is_proof_lost:
             await asyncio.sleep(DRAINED_S)
-            world.workload.forgive(flushed)
+            self.ledger.forgive(flushed, cluster.loop.now)
 
     async def last_power_loss(self) -> None:
         """The last member of an ISR loses power; earlier members still hold what was acknowledged.
@@ -81,35 +82,35 @@ class DiskFaults(FaultKinds, ABC):
         As with `_lose_power`, the broker that lost data before must have recovered. The broker that comes
         back first must not become leader just for that.
         """
-        world = self.world
-        id = world.checks.leader(self.random.choice(world.workload.partitions))
-        is_calm = id in world.hosts and len(world.hosts) == len(BROKERS)
-        if not is_calm or not world.checks.spares(id, self.lossy):
+        cluster = self.cluster
+        id = self.checks.leader(self.random.choice(self.ledger.partitions))
+        is_calm = id in cluster.hosts and len(cluster.hosts) == len(BROKERS)
+        if not is_calm or not self.checks.spares(id, self.lossy):
             return
         for other in BROKERS:
             if other != id:
-                world.crash(other)
+                cluster.crash(other)
                 await asyncio.sleep(self.random.uniform(0.0, SESSION_S))
         await asyncio.sleep(self.random.uniform(0.0, 2 * SESSION_S))
-        world.crash(id)
+        cluster.crash(id)
         await asyncio.sleep(LANDED_S)
-        if world.hosts:
+        if cluster.hosts:
             return
-        world.note(f"b{id} has lost power as the last one")
-        self.lossy = id, world.checks.incarnation(id)
-        world.lose_power(id, cruel=self.random.random() < 0.5)
-        world.start(self._one())
+        cluster.note(f"b{id} has lost power as the last one")
+        self.lossy = id, self.checks.incarnation(id)
+        cluster.lose_power(id, cruel=self.random.random() < 0.5)
+        cluster.start(self._one())
         await asyncio.sleep(self.random.uniform(0.0, 2 * SESSION_S))
 
     async def fill(self) -> None:
         """One disk is full for a while, or all of them."""
         for id in BROKERS if self.random.random() < 0.3 else [self._one()]:
-            self.world.note(f"the disk of b{id} is full")
-            self.world.disks[id].is_full = True
+            self.cluster.note(f"the disk of b{id} is full")
+            self.cluster.disks[id].is_full = True
             self._later(TROUBLE_S, self._make_room, id)
 
     def _make_room(self, id: int) -> None:
-        self.world.disks[id].is_full = False
+        self.cluster.disks[id].is_full = False
 
     async def break_dir(self) -> None:
         """A log directory fails, in every call or in one, and works again after the next start.
@@ -118,37 +119,39 @@ class DiskFaults(FaultKinds, ABC):
         all replicas are in their ISRs and no disk is full, which would soon leave it alone in an ISR. No
         other fault is drawn until the broker has restarted, which it does once others hold what it leads.
         """
-        world, id = self.world, self._one()
-        is_calm = len(world.hosts) == len(BROKERS) and not any(host.stopped for host in world.hosts.values())
-        if is_calm and self._has_room() and world.checks.is_whole() and world.checks.spares(id, self.lossy):
+        cluster, id = self.cluster, self._one()
+        is_calm = len(cluster.hosts) == len(BROKERS) and not any(
+            host.stopped for host in cluster.hosts.values()
+        )
+        if is_calm and self._has_room() and self.checks.is_whole() and self.checks.spares(id, self.lossy):
             directory = self.random.choice(["/data", "/more"])
-            world.note(f"{directory} of b{id} is broken, and all links heal")
-            world.loop.network.heal()
-            disk = world.disks[id]
+            cluster.note(f"{directory} of b{id} is broken, and all links heal")
+            cluster.loop.network.heal()
+            disk = cluster.disks[id]
             (disk.broken if self.random.random() < 0.7 else disk.flawed).add(directory)
             await asyncio.sleep(self.random.uniform(*TROUBLE_S))
-            if not world.checks.spares(id, None):
+            if not self.checks.spares(id, None):
                 await self.end()
-            until_s = world.loop.now + SPARED_WITHIN_S
-            while world.lives(id) and not world.checks.spares(id, None):
-                if world.loop.now > until_s:
+            until_s = cluster.loop.now + SPARED_WITHIN_S
+            while cluster.lives(id) and not self.checks.spares(id, None):
+                if cluster.loop.now > until_s:
                     raise Violation(f"b{id} lacks {directory}, and nobody else gets to hold what it leads")
                 await asyncio.sleep(0.1)
-            self.lossy = id, world.checks.incarnation(id)
+            self.lossy = id, self.checks.incarnation(id)
             disk.broken.clear()
             disk.flawed.clear()
-            world.crash(id)
-            world.forget_session(id)
-            world.start(id)
+            cluster.crash(id)
+            cluster.forget_session(id)
+            cluster.start(id)
 
     def _has_room(self) -> bool:
         """No disk is full, and no broker thinks that one is."""
-        full = [node.broker.replicas.logs.places.full for node in self.world.nodes.values()]
-        return not any(full) and not any(disk.is_full for disk in self.world.disks.values())
+        full = [node.broker.replicas.logs.places.full for node in self.cluster.nodes.values()]
+        return not any(full) and not any(disk.is_full for disk in self.cluster.disks.values())
 
     async def scarce(self) -> None:
         """A broker is short of file descriptors for a while: some calls that need one fail."""
         id = self._one()
-        self.world.note(f"b{id} is short of descriptors")
-        self.world.disks[id].scarce = self.random
-        self._later(TROUBLE_S, setattr, self.world.disks[id], "scarce", None)
+        self.cluster.note(f"b{id} is short of descriptors")
+        self.cluster.disks[id].scarce = self.random
+        self._later(TROUBLE_S, setattr, self.cluster.disks[id], "scarce", None)

@@ -1,18 +1,14 @@
-"""What every kind of fault needs: the world, its random source, and durations.
+"""What every kind of fault needs: the cluster, its random source, and durations.
 
 Left to others: the faults themselves (`faults.py`, `links.py`, `disks.py`, `zookeeper.py`).
 """
 
 from __future__ import annotations
 
-from random import Random
-from typing import TYPE_CHECKING
+from ..checks.invariants import Checks
+from ..checks.ledger import Ledger
+from ..cluster import BROKERS, SESSION_S, SimCluster
 
-if TYPE_CHECKING:
-    from ..world import World
-
-BROKERS = (1, 2, 3)
-SESSION_S = 2.0
 TROUBLE_S = (0.3, 2.5 * SESSION_S)
 """How long a disk is full, a directory broken, a thread slow, a connection lost."""
 
@@ -20,12 +16,13 @@ TROUBLE_S = (0.3, 2.5 * SESSION_S)
 class FaultKinds:
     """The base of all classes of faults; each kind is a method."""
 
-    world: World
-    random: Random
-    lossy: tuple[int, int] | None  # the broker that lost data last, and its incarnation
+    def __init__(self, cluster: SimCluster, ledger: Ledger, checks: Checks) -> None:
+        self.cluster, self.ledger, self.checks = cluster, ledger, checks
+        self.random = cluster.random
+        self.lossy: tuple[int, int] | None = None  # the broker that lost data last, and its incarnation
 
     def _one(self) -> int:
         return self.random.choice(BROKERS)
 
     def _later(self, after_s: tuple[float, float], what: object, *args: object) -> None:
-        self.world.loop.call_later(self.random.uniform(*after_s), what, *args)  # type: ignore[arg-type]
+        self.cluster.loop.call_later(self.random.uniform(*after_s), what, *args)  # type: ignore[arg-type]

@@ -12,9 +12,11 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.controller.planning import unclean_recovery
 from strandline.controller.planning.state import ClusterState, PartitionState
+from strandline.simulation.cluster import BROKERS
 from strandline.simulation.families import DARK, FAMILIES, UNFLUSHED
 from strandline.simulation.faults.disks import LANDED_S
-from strandline.simulation.world import BROKERS, SETTINGS, Outcome, World, run_seed
+from strandline.simulation.settings import SETTINGS
+from strandline.simulation.world import Outcome, World, run_seed
 
 EVERY_RUN = range(12)
 T0 = TopicPartition("numbers", 0)
@@ -35,19 +37,19 @@ class LastToGo(World):
 
     def __init__(self) -> None:
         super().__init__(5, replace(FAMILIES["dark"], groups=0.0))
-        self.settings = (*SETTINGS, *DARK, *UNFLUSHED)  # and no segment ends
+        self.cluster.settings = (*SETTINGS, *DARK, *UNFLUSHED)  # and no segment ends
         self.lost = 0
 
     async def story(self) -> None:
         for id in BROKERS:
-            self.start(id)
+            self.cluster.start(id)
         await self.workload.begin()
         self.checks.begin()
-        while len(self.workload.promised(T0)) < 10:
+        while len(self.ledger.promised(T0)) < 10:
             await asyncio.sleep(0.01)
         await self.darken(self.checks.leader(T0))
         for id in BROKERS:
-            self.start(id)
+            self.cluster.start(id)
         await self.judging.wait_healed(60)
         await self.workload.finish()
         await self.judging.judge()
@@ -56,14 +58,14 @@ class LastToGo(World):
         """All go; `first` alone remains in the ISR, and what it has not flushed is gone."""
         for id in BROKERS:
             if id != first:
-                self.crash(id)
+                self.cluster.crash(id)
         while self.checks.states.latest[T0]["isr"] != [first]:
             await asyncio.sleep(0.01)
-        log = self.nodes[first].broker.replicas.partitions[T0].log
+        log = self.cluster.nodes[first].broker.replicas.partitions[T0].log
         self.lost = log.end_offset - log.flushed_offset
-        self.crash(first)
+        self.cluster.crash(first)
         await asyncio.sleep(LANDED_S)
-        self.lose_power(first, cruel=False, keep=0.0)
+        self.cluster.lose_power(first, cruel=False, keep=0.0)
 
 
 def darkened() -> Outcome:

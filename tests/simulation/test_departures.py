@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from strandline.controller.takeover_backoff import TakeoverBackoff
+from strandline.simulation.cluster import BROKERS
 from strandline.simulation.environment.zk_client import ADDRESS
-from strandline.simulation.world import BROKERS, World
+from strandline.simulation.world import World
 
 
 def play(story: Callable[[World], Awaitable[None]], seed: int = 5) -> World:
@@ -15,7 +16,7 @@ def play(story: Callable[[World], Awaitable[None]], seed: int = 5) -> World:
 
     async def scripted() -> None:
         for id in BROKERS:
-            world.start(id)
+            world.cluster.start(id)
         await world.workload.begin()
         await asyncio.sleep(2)
         await story(world)
@@ -27,21 +28,21 @@ def play(story: Callable[[World], Awaitable[None]], seed: int = 5) -> World:
 
 
 def controller(world: World) -> int:
-    return next(id for id, node in world.nodes.items() if node.broker.controller.active)
+    return next(id for id, node in world.cluster.nodes.items() if node.broker.controller.active)
 
 
 def count(world: World, what: str) -> int:
-    return sum(f": {what}" in line for line in world.trace)
+    return sum(f": {what}" in line for line in world.trace.lines)
 
 
 def test_a_broker_that_cannot_reach_the_controller_does_not_take_its_seat() -> None:
     async def story(world: World) -> None:
         first = controller(world)
         other = next(id for id in BROKERS if id != first)
-        world.crash(other)
+        world.cluster.crash(other)
         world.loop.network.cut(f"b{first}", f"b{other}")
         await asyncio.sleep(0.5)
-        world.start(other)
+        world.cluster.start(other)
         await asyncio.sleep(10)
         assert controller(world) == first
 
@@ -51,7 +52,7 @@ def test_a_broker_that_cannot_reach_the_controller_does_not_take_its_seat() -> N
 def test_a_dead_controller_has_a_successor_within_half_a_second() -> None:
     async def story(world: World) -> None:
         first = controller(world)
-        world.crash(first)
+        world.cluster.crash(first)
         await asyncio.sleep(0.5)
         assert controller(world) != first
 
@@ -94,22 +95,22 @@ def test_a_broker_that_reaches_nobody_stops_soon_and_clean(id: int, waited_s: fl
             world.loop.network.cut(f"b{id}", far)
         await asyncio.sleep(waited_s)
         began = world.loop.now
-        await world.loop.spawn(world.hosts[id], world.nodes[id].stop())
+        await world.loop.spawn(world.cluster.hosts[id], world.cluster.nodes[id].stop())
         assert world.loop.now - began < 6
-        assert world.disks[id].exists("/data/.kafka_cleanshutdown")
-        world.nodes.pop(id)
+        assert world.cluster.disks[id].exists("/data/.kafka_cleanshutdown")
+        world.cluster.nodes.pop(id)
 
     play(story)
 
 
 def test_a_stopped_process_misses_nothing_and_goes_on() -> None:
     async def story(world: World) -> None:
-        node = world.nodes[2]
-        world.hosts[2].stopped = True
+        node = world.cluster.nodes[2]
+        world.cluster.hosts[2].stopped = True
         turns = node.broker.replicas.high_watermarks()
         await asyncio.sleep(1.0)
         assert node.broker.replicas.high_watermarks() == turns
-        world.loop.resume(world.hosts[2])
+        world.loop.resume(world.cluster.hosts[2])
         await asyncio.sleep(1.0)
         assert node.broker.replicas.high_watermarks() != turns
         await world.judging.wait_healed(20)
@@ -122,9 +123,9 @@ def test_a_loss_of_power_is_seen_and_made_up_for() -> None:
         await world.faults.power_loss()
         assert world.faults.lossy is not None
         id, before = world.faults.lossy
-        world.start(id)
+        world.cluster.start(id)
         await world.judging.wait_healed(20)
-        assert world.nodes[id].broker.incarnation > before
+        assert world.cluster.nodes[id].broker.incarnation > before
         await world.workload.finish()
         await world.judging.judge()
 
@@ -137,13 +138,11 @@ def test_nobody_waits_for_a_broker_that_shuts_down(id: int) -> None:
 
     async def story(world: World) -> None:
         began = world.loop.now
-        await world.loop.spawn(world.hosts[id], world.nodes[id].stop())
-        world.nodes.pop(id)
+        await world.loop.spawn(world.cluster.hosts[id], world.cluster.nodes[id].stop())
+        world.cluster.nodes.pop(id)
         await asyncio.sleep(3.0)
-        assert world.workload.history.longest_gap_s(since_s=began) < 1.2, (
-            "that is a resting producer, at most"
-        )
-        states = [world.checks.states.latest[tp] for tp in world.workload.partitions]
+        assert world.ledger.history.longest_gap_s(since_s=began) < 1.2, "that is a resting producer, at most"
+        states = [world.checks.states.latest[tp] for tp in world.ledger.partitions]
         assert all(state["leader"] not in (-1, id) and id not in state["isr"] for state in states)
 
     play(story)

@@ -11,8 +11,9 @@ from strandline.base.types import TopicPartition
 from strandline.broker.replicas.controller_fence import ControlGate
 from strandline.broker.replicas.partition import Partition
 from strandline.protocol.errors import ErrorCode
+from strandline.simulation.cluster import BROKERS
 from strandline.simulation.families import FAMILIES
-from strandline.simulation.world import BROKERS, World
+from strandline.simulation.world import World
 from strandline.storage.log.log import Log
 from strandline.zookeeper.client import Check, SetData
 from strandline.zookeeper.documents import state_path
@@ -27,7 +28,7 @@ def said(story: Story, *, family: str = "plain", seed: int = 5) -> str:
 
     async def scripted() -> None:
         for id in BROKERS:
-            world.start(id)
+            world.cluster.start(id)
         await world.workload.begin()
         world.checks.begin()
         await asyncio.sleep(3)
@@ -41,23 +42,24 @@ def said(story: Story, *, family: str = "plain", seed: int = 5) -> str:
 def follower(world: World) -> tuple[int, Partition]:
     """One of partition 0."""
     id = next(id for id in BROKERS if id != world.checks.leader(T0))
-    return id, world.nodes[id].broker.replicas.partitions[T0]
+    return id, world.cluster.nodes[id].broker.replicas.partitions[T0]
 
 
 def write_state(world: World, **changes: object) -> None:
     """As a controller would, with its fence."""
-    node, fence = world.zookeeper.nodes[state_path(T0)], world.zookeeper.nodes["/controller_epoch"]
+    nodes = world.cluster.zookeeper.nodes
+    node, fence = nodes[state_path(T0)], nodes["/controller_epoch"]
     data = json.dumps({**json.loads(node.data), **changes}).encode()
     ops = [Check("/controller_epoch", fence.version), SetData(state_path(T0), data, node.version)]
-    world.zookeeper.multi(ops, 0)
+    world.cluster.zookeeper.multi(ops, 0)
 
 
 def register_anew(world: World, id: int, incarnation: int) -> None:
     """As the broker itself would, in its session."""
     path = f"/brokers/ids/{id}"
-    node = world.zookeeper.nodes[path]
+    node = world.cluster.zookeeper.nodes[path]
     data = json.dumps({**json.loads(node.data), "incarnation": incarnation}).encode()
-    world.zookeeper.multi([SetData(path, data, node.version)], 0)
+    world.cluster.zookeeper.multi([SetData(path, data, node.version)], 0)
 
 
 async def nothing(world: World) -> None:
@@ -75,7 +77,7 @@ async def cut_below_the_watermark(world: World) -> None:
     async def cut() -> None:
         partition.log.truncate_to(partition.high_watermark - 1)
 
-    await world.loop.spawn(world.hosts[id], cut())
+    await world.loop.spawn(world.cluster.hosts[id], cut())
 
 
 def test_a_cut_below_the_watermark_is_told_as_it_is_made() -> None:
@@ -88,7 +90,7 @@ async def begin_elsewhere(world: World) -> None:
     async def begin() -> None:
         partition.log.move_start(partition.log.start_offset + 2)
 
-    await world.loop.spawn(world.hosts[id], begin())
+    await world.loop.spawn(world.cluster.hosts[id], begin())
 
 
 def test_a_log_begins_where_retention_has_let_it() -> None:
@@ -101,9 +103,9 @@ def test_retention_leaves_what_it_must() -> None:
         partition.log.configure(partition.log.config.model_copy(update={"retention_bytes": 1 << 20}))
 
         async def too_much() -> None:
-            partition.log.retire(1, world.clock.wall_ms())
+            partition.log.retire(1, world.cluster.clock.wall_ms())
 
-        await world.loop.spawn(world.hosts[id], too_much())
+        await world.loop.spawn(world.cluster.hosts[id], too_much())
 
     assert "I21" in said(retire)
 
@@ -138,7 +140,7 @@ def test_who_has_not_come_back_since_it_lost_its_data_may_still_be_named() -> No
 
     async def name_the_dead(world: World) -> None:
         id, _ = follower(world)
-        world.crash(id)
+        world.cluster.crash(id)
         world.checks.lost_data(id)
         state = world.checks.states.latest[T0]
         write_state(world, leader=id, leader_epoch=state["leader_epoch"] + 1)
@@ -169,7 +171,7 @@ def test_nobody_obeys_an_earlier_term(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ControlGate, "admit", admit)
 
     async def go_back(world: World) -> None:
-        gate = world.nodes[1].broker.replicas.gate
+        gate = world.cluster.nodes[1].broker.replicas.gate
         gate.admit(gate.controller_epoch - 1, 0, 0, 0)
 
     assert "I7" in said(go_back)
@@ -181,7 +183,7 @@ def test_what_lies_in_older_segments_is_compared_too() -> None:
     async def differ(world: World) -> None:
         id, partition = follower(world)
         path = f"{partition.log.directory}/{0:020d}.log"
-        world.disks[id].files[path].data[66] ^= 1  # of its first record
+        world.cluster.disks[id].files[path].data[66] ^= 1  # of its first record
         world.checks.committed[T0]._compared.clear()
 
     assert "differs" in said(differ)
@@ -213,7 +215,7 @@ def test_after_all_have_lost_power_everything_counts_again() -> None:
 
     async def scripted() -> None:
         for id in BROKERS:
-            world.start(id)
+            world.cluster.start(id)
         await world.workload.begin()
         world.checks.begin()
         await asyncio.sleep(5)
@@ -247,7 +249,7 @@ def test_a_leader_without_proof_may_not_lack_what_was_flushed() -> None:
         while held.end != partition.high_watermark:  # its leader tells it with the next fetch
             await asyncio.sleep(0.001)
             world.checks.look()
-        await world.loop.spawn(world.hosts[id], asyncio.to_thread(cut))
+        await world.loop.spawn(world.cluster.hosts[id], asyncio.to_thread(cut))
         state = world.checks.states.latest[T0]
         write_state(
             world, leader=id, leader_epoch=state["leader_epoch"] + 1, isr=[id],

@@ -16,9 +16,10 @@ from strandline.broker.handlers.groups import offsets
 from strandline.broker.replicas.partition import Partition
 from strandline.client.consumer.consumer import Consumer
 from strandline.client.results import ConsumerRecord
+from strandline.simulation.cluster import BROKERS
 from strandline.simulation.environment.host import current_host
 from strandline.simulation.families import FAMILIES
-from strandline.simulation.world import BROKERS, World
+from strandline.simulation.world import World
 
 T0 = TopicPartition("numbers", 0)
 Story = Callable[[World], Awaitable[None]]
@@ -30,7 +31,7 @@ def said(story: Story, *, groups: float = 0.0, interleaves: float = 0.0) -> str:
 
     async def scripted() -> None:
         for id in BROKERS:
-            world.start(id)
+            world.cluster.start(id)
         await world.workload.begin()
         world.checks.begin()
         if world.readers is not None:
@@ -46,7 +47,7 @@ def said(story: Story, *, groups: float = 0.0, interleaves: float = 0.0) -> str:
 def follower(world: World) -> tuple[int, Partition]:
     """One of partition 0."""
     id = next(id for id in BROKERS if id != world.checks.leader(T0))
-    return id, world.nodes[id].broker.replicas.partitions[T0]
+    return id, world.cluster.nodes[id].broker.replicas.partitions[T0]
 
 
 async def on(world: World, id: int, deed: Callable[[], object]) -> None:
@@ -55,7 +56,7 @@ async def on(world: World, id: int, deed: Callable[[], object]) -> None:
     async def do() -> None:
         deed()
 
-    await world.loop.spawn(world.hosts[id], do())
+    await world.loop.spawn(world.cluster.hosts[id], do())
 
 
 # --- I20: groups ------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ async def one_takes_over(world: World) -> None:
     for member in readers._members.values():
         member.leaves = True
     before = readers.covered[T0]
-    while readers.covered[T0] < before + 20 and not world.violations:
+    while readers.covered[T0] < before + 20 and not world.trace.violations:
         await asyncio.sleep(0.1)
 
 
@@ -123,12 +124,12 @@ def test_what_lies_before_the_start_goes_though_little_is_left(told: bool) -> No
     async def retire(world: World) -> None:
         id, partition = follower(world)
         log = partition.log
-        log.roll(world.clock.wall_ms())
+        log.roll(world.cluster.clock.wall_ms())
         log.configure(log.config.model_copy(update={"retention_bytes": 1 << 20}))
         if told:
             world.checks.let_go(T0, log.segments[1].base_offset)
             log.move_start(log.segments[1].base_offset)
-        await on(world, id, lambda: log.retire(1, world.clock.wall_ms()))
+        await on(world, id, lambda: log.retire(1, world.cluster.clock.wall_ms()))
 
     assert ("I21" in said(retire)) is not told
 
@@ -138,7 +139,7 @@ def test_what_lies_before_the_start_goes_though_little_is_left(told: bool) -> No
 
 def test_the_loop_syncs_nothing() -> None:
     async def sync(world: World) -> None:
-        await on(world, 1, lambda: world.disks[1].sync_dir("/data"))
+        await on(world, 1, lambda: world.cluster.disks[1].sync_dir("/data"))
 
     assert "I22" in said(sync)
 
@@ -147,20 +148,20 @@ def test_the_loop_syncs_nothing() -> None:
 def test_a_thread_may_sync(interleaves: float) -> None:
     async def sync(world: World) -> None:
         async def in_a_thread() -> None:
-            await asyncio.to_thread(world.disks[1].sync_dir, "/data")
+            await asyncio.to_thread(world.cluster.disks[1].sync_dir, "/data")
 
-        await world.loop.spawn(world.hosts[1], in_a_thread())
+        await world.loop.spawn(world.cluster.hosts[1], in_a_thread())
 
     assert said(sync, interleaves=interleaves) == ""
 
 
 def test_the_loop_waits_for_no_lock_of_a_thread() -> None:
     async def wait(world: World) -> None:
-        lock = next(iter(world.nodes[1].broker.replicas.logs._promises._turns.values()))
+        lock = next(iter(world.cluster.nodes[1].broker.replicas.logs._promises._turns.values()))
 
         def hold() -> None:
             with lock:
-                world.disks[1].listdir("/data")
+                world.cluster.disks[1].listdir("/data")
 
         async def both() -> None:
             thread = asyncio.create_task(asyncio.to_thread(hold))
@@ -169,7 +170,7 @@ def test_the_loop_waits_for_no_lock_of_a_thread() -> None:
             with lock:
                 await thread
 
-        await world.loop.spawn(world.hosts[1], both())
+        await world.loop.spawn(world.cluster.hosts[1], both())
 
     assert "I22" in said(wait, interleaves=1.0)
 
@@ -178,9 +179,9 @@ def test_a_broker_that_registers_again_does_not_keep_its_partitions_waiting() ->
     """It wrote the new incarnation on its loop, while it served: a disk that hung stopped all others."""
 
     async def expire(world: World) -> None:
-        before = world.nodes[1].broker.incarnation
-        world.zk_clients[1].lose_session()
-        while world.nodes[1].broker.incarnation == before:
+        before = world.cluster.nodes[1].broker.incarnation
+        world.cluster.zk_clients[1].lose_session()
+        while world.cluster.nodes[1].broker.incarnation == before:
             await asyncio.sleep(0.1)
 
     assert said(expire) == ""
@@ -195,7 +196,7 @@ async def fail() -> None:
 
 def test_a_task_without_an_owner_that_fails_fails_the_run() -> None:
     async def forget(world: World) -> None:
-        world.loop.spawn(world.hosts[1], fail())
+        world.loop.spawn(world.cluster.hosts[1], fail())
 
     told = said(forget)
     assert told.startswith("unexpected: ") and "nobody expects this" in told
@@ -208,7 +209,7 @@ def test_a_sustained_task_that_fails_fails_the_run() -> None:
         async def owner() -> None:
             Tasks("owner").sustain(fail, "work")
 
-        await world.loop.spawn(world.hosts[1], owner())
+        await world.loop.spawn(world.cluster.hosts[1], owner())
 
     assert said(sustain).startswith("unexpected: task_failed")
 
@@ -217,16 +218,16 @@ def test_the_last_words_of_a_dead_process_are_not_heard() -> None:
     async def die(world: World) -> None:
         async def write() -> None:
             await asyncio.sleep(0.1)
-            world.disks[1].mkdir("/data/late")
+            world.cluster.disks[1].mkdir("/data/late")
 
         async def late() -> None:
             try:
                 await asyncio.sleep(1)
             finally:
-                world.disks[1].mkdir("/data/late")
+                world.cluster.disks[1].mkdir("/data/late")
 
-        world.loop.spawn(world.hosts[1], late())
-        world.loop.spawn(world.hosts[1], write())
-        world.crash(1)
+        world.loop.spawn(world.cluster.hosts[1], late())
+        world.loop.spawn(world.cluster.hosts[1], write())
+        world.cluster.crash(1)
 
     assert said(die) == ""

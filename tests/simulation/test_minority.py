@@ -10,8 +10,9 @@ import asyncio
 import pytest
 
 from strandline.base.types import TopicPartition
+from strandline.simulation.cluster import BROKERS
 from strandline.simulation.families import FAMILIES
-from strandline.simulation.world import BROKERS, World
+from strandline.simulation.world import World
 
 CUT_S = 60.0
 GAP_S_MAX = 5.0
@@ -33,11 +34,11 @@ class Minority(World):
 
     async def story(self) -> None:
         for id in BROKERS:
-            self.start(id)
+            self.cluster.start(id)
         await self.workload.begin()
         self.checks.begin()
         await asyncio.sleep(5)
-        self.alone = next(id for id, node in self.nodes.items() if node.broker.controller.active)
+        self.alone = next(id for id, node in self.cluster.nodes.items() if node.broker.controller.active)
         before = self.epoch()
         self.cut()
         await self.watch(self.loop.now + CUT_S)
@@ -59,18 +60,18 @@ class Minority(World):
         told, told_at = dict[TopicPartition, int](), dict[TopicPartition, float]()
         while self.loop.now < until:
             latest = self.checks.states.latest
-            self.leaders.append({q: latest[q]["leader"] for q in self.workload.partitions})
-            for q in self.workload.partitions:
+            self.leaders.append({q: latest[q]["leader"] for q in self.ledger.partitions})
+            for q in self.ledger.partitions:
                 if latest[q]["leader"] != self.alone:
                     self.smallest = min(self.smallest, len(latest[q]["isr"]))
-                count = sum(place == q for place, _ in self.workload.acknowledged)
+                count = sum(place == q for place, _ in self.ledger.acknowledged)
                 if count != told.get(q):
                     told[q], told_at[q] = count, self.loop.now
                 self.gap_s[q] = max(self.gap_s.get(q, 0.0), self.loop.now - told_at[q])
             await asyncio.sleep(LOOK_S)
 
     def epoch(self) -> int:
-        return int(self.zookeeper.nodes["/controller_epoch"].data)
+        return int(self.cluster.zookeeper.nodes["/controller_epoch"].data)
 
 
 @pytest.mark.parametrize("refuses", [True, False], ids=["refused", "silent"])
@@ -86,5 +87,5 @@ def test_a_controller_that_is_cut_off_stops_nobody(seed: int, refuses: bool) -> 
         assert world.gap_s[q] < GAP_S_MAX, f"{q} stood still"
     assert world.smallest >= MIN_ISR
     assert 1 <= world.terms <= 2, "the role goes to one who reaches the others, and stays there"
-    successor = world.zookeeper.nodes["/controller"].data
+    successor = world.cluster.zookeeper.nodes["/controller"].data
     assert f'"brokerid":{world.alone}' not in successor.decode().replace(" ", "")

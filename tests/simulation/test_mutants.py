@@ -13,9 +13,10 @@ import pytest
 
 from strandline.broker.replicas.partition import Partition
 from strandline.replication import isr
+from strandline.simulation.cluster import BROKERS
 from strandline.simulation.families import FAMILIES
 from strandline.simulation.mutants import MUTANTS, broken, search, shows
-from strandline.simulation.world import BROKERS, World
+from strandline.simulation.world import World
 from strandline.storage.directories import incarnation, intact
 from tests.controller.test_planner_scenarios import Stage
 from tests.replication.brokers_harness import Story as BrokersStory
@@ -129,17 +130,17 @@ class Deposed(World):
 
     async def story(self) -> None:
         for id in BROKERS:
-            self.start(id)
+            self.cluster.start(id)
         await self.workload.begin()
         self.checks.begin()
         await asyncio.sleep(2)
-        tp = self.workload.partitions[0]
+        tp = self.ledger.partitions[0]
         id = self.checks.leader(tp)
-        partition = self.nodes[id].broker.replicas.partitions[tp]
+        partition = self.cluster.nodes[id].broker.replicas.partitions[tp]
         self.loop.network.cut(f"b{id}", f"b{next(other for other in BROKERS if other != id)}")
         while not isinstance(partition.leading and partition.leading.isr, isr.Shrinking):
             await asyncio.sleep(0.0001)
-        await self.loop.spawn(self.hosts[id], self.depose(partition))
+        await self.loop.spawn(self.cluster.hosts[id], self.depose(partition))
         await asyncio.sleep(1)
 
     async def depose(self, partition: Partition) -> None:

@@ -9,8 +9,9 @@ import asyncio
 
 import pytest
 
+from strandline.simulation.cluster import BROKERS
 from strandline.simulation.families import FAMILIES
-from strandline.simulation.world import BROKERS, World
+from strandline.simulation.world import World
 
 CUT_S = 40.0
 SERVED_WITHIN_S = 12.0  # after the third is back
@@ -27,21 +28,21 @@ class Partial(World):
 
     async def story(self) -> None:
         for id in BROKERS:
-            self.start(id)
+            self.cluster.start(id)
         await self.workload.begin()
         self.checks.begin()
         await asyncio.sleep(5)
-        ruler = next(id for id, node in self.nodes.items() if node.broker.controller.active)
+        ruler = next(id for id, node in self.cluster.nodes.items() if node.broker.controller.active)
         latest = self.checks.states.latest
-        place = next(q for q in self.workload.partitions if latest[q]["leader"] != ruler)
+        place = next(q for q in self.ledger.partitions if latest[q]["leader"] != ruler)
         leader = latest[place]["leader"]
         third = next(id for id in BROKERS if id not in (ruler, leader))
         self.loop.network.cut(f"b{ruler}", f"b{leader}")
         await asyncio.sleep(KILLED_AFTER_S)
-        self.crash(third)
-        self.forget_session(third)
+        self.cluster.crash(third)
+        self.cluster.forget_session(third)
         await asyncio.sleep(1)
-        self.start(third)
+        self.cluster.start(third)
         await asyncio.sleep(SERVED_WITHIN_S)
         before = self.count(place)
         await asyncio.sleep(CUT_S - SERVED_WITHIN_S)
@@ -53,7 +54,7 @@ class Partial(World):
         await self.judging.judge()
 
     def count(self, place: object) -> int:
-        return sum(q == place for q, _ in self.workload.acknowledged)
+        return sum(q == place for q, _ in self.ledger.acknowledged)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,7 +10,8 @@ from strandline.broker.replicas.partition import Partition
 from strandline.protocol.batches import read_header
 from strandline.protocol.records import BatchBuilder
 from strandline.replication.leader import Leader
-from strandline.simulation.world import BROKERS, World
+from strandline.simulation.cluster import BROKERS
+from strandline.simulation.world import World
 from strandline.zookeeper.client import Check, Op, SetData
 from strandline.zookeeper.documents import CONTROLLER_EPOCH, incarnation_path, state_path
 
@@ -26,18 +27,18 @@ def seen(deed: Deed, *, deposed: bool) -> list[str]:
 
     async def scripted() -> None:
         for id in BROKERS:
-            world.start(id)
+            world.cluster.start(id)
         await world.workload.begin()
         await asyncio.sleep(2)
         id = world.checks.leader(T0)
-        partition = world.nodes[id].broker.replicas.partitions[T0]
+        partition = world.cluster.nodes[id].broker.replicas.partitions[T0]
         held = partition.leading
         assert held is not None
         if deposed:
-            world.zk_clients[id].lose_session()
+            world.cluster.zk_clients[id].lose_session()
             while partition.leading is held:
                 await asyncio.sleep(0.01)
-        assert not world.violations
+        assert not world.trace.violations
         deed(world, id, partition, held)
 
     world.story = scripted  # type: ignore[method-assign]
@@ -47,23 +48,23 @@ def seen(deed: Deed, *, deposed: bool) -> list[str]:
 
 def write(world: World, id: int, *, fence: Check, newer: int = 0) -> None:
     """The state of partition 0, once more as it is."""
-    node = world.zookeeper.nodes[state_path(T0)]
+    node = world.cluster.zookeeper.nodes[state_path(T0)]
     ops: list[Op] = [SetData(state_path(T0), node.data, node.version + newer), fence]
-    world.standing.sends(world.nodes[id], ops)
+    world.standing.sends(world.cluster.nodes[id], ops)
 
 
 def by_leader(world: World, id: int, newer: int = 0) -> None:
-    incarnation = world.nodes[id].broker.incarnation
+    incarnation = world.cluster.nodes[id].broker.incarnation
     write(world, id, fence=Check(incarnation_path(id), incarnation), newer=newer)
 
 
 def by_controller(world: World, id: int, before: int = 0) -> None:
-    version = world.zookeeper.nodes[CONTROLLER_EPOCH].version
+    version = world.cluster.zookeeper.nodes[CONTROLLER_EPOCH].version
     write(world, id, fence=Check(CONTROLLER_EPOCH, version - before))
 
 
 def controller(world: World) -> int:
-    return next(id for id, node in world.nodes.items() if node.broker.controller.active)
+    return next(id for id, node in world.cluster.nodes.items() if node.broker.controller.active)
 
 
 def test_a_leader_writes_its_state() -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.broker.replicas.partition import Partition
+from strandline.simulation.cluster import BROKERS
 from strandline.simulation.environment.zk_client import ADDRESS
 from strandline.simulation.families import FAMILIES
-from strandline.simulation.world import BROKERS, World
+from strandline.simulation.world import World
 
 T0 = TopicPartition("numbers", 0)
 Story = Callable[[World], Awaitable[None]]
@@ -21,7 +22,7 @@ def play(story: Story, family: str = "parted", seed: int = 5) -> World:
 
     async def scripted() -> None:
         for id in BROKERS:
-            world.start(id)
+            world.cluster.start(id)
         await world.workload.begin()
         world.checks.begin()
         world.liveness.begin()
@@ -53,7 +54,7 @@ async def leader_without_zookeeper(world: World) -> None:
 def test_a_leader_that_others_have_replaced_sends_its_clients_away() -> None:
     """It had answered, as long as the cut lasted, that requests took too long: nobody looked elsewhere."""
     world = play(leader_without_zookeeper)
-    assert world.workload.history.longest_gap_s() < 8
+    assert world.ledger.history.longest_gap_s() < 8
     assert world.liveness.judged > 0
 
 
@@ -68,11 +69,11 @@ def test_a_leader_that_was_killed_does_not_lead_on_as_if_nothing_had_happened() 
     epochs: list[tuple[int, int]] = []
 
     async def bounce(world: World) -> None:
-        tp = next(tp for tp in world.workload.partitions if world.checks.leader(tp) != controller(world))
+        tp = next(tp for tp in world.ledger.partitions if world.checks.leader(tp) != controller(world))
         before, leader = world.checks.states.latest[tp]["leader_epoch"], world.checks.leader(tp)
-        world.crash(controller(world))
-        world.crash(leader)
-        world.start(leader)
+        world.cluster.crash(controller(world))
+        world.cluster.crash(leader)
+        world.cluster.start(leader)
         await asyncio.sleep(8)
         epochs.append((before, world.checks.states.latest[tp]["leader_epoch"]))
 
@@ -83,17 +84,17 @@ def test_a_leader_that_was_killed_does_not_lead_on_as_if_nothing_had_happened() 
 @pytest.mark.parametrize("lost_after_s", [0.0, 0.2])
 def test_a_start_without_zookeeper_ends_in_a_sentence_and_is_tried_again(lost_after_s: float) -> None:
     async def start(world: World) -> None:
-        world.crash(1)
+        world.cluster.crash(1)
         await asyncio.sleep(0.5)
-        world.start(1)
+        world.cluster.start(1)
         await asyncio.sleep(lost_after_s)
         world.loop.network.cut("b1", ADDRESS)
         await asyncio.sleep(70)
 
     world = play(start, "plain")
-    told = [line for line in world.trace if "b1 does not start: " in line]
-    assert told or any("b1 serves" in line for line in world.trace)
-    assert not any("Traceback" in line for line in world.trace)
+    told = [line for line in world.trace.lines if "b1 does not start: " in line]
+    assert told or any("b1 serves" in line for line in world.trace.lines)
+    assert not any("Traceback" in line for line in world.trace.lines)
 
 
 async def coordinator_vanishes_under_a_join(world: World) -> None:
@@ -105,13 +106,13 @@ async def coordinator_vanishes_under_a_join(world: World) -> None:
     readers.churn()
     while (coordinator := where_joins_wait(world)) is None:
         await asyncio.sleep(0.001)
-    world.crash(coordinator, vanishes=True)
+    world.cluster.crash(coordinator, vanishes=True)
     await asyncio.sleep(0.1)
-    world.start(coordinator)
+    world.cluster.start(coordinator)
 
 
 def where_joins_wait(world: World) -> int | None:
-    groups = [(id, node.broker.groups.all_groups()) for id, node in sorted(world.nodes.items())]
+    groups = [(id, node.broker.groups.all_groups()) for id, node in sorted(world.cluster.nodes.items())]
     waits = (id for id, found in groups for group in found if any(each.joining for each in group.members))
     return next(waits, None)
 
@@ -130,26 +131,26 @@ async def elected_and_never_told(world: World) -> None:
     me = controller(world)
     tp, heir = next(
         (tp, heir)
-        for tp in world.workload.partitions
+        for tp in world.ledger.partitions
         if (leader := world.checks.leader(tp)) != me
         and (heir := next(id for id in replicas(world, tp) if id != leader)) != me
     )
     leader = world.checks.leader(tp)
     world.loop.network.cut(f"b{me}", f"b{heir}")
-    world.crash(leader)
+    world.cluster.crash(leader)
     while world.checks.leader(tp) == leader:
         await asyncio.sleep(0.01)
     assert world.checks.leader(tp) == heir, "it is elected, and is not told"
-    world.start(leader)
+    world.cluster.start(leader)
     since = world.loop.now
-    before = sum(place == tp for place, _ in world.workload.acknowledged)
-    while sum(place == tp for place, _ in world.workload.acknowledged) == before:
+    before = sum(place == tp for place, _ in world.ledger.acknowledged)
+    while sum(place == tp for place, _ in world.ledger.acknowledged) == before:
         assert world.loop.now - since < TOLD_WITHIN_S, "nobody leads"
         await asyncio.sleep(0.1)
 
 
 def replicas(world: World, tp: TopicPartition) -> tuple[int, ...]:
-    view = world.nodes[controller(world)].broker.controller.view
+    view = world.cluster.nodes[controller(world)].broker.controller.view
     assert view is not None
     return view.replicas(tp)
 
@@ -160,38 +161,38 @@ def test_a_leader_that_cannot_be_told_of_its_election_makes_room() -> None:
 
 
 def controller(world: World) -> int:
-    return next(id for id, node in world.nodes.items() if node.broker.controller.active)
+    return next(id for id, node in world.cluster.nodes.items() if node.broker.controller.active)
 
 
 async def a_directory_while_a_disk_is_full(world: World) -> None:
     """The one whose directory fails would soon be alone in the ISRs, and nobody could take over from it."""
-    world.disks[2].is_full = True
+    world.cluster.disks[2].is_full = True
     for _ in range(20):
         await world.faults.break_dir()
-    assert not any(disk.broken or disk.flawed for disk in world.disks.values())
-    world.disks[2].is_full = False
+    assert not any(disk.broken or disk.flawed for disk in world.cluster.disks.values())
+    world.cluster.disks[2].is_full = False
     await asyncio.sleep(10)
     await world.faults.break_dir()
 
 
 def test_no_directory_breaks_while_a_disk_is_full() -> None:
     world = play(a_directory_while_a_disk_is_full, "disks")
-    assert sum("is broken" in line for line in world.trace) == 1
+    assert sum("is broken" in line for line in world.trace.lines) == 1
 
 
 async def a_restart_between_two_looks(world: World) -> None:
     """Links stay as they are, and yet it is not the world of before."""
     before = world.liveness._picture()
-    node, host = world.nodes[1], world.hosts[1]
+    node, host = world.cluster.nodes[1], world.cluster.hosts[1]
     stopping = world.loop.spawn(host, node.stop())
     host.is_leaving = True
     leaving = world.liveness._picture()
     assert leaving != before
     assert not world.liveness._is_well(1)
     await stopping
-    world.crash(1)
-    world.start(1)
-    while 1 not in world.nodes:
+    world.cluster.crash(1)
+    world.cluster.start(1)
+    while 1 not in world.cluster.nodes:
         await asyncio.sleep(0.01)
     assert world.liveness._picture() not in (before, leaving)
 
