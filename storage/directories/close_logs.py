@@ -3,7 +3,7 @@
 A log costs half a dozen syncs. Thousands of logs, one after the other, take minutes, and a supervisor kills
 the broker after a few seconds. One thread writes what must be synced, because the logs share their open files
 (segment/open_files.py); then many threads wait for the disk, which serves them together.
-Left to others: what a log writes when it is closed (log/log_files.py), whether it was a clean stop
+Left to others: what a log writes when it is closed (log/log.py), whether it was a clean stop
 (log_manager.py).
 """
 

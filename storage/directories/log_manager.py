@@ -321,9 +321,12 @@ class Logs:
         self, high_watermarks: Callable[[], Mapping[TopicPartition, int]], only: str | None = None
     ) -> None:
         """Write the high watermarks, in all directories or `only` in one. Blocking. Raises DiskError."""
-        self._promises.give_watermarks(
-            lambda: {p: at for p, at in high_watermarks().items() if p in self.logs}, only
-        )
+
+        def told() -> dict[TopicPartition, int]:
+            logs = dict(self.logs)
+            return {p: min(at, logs[p].told_end) for p, at in high_watermarks().items() if p in logs}
+
+        self._promises.give_watermarks(told, only)
 
     def checkpoint_recovery_points(self, only: str | None = None) -> None:
         """Write up to where each log is flushed, and where it starts. Blocking."""
@@ -331,9 +334,9 @@ class Logs:
         self.checkpoint_start_offsets(only)
 
     def _flushed(self) -> dict[TopicPartition, int]:
-        """Flushed offsets; logs that are not open keep their entries for when they are opened."""
+        """Recovery points; logs that are not open keep their entries for when they are opened."""
         shut = self._of_shut(self._promises.recovery_points)
-        return shut | {partition: each.flushed_offset for partition, each in dict(self.logs).items()}
+        return shut | {partition: each.recovery_point for partition, each in dict(self.logs).items()}
 
     def _of_shut(self, written: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {p: at for p in [*self.closed, *self.spoilt] if (at := written.get(p))}
@@ -344,11 +347,11 @@ class Logs:
         To be called before compaction makes its first gap before `end`: the next start can then tell it from
         a hole that a power loss has left. Raises DiskError.
         """
-        if each.closed or each.flushed_offset < end:  # if closed, another log may have its name by now
+        if each.closed or each.recovery_point < end:  # if closed, another log may have its name by now
             return False
         points, tp = self._promises.recovery_points, each.partition
         if points.get(tp, 0) < end:
-            self._promises.give_recovery_point(tp, lambda: 0 if each.closed else each.flushed_offset)
+            self._promises.give_recovery_point(tp, lambda: 0 if each.closed else each.recovery_point)
         return points.get(tp, 0) >= end
 
     def checkpoint_start_offsets(self, only: str | None = None) -> None:

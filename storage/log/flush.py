@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from ..disk import File, NoDescriptor, disk_error
 from ..segment.segment import Segment
-from . import checkpoints, metadata_files
+from . import checkpoints
 from .segments import Segments
 
 WITH_DATA = (checkpoints.EPOCHS, checkpoints.TOPIC_CONFIG)  # without them the data would be misread
@@ -57,7 +57,7 @@ class Flush:
                 self._growing.sync()
             with suppress(FileNotFoundError):  # the log has been deleted: `finish` sees that
                 for name in self._beside:
-                    metadata_files.sync(self._chain, name)
+                    _sync_beside(self._chain, name)
                 if self._names:
                     self._chain.disk.sync_dir(self._chain.directory)
         except OSError as error:
@@ -145,3 +145,14 @@ class FlushState:
         if lost:
             raise chain.fail(OSError(errno.ENOENT, f"{lost[0].path('.log')} has vanished"))
         self.offset = max(self.offset, flush.end)
+
+
+def _sync_beside(chain: Segments, name: str) -> None:
+    """Sync one of the small files, if it exists."""
+    path = f"{chain.directory}/{name}"
+    if chain.disk.exists(path):
+        file = chain.disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()

@@ -3,7 +3,7 @@
 Two replicas find where their logs diverge by asking each other where an epoch ends
 (docs/replication.md, *truncation*). The rules are those of Kafka's LeaderEpochFileCache after
 KIP-101, KIP-279 and KAFKA-10706.
-Left to others: the file (its format: checkpoints.py; when it is written: metadata_files.py), asking the other
+Left to others: the file (epoch_file.py), asking the other
 replica (replication/truncation.py).
 """
 

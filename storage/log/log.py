@@ -6,26 +6,34 @@ Left to others: who may append and what is committed (broker/replicas/partition.
 (recovery/recover_log.py), directories and background work (directories/log_manager.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
+from uuid import UUID
 
 import structlog
 
+from ...base.types import TopicPartition
 from ...protocol.batches import LENGTH_END, BatchHeader, stamp, stamp_append_time
 from ...protocol.errors import ErrorCode, error_for
 from ...protocol.primitives import Buffer, Slices
-from ..disk import DiskError, DiskFailed, DiskFull, NoDescriptor
+from ..config import TopicConfig
+from ..disk import Disk, DiskError, DiskFailed, DiskFull, NoDescriptor
 from ..segment.batch_walk import ANY_EPOCH, WalkRules
 from ..segment.index import RELATIVE_MAX
+from ..segment.open_files import OpenSegments
 from ..segment.replicated_run import NotNext, Placed, checked_run
 from ..segment.roll import stretch_end
 from ..segment.segment import CorruptBatch, Segment
-from . import producer_snapshots
+from ..segment.tail_cache import Tail
+from . import checkpoints, producer_snapshots
+from .epoch_file import EpochFile
+from .flush import Flush, FlushState
 from .leader_epochs import EpochHistory
-from .log_files import UNSAVED, LogState
+from .log_settings import LogSettings
 from .producer_state import ProducerStates
 from .restart import NewBeginning
+from .segments import Segments
 from .time_lookup import Found, TimeLookup
 from .truncation import Leaving
 from .uncached_read import ReadApart
@@ -33,6 +41,8 @@ from .uncached_read import ReadApart
 logger = structlog.get_logger(__name__)
 
 __all__ = ["CorruptBatch", "DiskError", "DiskFailed", "DiskFull", "Log", "NotNext"]
+
+NO_OFFSET = -1
 
 
 class AsOf(NamedTuple):
@@ -42,8 +52,104 @@ class AsOf(NamedTuple):
     producers: ProducerStates
 
 
-class Log(LogState):
-    """A partition's log. It holds the offsets in [start_offset, end_offset)."""
+class Log:
+    """A partition's log. It holds the offsets in [start_offset, end_offset).
+
+    Its parts: the segments, what of them is synced, the epochs with their file, the settings with theirs, the
+    producers, and the newest batches in memory.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        *,
+        segments: Sequence[Segment],
+        start_offset: int,
+        end_offset: int,
+        epochs: EpochHistory,
+        producers: ProducerStates,
+        open_segments: OpenSegments,
+        topic_id: UUID | None = None,
+        flushed_offset: int = 0,
+        gaps_allowed: bool = False,
+        tail_bytes_max: int = 1 << 20,
+    ) -> None:
+        assert start_offset <= end_offset and flushed_offset <= end_offset, "nothing is beyond the end"
+        self.disk = disk
+        self.directory = directory
+        self.partition = partition
+        self.topic_id = topic_id
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.epochs = epochs
+        self.producers = producers
+        self.keep_tail = False
+        self.before_cut: Callable[[int, int], None] = _nothing  # told end and start before records go
+        self.start_moved: Callable[[int], None] = _nothing  # told the new start
+        self.gone: Callable[[list[str]], None] = self._delete  # told which files may be deleted
+        self._chain = Segments(disk, directory, segments, open_segments)
+        self._flush_state = FlushState(self._chain, flushed_offset)
+        self._epoch_file = EpochFile(self._chain, self._flush_state, epochs)
+        self._settings = LogSettings(self._chain, self._flush_state, config, gaps_allowed)
+        self._tail = Tail(tail_bytes_max, open_segments.memory)
+        self._untold_end = NO_OFFSET  # an end offset that the next start would not find
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings."""
+        return self._settings.config
+
+    @property
+    def gaps_allowed(self) -> bool:
+        """Whether offsets may be missing between batches: the log is compacted, or was once."""
+        return self._settings.gaps_allowed
+
+    @property
+    def begins_within(self) -> int | None:
+        """The log start offset, if it lies inside the first segment; else None. A thread may ask."""
+        first, start = self.segments[:1], self.start_offset
+        return start if first and first[0].base_offset < start else None
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever records are removed, so that anyone who waited can tell."""
+        return self._chain.generation
+
+    @property
+    def segments(self) -> list[Segment]:
+        return self._chain.segments
+
+    @property
+    def damaged(self) -> bool:
+        """Closed for appends by its content, not by its disk. The next start will check it."""
+        return self._chain.damaged
+
+    @property
+    def failed(self) -> bool:
+        """Closed for appends by a permanent disk error."""
+        return self._chain.failed
+
+    @property
+    def closed(self) -> bool:
+        return self._chain.closed
+
+    @property
+    def told_end(self) -> int:
+        """Where the next start would find the log end, or later. Any thread may ask."""
+        return self._chain.active.base_offset if self.end_offset == self._untold_end else self.end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """What the next start may believe of this log: all before it is synced. Any thread may ask."""
+        return min(self.flushed_offset, self.told_end)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
 
     # -- appending
 
@@ -57,17 +163,19 @@ class Log(LogState):
         size = header.batch_length + LENGTH_END
         max_time = header.max_timestamp
         assert not isinstance(batch, bytes), "a batch is stamped in place"
-        if self._append_time:
+        assert last_offset >= base_offset, "a batch has at least one offset: the end never goes back"
+        settings = self._settings
+        if settings.append_time:
             stamp_append_time(batch, 0, now_ms)
             max_time = now_ms
-        if epoch != self._epoch_saved:
-            self._open_epoch(epoch, base_offset)
+        if epoch != self._epoch_file.saved:
+            self._epoch_file.open(epoch, base_offset)
         segment = self._chain.to_append()
-        if segment.must_roll(size, last_offset, max_time, now_ms, self._limits):
+        if segment.must_roll(size, last_offset, max_time, now_ms, settings.limits):
             segment = self._roll(base_offset, now_ms)
         stamp(batch, 0, base_offset, epoch)
         self._chain.write(segment, batch if len(batch) == size else memoryview(batch)[:size])
-        segment.placed(last_offset, size, max_time, self._interval)
+        segment.placed(last_offset, size, max_time, settings.index_interval)
         self.end_offset = last_offset + 1
         if header.producer_id >= 0:
             self.producers.update(header, base_offset, max_time)
@@ -92,24 +200,27 @@ class Log(LogState):
 
     def _append_stretch(self, records: Buffer, run: list[Placed], first: int, now_ms: int) -> int:
         """Write the batches from `first` on that fit one segment, in one call; returns the next place."""
+        settings = self._settings
         position, header = run[first]
         segment = self._chain.to_append()
-        if segment.must_roll(header.size, header.last_offset, header.max_timestamp, now_ms, self._limits):
+        if segment.must_roll(header.size, header.last_offset, header.max_timestamp, now_ms, settings.limits):
             segment = self._roll_for(header, now_ms)
-        last = stretch_end(run, first, segment, self._limits)
+        last = stretch_end(run, first, segment, settings.limits)
         end = run[last - 1][0] + run[last - 1][1].size
         try:
             for _, batch in run[first:last]:
-                if batch.leader_epoch != self._epoch_saved:
-                    self._open_epoch(batch.leader_epoch, batch.base_offset)
+                if batch.leader_epoch != self._epoch_file.saved:
+                    self._epoch_file.open(batch.leader_epoch, batch.base_offset)
             self._chain.write(segment, memoryview(records)[position:end])
         except DiskError:
             self._forget_epochs_to_come()
             raise
         for at, batch in run[first:last]:
+            assert batch.base_offset >= self.end_offset, "the end never goes back"
             if batch.base_offset != self.end_offset:
+                assert settings.gaps_allowed, "the next start would take a gap for a loss"
                 self._tail.clear()  # it cannot hold gaps
-            segment.placed(batch.last_offset, batch.size, batch.max_timestamp, self._interval)
+            segment.placed(batch.last_offset, batch.size, batch.max_timestamp, settings.index_interval)
             self.end_offset = batch.next_offset
             self.producers.update(batch, batch.base_offset)
             if self.keep_tail:
@@ -132,7 +243,7 @@ class Log(LogState):
     def _forget_epochs_to_come(self) -> None:
         """Drop epochs whose batches were not written. They come again, after one of an earlier epoch."""
         if self.epochs.truncate_from_end(self.end_offset + 1):
-            self._epoch_saved = UNSAVED
+            self._epoch_file.changed()
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Close the active segment and open one that begins at `base_offset`."""
@@ -242,7 +353,7 @@ class Log(LogState):
         else:
             self._chain.generation += 1
         if self.epochs.truncate_from_end(offset):  # also when no record goes (KAFKA-10706)
-            self.save_epochs_if_room(sync=False)  # opening the log removes what a stale file has too much
+            self._epoch_file.save_if_room(sync=False)  # opening the log removes what is too much
         if self.gaps_allowed:
             self._tell_end()
         return self.end_offset
@@ -251,20 +362,23 @@ class Log(LogState):
         """Keep the log end known if the batch before it was compacted away: an empty segment's name says it.
 
         Without room or a descriptor the truncation stands all the same, for it is done. The checkpoints are
-        then lowered instead, so that a start before the next append takes nothing for lost.
+        then lowered instead, and stay so (`told_end`) until the end is told or moves: a start before takes
+        nothing for lost. What is flushed stays flushed: there are no records to be synced again.
         """
+        self._untold_end = NO_OFFSET
         try:
             if not self._chain.tells_end(self.end_offset):
                 self._roll(self.end_offset, 0)
         except (DiskFull, NoDescriptor) as error:
             logger.warning("log_end_not_told", partition=str(self.partition), reason=str(error))
+            self._untold_end = self.end_offset
             with suppress(DiskFull, NoDescriptor):  # then the next start may assume a loss
-                self.before_cut(self._chain.active.base_offset, self.start_offset)
+                self.before_cut(self.told_end, self.start_offset)
 
     def _cut(self, end: int, known: AsOf | None) -> None:
         """First everything that may fail and can be retried, then what must not stop halfway."""
         chain = self._chain
-        self._lasting.cut(end)
+        self._flush_state.cut(end)
         self.before_cut(end, self.start_offset)
         with chain.guarded():
             producer_snapshots.drop(self.disk, self.directory, high=end)
@@ -289,11 +403,11 @@ class Log(LogState):
         with chain.guarded():
             fresh = NewBeginning(self.disk, self.directory, offset, now_ms)
         try:
-            self._lasting.cut(0)
+            self._flush_state.cut(0)
             self.before_cut(0, offset)  # as in `_cut`
             with chain.guarded():
                 producer_snapshots.drop(self.disk, self.directory, high=-1)
-            self._save_no_epochs(sync)  # first: a log that starts after its first epoch looks like a loss
+            self._epoch_file.save_empty(sync)  # first: a log that starts after its first epoch seems a loss
         except DiskError:
             fresh.give_up()
             raise
@@ -301,7 +415,7 @@ class Log(LogState):
         self.start_offset = offset  # before its segment: see begins_within
         with chain.all_or_closed():
             gone = chain.restart(start, fresh)
-            self._lasting.restart(offset, sync)
+            self._flush_state.restart(offset, sync)
         self._tail.clear()
         self.gone(gone)
         self.end_offset = offset
@@ -315,7 +429,7 @@ class Log(LogState):
         self.start_offset = offset
         self.start_moved(offset)
         if self.epochs.truncate_from_start(offset):
-            self.save_epochs_if_room(sync=False)  # retention is what makes room
+            self._epoch_file.save_if_room(sync=False)  # retention is what makes room
         return True
 
     def replace(self, bases: Sequence[int]) -> list[str]:
@@ -334,3 +448,136 @@ class Log(LogState):
         if count:
             self.move_start(self.segments[count].base_offset)
         return self._chain.retire(count)
+
+    # -- epochs
+
+    def assign_epoch(self, epoch: int) -> bool:
+        """New leader: this epoch begins at the log end. In memory only, until `save_epochs`."""
+        changed = self.epochs.assign(epoch, self.end_offset)
+        if changed:
+            self._epoch_file.changed()
+        return changed
+
+    def save_epochs(self, sync: bool = True) -> None:
+        """Write the epoch file. May run in a thread, if nobody else calls it meanwhile. Raises DiskError."""
+        self._epoch_file.save(sync)
+
+    def save_epochs_if_room(self) -> None:
+        """As `save_epochs`; without room the file is written before the next append."""
+        self._epoch_file.save_if_room()
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int]:
+        """Where `epoch`, or the last one before it, ends in this log; (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    # -- settings
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take a topic's new settings, and keep them for the next start. Raises DiskError; they apply then,
+        too.
+        """
+        self._settings.change(config)
+
+    def save_config(self, sync: bool = False) -> None:
+        """Write the settings beside the segments. Raises DiskError."""
+        self._settings.save(sync)
+
+    def allow_gaps(self) -> None:
+        """From now on gaps between offsets are not damage. Raises DiskError; then nothing has changed."""
+        self._settings.allow_gaps()
+
+    def adopt_topic_id(self, topic_id: UUID) -> None:
+        """Take and keep the id of a log whose partition.metadata was missing or damaged."""
+        self.topic_id = topic_id
+        path = f"{self.directory}/{checkpoints.PARTITION_METADATA}"
+        with self._chain.guarded():
+            checkpoints.write_partition_metadata(self.disk, path, topic_id)
+
+    def belongs_to(self, opened: OpenSegments) -> None:
+        """From now on `opened` bounds its open files and what it keeps in memory. Before the first append."""
+        self._chain.belongs_to(opened)
+        self._tail = Tail(self._tail.bytes_max, opened.memory)
+
+    def forget_tail(self) -> None:
+        """Nobody reads the end of the log any more: stop keeping new batches in memory."""
+        self.keep_tail = False
+        self._tail.clear()
+
+    def save_what_waits(self) -> None:
+        """Write what could not be written on a full disk. Raises DiskError."""
+        if self._settings.waits:
+            self._settings.save()
+        if self._epoch_file.waits:
+            self._epoch_file.save(sync=False)
+        if self.end_offset == self._untold_end:
+            self._tell_end()
+
+    # -- durability
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is synced to disk."""
+        return self._flush_state.offset
+
+    @property
+    def sealed_is_flushed(self) -> bool:
+        """Whether all closed segments are synced, as they should be soon after they are closed."""
+        return self._flush_state.sealed_is_flushed
+
+    def begin_flush(self, sealed_only: bool = False) -> Flush:
+        """Collect what must be synced now; its `run` may run in a thread. Raises DiskError."""
+        with self._chain.guarded():
+            return self._flush_state.begin(self.end_offset, sealed_only)
+
+    def end_flush(self, flush: Flush) -> None:
+        """Advance the flushed offset after a flush. Raises DiskFailed if a sync has failed."""
+        self._flush_state.finish(flush)
+
+    def flush(self) -> None:
+        """Sync everything up to the current log end. Blocking."""
+        flush = self.begin_flush()
+        flush.run()
+        self.end_flush(flush)
+
+    def close(self) -> None:
+        """Write what makes the next start fast, sync everything, close the files. Blocking."""
+        try:
+            flush = self.begin_close()
+            if flush is not None:
+                flush.run()
+                self.end_flush(flush)
+        finally:
+            self.abandon()
+
+    def begin_close(self) -> Flush | None:
+        """Write what makes the next start fast; returns the flush that must run before `abandon`.
+
+        None if the log is already closed or has failed. Raises DiskError.
+        """
+        if self.closed or self.failed:
+            return None
+        with self._chain.guarded():
+            self._chain.active.write_indexes()
+            producer_snapshots.take(self.disk, self.directory, self.producers, self.end_offset)
+        return self.begin_flush()
+
+    def fail(self) -> None:
+        """The disk is gone: append and sync nothing any more."""
+        self._chain.failed = True
+        with suppress(OSError):
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files and write nothing: the log is being deleted, or its disk is gone."""
+        self._tail.clear()
+        self._chain.close()
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        """Delete at once, where nobody else does. On a broker a thread deletes them, a little at a time."""
+        for path in paths:
+            with suppress(OSError):  # the next start does
+                self.disk.unlink(path)
+
+
+def _nothing(*_offsets: int) -> None:
+    """Nobody keeps checkpoints for this log."""

@@ -16,7 +16,6 @@ from ...protocol.primitives import Buffer
 from ..disk import FULL, NO_DESCRIPTOR, Disk, DiskError, DiskFailed, File, LogDamaged, disk_error
 from ..segment.batch_walk import WalkRules
 from ..segment.open_files import OpenSegments
-from ..segment.roll import RollLimits
 from ..segment.segment import LOG, SUFFIXES, CorruptBatch, Segment
 from ..segment.segment_swap import CLEANED, file_name, swap
 from . import producer_snapshots
@@ -36,7 +35,7 @@ class Segments:
     """Segments with rising base offsets, at least one."""
 
     __slots__ = (
-        "_opened", "active", "closed", "damaged", "directory", "disk", "failed", "generation", "limits",
+        "_opened", "active", "closed", "damaged", "directory", "disk", "failed", "generation",
         "segments",
     )  # fmt: skip
 
@@ -46,14 +45,12 @@ class Segments:
         directory: str,
         segments: Sequence[Segment],
         opened: OpenSegments,
-        limits: RollLimits,
     ) -> None:
         assert segments, "a log has at least the segment it appends to"
         self.disk = disk
         self.directory = directory
         self.segments = list(segments)
         self.active = self.segments[-1]
-        self.limits = limits
         self.generation = 0  # rises whenever records are removed
         self.failed = False  # after a disk error other than "full": nothing may be appended any more
         self.damaged = False  # it failed because of its content, not because of the disk
@@ -119,18 +116,16 @@ class Segments:
         """Append to the active file; on failure truncate it to its old size and raise."""
         self.insist_on_open()
         file = self._file_of(segment)
-        whole = False
         try:
             file.append((data,))
-            whole = True
         except OSError as error:
             self._cut_back(segment)
             trouble = disk_error(segment.path(LOG), error)
             self.failed = self.failed or isinstance(trouble, DiskFailed)
             raise DiskFailed(trouble.path, error) if self.failed else trouble from error
-        finally:
-            if not whole:  # also after an exception that is no disk error
-                self._cut_back(segment)
+        except BaseException:
+            self._cut_back(segment)
+            raise
 
     def _file_of(self, segment: Segment) -> File:
         """Its open file. If it cannot be opened, nothing was written, so there is nothing to truncate."""
@@ -138,7 +133,7 @@ class Segments:
             return segment.file
         except OSError as error:
             trouble = disk_error(segment.path(LOG), error)
-            self.failed = isinstance(trouble, DiskFailed)
+            self.failed = self.failed or isinstance(trouble, DiskFailed)
             raise trouble from error
 
     def _cut_back(self, segment: Segment) -> None:

@@ -7,6 +7,7 @@ thing while its records say another: its follower would keep records that its le
 
 import errno
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -222,10 +223,30 @@ def test_the_cut_of_a_compacted_log_is_whole_whether_its_end_can_be_told_or_not(
             log.truncate_to(25)
         stage.disk.heal()
         assert log.end_offset == 25
+        log.flush()
+        stage.logs.checkpoint_recovery_points()
+        stage.logs.checkpoint_high_watermarks(lambda: {T0: 25})
         found = stage.restart().end_offset
         outcomes.add(found)
         assert found == 25 or not stage.lost, "what a start finds less was not promised"
     assert outcomes == {20, 25, 41}, "the end could not be told, it was told, and nothing was cut at first"
+
+
+@pytest.mark.parametrize("later", [Log.save_what_waits, lambda log: put(log, b"new", epoch=7)])
+def test_an_end_that_could_not_be_told_is_told_when_there_is_room(later: Act) -> None:
+    ends = set()
+    for stage in every_call(gapped):
+        with suppress(DiskError):
+            stage.log.truncate_to(25)
+        stage.disk.heal()
+        log = stage.log
+        if not log.failed and log.end_offset == 25:
+            ends.add(log.told_end)
+            later(log)
+            assert log.told_end == log.end_offset
+            assert stage.restart().end_offset == log.end_offset
+            assert not stage.lost
+    assert len(ends) == 2, "it was told at once, and it was not"
 
 
 class Histories:

@@ -38,6 +38,7 @@ def test_an_append_without_room_leaves_the_log_as_it_was(tmp_path: Path, error: 
         with pytest.raises(DiskFull):
             put(log, b"two")
     assert (log.end_offset, log.failed, file_size(log), values(log)) == (1, False, size, before)
+    assert dirs.disk.asked("truncate", "*.log") == 2, "once for each append"
     dirs.disk.heal()
     assert put(log, b"three") == 1
     assert dirs.reopen().end_offset == 2
