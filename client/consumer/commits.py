@@ -32,8 +32,8 @@ class CommitFailed(IllegalGeneration):
     its commit could move the group back. It is a member again after it has polled and joined."""
 
 
-class Seat(NamedTuple):
-    """A member's place in a generation of its group; the default is no membership at all."""
+class GroupMember(NamedTuple):
+    """What a member shows of itself to its coordinator; the default is no membership at all."""
 
     generation: int = -1
     member_id: str = ""
@@ -61,17 +61,17 @@ class Commit:
         cluster: Cluster,
         group: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
-        seat: Seat | None,
+        member: GroupMember | None,
     ) -> None:
         self._cluster = cluster
         self._group = group
-        self._seat = seat or Seat()
+        self._member = member or GroupMember()
         self.missing = dict(offsets)
         self.accepted: dict[TopicPartition, int] = {}
         self.unknown: list[TopicPartition] = []
 
     async def write(self, deadline: float, *, once: bool = False) -> None:
-        """Commit, with generation and member if there is a seat. Raises what prevents it."""
+        """Commit, with generation and member id if there is a membership. Raises what prevents it."""
 
         async def attempt() -> None:
             self._absorb(await ask_coordinator(self._cluster, self._group, self._request(), deadline))
@@ -92,9 +92,9 @@ class Commit:
             topics.setdefault(partition.topic, []).append(part)
         return OffsetCommitRequest(
             group_id=self._group,
-            generation_id_or_member_epoch=self._seat.generation,
-            member_id=self._seat.member_id,
-            group_instance_id=self._seat.instance_id,
+            generation_id_or_member_epoch=self._member.generation,
+            member_id=self._member.member_id,
+            group_instance_id=self._member.instance_id,
             topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
         )
 

@@ -263,8 +263,8 @@ class Consumer:
             for partition, one in offsets.items()
         }
         if whole:
-            seat = self._subscription.seat_to_commit(whole, in_hand)
-            await self._subscription.commit(group, whole, seat)
+            member = self._subscription.member_to_commit(whole, in_hand)
+            await self._subscription.commit(group, whole, member)
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, CommittedOffset | None]:
         """What the group committed for these partitions (default: those assigned)."""

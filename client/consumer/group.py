@@ -35,7 +35,7 @@ from ..config import ConsumerConfig
 from ..network.cluster import GROUP, Cluster
 from ..network.connection import RequestExpired
 from .assignors import ASSIGNORS, COOPERATIVE
-from .commits import Seat, ask_coordinator, check
+from .commits import GroupMember, ask_coordinator, check
 from .group_protocol import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 
 log = get_logger(__name__)
@@ -86,7 +86,7 @@ class Membership:
         self._watched: list[str] = []
         self._snapshot: dict[str, int] = {}  # partition counts of the watched topics in this assignment
         self.owned: set[TopicPartition] = set()
-        self.seat = Seat(instance_id=config.group_instance_id)
+        self.member = GroupMember(instance_id=config.group_instance_id)
         self.is_settled = asyncio.Event()
         self.failure: BaseException | None = None
         self._failed_at: TracebackType | None = None
@@ -140,12 +140,12 @@ class Membership:
         self._watched, self._snapshot = topics, self._count(topics)
         return self._snapshot
 
-    async def _hear_of(self, topics: list[str], *, anew: bool) -> None:
-        """Wait for metadata of the topics that are not known yet, or if `anew` of all of them.
+    async def _hear_of(self, topics: list[str], *, refresh: bool) -> None:
+        """Wait for metadata of the topics that are not known yet, or if `refresh` of all of them.
 
         If none comes, go on with what is known: later metadata makes the member join again.
         """
-        if self._cluster.track(topics) or anew:
+        if self._cluster.track(topics) or refresh:
             with suppress(NetworkException):
                 await self._cluster.refreshed(self._cluster.deadline(self._config.session_timeout_ms / 3))
 
@@ -192,11 +192,11 @@ class Membership:
         self._rejoin.clear()
         if not self._cooperative:
             await self._give_up(self.owned)
-        await self._hear_of(self._topics(), anew=False)
+        await self._hear_of(self._topics(), refresh=False)
         self._joined_topics = topics = self._topics()
         self._watch(topics)
         joined = await self._join(topics)
-        self.seat = Seat(joined.generation_id, joined.member_id, self._config.group_instance_id)
+        self.member = GroupMember(joined.generation_id, joined.member_id, self._config.group_instance_id)
         given = await self._sync(joined)
         taken = self.owned - given
         await self._give_up(taken)
@@ -213,12 +213,12 @@ class Membership:
 
     async def _join(self, topics: list[str]) -> JoinGroupResponse:
         config = self._config
-        said = encode_subscription(topics, self.owned, self.seat.generation)
+        said = encode_subscription(topics, self.owned, self.member.generation)
         request = JoinGroupRequest(
             group_id=self._group,
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.max_poll_interval_ms,
-            member_id=self.seat.member_id,
+            member_id=self.member.member_id,
             group_instance_id=config.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
@@ -228,7 +228,7 @@ class Membership:
         )
         answer: JoinGroupResponse = await self._ask_until_answered(request)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.seat = self.seat._replace(member_id=answer.member_id)
+            self.member = self.member._replace(member_id=answer.member_id)
         check(self._cluster, self._group, answer.error_code, self._group)
         return answer
 
@@ -255,7 +255,7 @@ class Membership:
             decode_subscription(one.member_id, one.group_instance_id, one.metadata) for one in joined.members
         ]
         topics = sorted({topic for member in members for topic in member.topics})
-        await self._hear_of(topics, anew=True)
+        await self._hear_of(topics, refresh=True)
         given = ASSIGNORS[joined.protocol_name or ""](members, self._watch(topics))
         return [
             SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
@@ -281,8 +281,8 @@ class Membership:
     async def _heartbeat(self) -> None:
         request = HeartbeatRequest(
             group_id=self._group,
-            generation_id=self.seat.generation,
-            member_id=self.seat.member_id,
+            generation_id=self.member.generation,
+            member_id=self.member.member_id,
             group_instance_id=self._config.group_instance_id,
         )
         give_up = self._cluster.now() + self._config.session_timeout_ms / 1000
@@ -329,7 +329,9 @@ class Membership:
             raise
 
     async def _lose(self, *, keep_id: bool) -> None:
-        self.seat = Seat(member_id=self.seat.member_id if keep_id else "", instance_id=self.seat.instance_id)
+        self.member = GroupMember(
+            member_id=self.member.member_id if keep_id else "", instance_id=self.member.instance_id
+        )
         if self.owned:
             owned, self.owned = self.owned, set()
             try:
@@ -340,7 +342,7 @@ class Membership:
                 log.info("commit_failed", group=self._group, reason=str(refused))
 
     async def _leave(self) -> None:
-        member_id = self.seat.member_id
+        member_id = self.member.member_id
         if not member_id or self._config.group_instance_id is not None:
             return
         members = [MemberIdentity(member_id=member_id)]

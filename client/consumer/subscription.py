@@ -16,7 +16,7 @@ from ...protocol.errors import ApiError
 from ..config import ConsumerConfig
 from ..network.cluster import Cluster
 from ..results import CommittedOffset
-from .commits import Commit, CommitFailed, Commits, Seat
+from .commits import Commit, CommitFailed, Commits, GroupMember
 from .fetcher import Fetcher
 from .group import Membership
 from .positions import PartitionPosition
@@ -127,12 +127,12 @@ class Subscription:
         return {**held, **self._fetcher.places}
 
     async def commit(
-        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], seat: Seat | None
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: GroupMember | None
     ) -> None:
         """Commit the offsets that the caller gives."""
         deadline = self._cluster.deadline()
         async with self._commits.turn(deadline):
-            commit = Commit(self._cluster, group, offsets, seat)
+            commit = Commit(self._cluster, group, offsets, member)
             try:
                 await self._commits.write(commit, deadline)
             finally:
@@ -151,24 +151,24 @@ class Subscription:
                 if place.processed is not None and self._commits.latest.get(partition) != place.processed
             }
             if offsets and self._config.group is not None:
-                commit = Commit(self._cluster, self._config.group, offsets, self.seat_to_commit())
+                commit = Commit(self._cluster, self._config.group, offsets, self.member_to_commit())
                 await self._commits.write(commit, deadline, once=once)
 
-    def seat_to_commit(
+    def member_to_commit(
         self,
         partitions: Iterable[TopicPartition] = (),
         in_hand: Mapping[TopicPartition, PartitionPosition] | None = None,
-    ) -> Seat | None:
-        """The seat with which to commit `partitions`; None if they were set by assign().
+    ) -> GroupMember | None:
+        """As which member to commit `partitions`; None if they were set by assign().
 
-        Raises CommitFailed if the consumer has subscribed but has no seat; also for a partition that is not
+        Raises CommitFailed if the consumer has subscribed but is no member; also for a partition that is not
         this member's, or was assigned to it again since it got the records that it has `in_hand`. The
         coordinator checks only membership, so committing what was read in an earlier generation would move
         the group back behind the member that has read on since.
         """
         if self.membership is None:
             return None
-        seat = self.membership.seat.may_commit(self._config.group or "")
+        member = self.membership.member.may_commit(self._config.group or "")
         places = self.places
         for one in partitions:
             place = places.get(one)
@@ -178,11 +178,11 @@ class Subscription:
                     "committed: the new owner starts at the last committed offset and reads the "
                     "later records again"
                 )
-        return seat
+        return member
 
     @property
     def _generation(self) -> int:
-        return self.membership.seat.generation if self.membership is not None else -1
+        return self.membership.member.generation if self.membership is not None else -1
 
     # -- partitions come and go
 

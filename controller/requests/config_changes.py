@@ -77,12 +77,12 @@ class SettingChange:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """All changes to one resource. `anew`: settings that are not named are removed."""
+    """All changes to one resource. `replaces_all`: settings that are not named are removed."""
 
     kind: int
     name: str
     changes: Sequence[SettingChange]
-    anew: bool = False
+    replaces_all: bool = False
 
     @property
     def changed(self) -> list[str]:
@@ -103,7 +103,7 @@ class Alteration:
 
     def applied_to(self, settings: Mapping[str, str], list_default: ListDefault) -> dict[str, str]:
         """The settings afterwards. Raises `InvalidConfig` for a list operation if the option is no list."""
-        result = {} if self.anew else dict(settings)
+        result = {} if self.replaces_all else dict(settings)
         for change in self.changes:
             if change.operation is Operation.SET:
                 result[change.name] = change.value

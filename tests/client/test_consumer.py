@@ -263,7 +263,7 @@ def test_who_was_expelled_cannot_take_its_group_back(run: Any) -> None:
             async with Consumer(double.servers, group="g") as alone:
                 alone.assign([T0])
                 await alone.commit({T0: 5})
-                assert group.offsets[T0][0] == 5, "who assigns itself needs no seat"
+                assert group.offsets[T0][0] == 5, "who assigns itself needs no membership"
 
     run(story())
 

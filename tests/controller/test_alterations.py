@@ -26,15 +26,17 @@ LISTS = {"cleanup.policy": "delete"}
 KNOWN = {"retention.ms": "5", "cleanup.policy": "compact"}
 
 
-def applied(settings: Mapping[str, str], *changes: SettingChange, anew: bool = False) -> dict[str, str]:
-    return Alteration(2, "t", changes, anew).applied_to(settings, LISTS.get)
+def applied(
+    settings: Mapping[str, str], *changes: SettingChange, replaces_all: bool = False
+) -> dict[str, str]:
+    return Alteration(2, "t", changes, replaces_all).applied_to(settings, LISTS.get)
 
 
 def test_changes_concern_what_they_name() -> None:
     set_one = SettingChange("segment.ms", Operation.SET, "7")
     gone = SettingChange("retention.ms", Operation.DELETE)
     assert applied(KNOWN, set_one, gone) == {"cleanup.policy": "compact", "segment.ms": "7"}
-    assert applied(KNOWN, set_one, anew=True) == {"segment.ms": "7"}
+    assert applied(KNOWN, set_one, replaces_all=True) == {"segment.ms": "7"}
     assert applied(KNOWN, SettingChange("never.set", Operation.DELETE)) == KNOWN
 
 
@@ -62,10 +64,12 @@ values = st.lists(st.sampled_from(("delete", "compact", "x")), min_size=1, max_s
     ),
     st.booleans(),
 )
-def test_twice_is_once(settings: dict[str, str], changes: list[SettingChange], anew: bool) -> None:
+def test_twice_is_once(settings: dict[str, str], changes: list[SettingChange], replaces_all: bool) -> None:
     """A request whose answer was lost is sent again, and its first write may land in between."""
     lists = dict.fromkeys(("retention.ms", "segment.ms", "cleanup.policy"), "delete")
-    wanted = Alteration(2, "t", [c for c in changes if not anew or c.operation is Operation.SET], anew)
+    wanted = Alteration(
+        2, "t", [c for c in changes if not replaces_all or c.operation is Operation.SET], replaces_all
+    )
     once = wanted.applied_to(settings, lists.get)
     assert wanted.applied_to(once, lists.get) == once
 

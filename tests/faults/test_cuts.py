@@ -1,7 +1,7 @@
 """F43: the controller is cut off from its peers, while everybody reaches ZooKeeper.
 
 Nothing is wrong with anybody: no verdict follows, nobody is moved, and what others lead they go on to
-acknowledge. The seat goes to one who reaches the others as soon as the controller notices what it lacks.
+acknowledge. The role goes to one who reaches the others as soon as the controller notices what it lacks.
 """
 
 import json
@@ -36,7 +36,7 @@ def test_f43_the_controller_is_cut_from_its_peers(
     with drill("F43", f"controller cut from its peers for {CUT_S:g} s, {how}", others * 2) as it:
         it.warm()
         before = states(cluster, it.topic), states(cluster, own.topic)
-        _, reign = seat(cluster)
+        _, epoch = controller_of(cluster)
         links.nodes[controller].cut(*(cluster.brokers[b].host for b in others), reset=resets)
         until = time.monotonic() + CUT_S
         smallest = len(cluster.brokers)
@@ -48,13 +48,13 @@ def test_f43_the_controller_is_cut_from_its_peers(
             time.sleep(0.5)
         it.resumed()
         gap_s = it.gap_s()
-        successor, last = seat(cluster)
-        it.row.remark = f"{last - reign} new reigns, the last of {successor}; smallest ISR {smallest}"
+        successor, last = controller_of(cluster)
+        it.row.remark = f"{last - epoch} new terms, the last of {successor}; smallest ISR {smallest}"
         assert gap_s < GAP_S_MAX, f"longest gap {gap_s:.2f} s"
         assert smallest >= MIN_ISR
-        assert last - reign <= 2, "the seat does not go round"
+        assert last - epoch <= 2, "the role does not go round"
         if resets:
-            assert successor != controller, "whoever reaches nobody gives the seat up"
+            assert successor != controller, "whoever reaches nobody gives the role up"
     own.admin.close()
 
 
@@ -70,7 +70,7 @@ def states(cluster: LocalCluster, topic: str) -> list[tuple[int, int, list[int]]
         client.close()
 
 
-def seat(cluster: LocalCluster) -> tuple[int, int]:
+def controller_of(cluster: LocalCluster) -> tuple[int, int]:
     """The controller, and its epoch, as ZooKeeper has them."""
     client = zookeeper(cluster)
     try:
