@@ -113,7 +113,7 @@ class ProduceLimits:
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """The header at `pos`, unchecked: magic and lengths may be anything."""
     if pos < 0 or len(buf) - pos < HEADER_SIZE:
-        raise Malformed(f"a batch header needs {HEADER_SIZE} bytes, {len(buf) - pos} are left")
+        raise Malformed(f"a batch header needs {HEADER_SIZE} bytes, only {len(buf) - pos} are left")
     return BatchHeader._make(_unpack(buf, pos))
 
 
@@ -133,7 +133,7 @@ def headers(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple
 def check_shape(header: BatchHeader) -> None:
     """Raise Malformed unless this can be a v2 batch at all. After it, `size` is safe to step by."""
     if header.magic != MAGIC:
-        raise Malformed(f"batch of magic {header.magic} where only {MAGIC} is spoken")
+        raise Malformed(f"batch of magic {header.magic}: expected {MAGIC}")
     if header.batch_length < HEADER_SIZE - LENGTH_END:
         raise Malformed(f"batch of {header.batch_length + LENGTH_END} bytes is shorter than its header")
     if header.last_offset_delta < 0 or header.record_count < 0:
@@ -197,24 +197,56 @@ def _fault(buf: Buffer, header: BatchHeader, limits: ProduceLimits) -> ApiError:
         (
             ErrorCode.CORRUPT_MESSAGE,
             header.size < HEADER_SIZE or header.size > len(buf),
-            "length out of range",
+            "batch length out of range",
         ),
-        (ErrorCode.INVALID_RECORD, header.magic != MAGIC, "only record batches v2 are taken"),
-        (ErrorCode.INVALID_RECORD, header.size < len(buf), "one batch per partition and request"),
-        (ErrorCode.MESSAGE_TOO_LARGE, header.size > limits.message_bytes_max, "batch over max.message.bytes"),
-        (ErrorCode.RECORD_LIST_TOO_LARGE, header.size > limits.segment_bytes_max, "batch over segment.bytes"),
+        (ErrorCode.INVALID_RECORD, header.magic != MAGIC, "only record batches of magic 2 are accepted"),
+        (
+            ErrorCode.INVALID_RECORD,
+            header.size < len(buf),
+            "expected exactly one batch per partition and request",
+        ),
+        (
+            ErrorCode.MESSAGE_TOO_LARGE,
+            header.size > limits.message_bytes_max,
+            "batch is larger than max.message.bytes",
+        ),
+        (
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            header.size > limits.segment_bytes_max,
+            "batch is larger than segment.bytes",
+        ),
     )
     fields = (
         # first, before any field is trusted: damage in transit is worth a retry
         (ErrorCode.CORRUPT_MESSAGE, not crc_ok(buf, 0, header), "CRC of the batch does not match"),
-        (ErrorCode.INVALID_RECORD, header.base_offset != 0, "a produced batch starts at offset 0"),
-        (ErrorCode.INVALID_RECORD, header.record_count <= 0, "batch without records"),
-        (ErrorCode.INVALID_RECORD, header.last_offset_delta + 1 != header.record_count, "offsets with gaps"),
-        (ErrorCode.INVALID_RECORD, header.is_control, "control batches are the brokers' own"),
-        (ErrorCode.INVALID_RECORD, header.producer_id >= 0 and header.base_sequence < 0, "no sequence"),
-        (ErrorCode.INVALID_TIMESTAMP, header.is_log_append_time, "append time is set by the leader"),
-        (ErrorCode.INVALID_TIMESTAMP, _untimely(header, limits), "timestamp out of the topic's bounds"),
-        (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, _codec_refused(header.codec, limits), "codec not taken"),
+        (ErrorCode.INVALID_RECORD, header.base_offset != 0, "a produced batch must have base offset 0"),
+        (ErrorCode.INVALID_RECORD, header.record_count <= 0, "batch has no records"),
+        (
+            ErrorCode.INVALID_RECORD,
+            header.last_offset_delta + 1 != header.record_count,
+            "offsets in the batch have gaps",
+        ),
+        (ErrorCode.INVALID_RECORD, header.is_control, "producers must not send control batches"),
+        (
+            ErrorCode.INVALID_RECORD,
+            header.producer_id >= 0 and header.base_sequence < 0,
+            "batch has a producer id but no sequence",
+        ),
+        (
+            ErrorCode.INVALID_TIMESTAMP,
+            header.is_log_append_time,
+            "producers must not set LogAppendTime: the leader does",
+        ),
+        (
+            ErrorCode.INVALID_TIMESTAMP,
+            _untimely(header, limits),
+            "timestamp is outside message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+        ),
+        (
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            _codec_refused(header.codec, limits),
+            "compression codec not supported",
+        ),
     )
     return next(error_for(code, reason) for code, broken, reason in (*shape, *fields) if broken)
 

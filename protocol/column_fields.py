@@ -62,7 +62,7 @@ def varints(array: Bytes, cursor: Ints, bytes_max: int = INT_BYTES_MAX) -> tuple
     index = np.flatnonzero(more)
     while index.size:
         if shift >= 7 * bytes_max:
-            raise Malformed("varint without an end")
+            raise Malformed("varint has no end")
         byte = array.take(cursor[index], mode="clip")
         value[index] |= (byte & 127).astype(np.int64) << shift
         cursor[index] += 1
@@ -99,7 +99,7 @@ def lockstep(array: Bytes, sections: list[Section]) -> Ints:
                 step = after + length - at
             at += step
     except IndexError as error:
-        raise Malformed("record runs past its batch") from error
+        raise Malformed("record ends beyond its batch") from error
     return starts
 
 
@@ -158,7 +158,7 @@ def _loop(data: bytes, count: int) -> Ints:
                 else:
                     pos = _long_step(data, pos)
     except IndexError as error:
-        raise Malformed("record runs past its batch") from error
+        raise Malformed("record ends beyond its batch") from error
     return np.array(starts, np.int64)
 
 
@@ -169,4 +169,4 @@ def _long_step(data: bytes, pos: int) -> int:
         value |= (byte & 127) << (7 * index)
         if byte < 128:
             return pos + index + 1 + (value >> 1)
-    raise Malformed("varint without an end")
+    raise Malformed("varint has no end")

@@ -77,7 +77,7 @@ class Columns:
             ordinal += 1
             index = index[count[index] > ordinal]
         if bool((cursor != self.end).any()):
-            raise Malformed("record is not as long as it says")
+            raise Malformed("record length does not match its fields")
         return HeaderColumns(first, name_start, name_length, value_start, value_length)
 
     def rows(self) -> Iterator[Record]:
@@ -141,7 +141,7 @@ def runs(
         section = open_batch(buf, pos, header, verify=verify, cap=cap - nbytes)
         if header.record_count == 0:
             if len(section):
-                raise Malformed("bytes are left behind the last record")
+                raise Malformed("bytes are left after the last record")
             continue
         opened.append((pos, header, section))
         rows += header.record_count
@@ -176,7 +176,7 @@ def _columns(data: Buffer, batches: list[tuple[Section, BatchHeader]], next_offs
     if not batches:
         return Columns(data, array, next_offset, *np.zeros((10, 0), np.int64))
     if len(data) > DATA_MAX:
-        raise Malformed(f"{len(data)} bytes of records are too many for one piece")
+        raise Malformed(f"{len(data)} bytes of records exceed the limit of {DATA_MAX}")
     sections = [section for section, _ in batches]
     heads = [header for _, header in batches]
     starts = record_starts(data, array, sections)
@@ -187,10 +187,10 @@ def _columns(data: Buffer, batches: list[tuple[Section, BatchHeader]], next_offs
     value_length, value_start = varints(array, key_start + np.maximum(key_length, 0))
     headers_at = value_start + np.maximum(value_length, 0)
     if int(key_length.min()) < -1 or int(value_length.min()) < -1:
-        raise Malformed("field of negative length")
+        raise Malformed("field has a negative length")
     plain = array.take(headers_at, mode="clip") == 0
     if not np.where(plain, headers_at + 1 == end, headers_at + 1 < end).all():
-        raise Malformed("record is not as long as it says")
+        raise Malformed("record length does not match its fields")
     count = np.array([section.records for section in sections], np.int64)
     _check_deltas(delta, count, heads)
     offset = delta + np.repeat(np.array([head.base_offset for head in heads], np.int64), count)
@@ -232,7 +232,7 @@ def _chained(array: Bytes, starts: Ints, sections: list[Section]) -> tuple[Ints,
 def _check_deltas(delta: Ints, count: Ints, heads: list[BatchHeader]) -> None:
     highest = np.maximum.reduceat(delta, np.cumsum(count) - count)
     if int(delta.min()) < 0 or bool((highest > [head.last_offset_delta for head in heads]).any()):
-        raise Malformed("offset delta outside its batch")
+        raise Malformed("offset delta is outside the batch")
 
 
 def _check_lengths(length: Ints, start: Ints, end: Ints, least: int) -> None:

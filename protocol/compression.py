@@ -88,7 +88,7 @@ def _compress_snappy(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_none(data: Buffer, cap: int) -> bytes:
     if len(data) > cap:
-        raise Malformed(f"batch of {len(data)} bytes where {cap} are allowed")
+        raise Malformed(f"batch of {len(data)} bytes exceeds the limit of {cap}")
     return bytes(data)
 
 
@@ -121,7 +121,7 @@ def _decompress_snappy(data: Buffer, cap: int) -> bytes:
         (length,) = BLOCK_LENGTH.unpack_from(view, pos)
         pos += BLOCK_LENGTH.size
         if length > len(view) - pos:
-            raise Malformed("snappy block runs past its batch")
+            raise Malformed("snappy block ends beyond its batch")
         parts.append(_decompress_block(view[pos : pos + length], room))
         room -= len(parts[-1])
         pos += length
@@ -132,7 +132,10 @@ def _decompress_block(block: memoryview, cap: int) -> bytes:
     try:
         claimed: int = cramjam.snappy.decompress_raw_len(block)
         if claimed > min(cap, SNAPPY_RATIO_MAX * len(block)):
-            raise Malformed(f"snappy block of {len(block)} bytes claims {claimed}, cap {cap}")
+            raise Malformed(
+                f"snappy block of {len(block)} bytes declares {claimed} uncompressed bytes, the limit "
+                f"is {cap}"
+            )
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise Malformed(f"damaged compressed records: {error}") from error

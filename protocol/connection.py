@@ -55,7 +55,7 @@ def parse_head(frame: Buffer) -> RequestHead:
         if size >= 0:
             body_at += size
             if body_at > len(frame):
-                raise Malformed("client_id runs past the frame")
+                raise Malformed("client_id ends beyond the frame")
             client_id = str(frame[HEAD.size : body_at], "utf-8")
         elif size != -1:
             raise Malformed("client_id has a negative length")
@@ -127,16 +127,20 @@ class ClientEnd:
     def receive(self, frame: Buffer) -> tuple[int, Any]:
         """The correlation id and the response in `frame`."""
         if not self._waiting:
-            raise Malformed("an answer that nobody waits for")
+            raise Malformed("a response without a pending request")
         waiting = self._waiting.popleft()
         if len(frame) < SIZE.size:
             raise Malformed("a response without a correlation id")
         (correlation_id,) = SIZE.unpack_from(frame, 0)
         if correlation_id != waiting.correlation_id:
-            raise Malformed(f"answer {correlation_id} where {waiting.correlation_id} is due")
+            raise Malformed(
+                f"correlation id {correlation_id} in a response: expected {waiting.correlation_id}"
+            )
         response, end = _read_response(waiting, frame)
         if end != len(frame):
-            raise Malformed(f"{len(frame) - end} bytes behind {type(response).__name__} v{waiting.version}")
+            raise Malformed(
+                f"{len(frame) - end} bytes are left after {type(response).__name__} v{waiting.version}"
+            )
         return correlation_id, response
 
 
@@ -189,7 +193,7 @@ class FrameSplitter:
         while end - pos >= SIZE.size:
             (size,) = SIZE.unpack_from(view, pos)
             if not 0 <= size <= self.limit:
-                raise Malformed(f"a frame of {size} bytes, at most {self.limit} are allowed")
+                raise Malformed(f"a frame of {size} bytes exceeds the limit of {self.limit}")
             if size > end - pos - SIZE.size:
                 self._wanted = SIZE.size + size
                 break

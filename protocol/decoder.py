@@ -107,7 +107,7 @@ class _Reading:
         copied = {"str": "str(buf[pos:{}], 'utf-8')", "bytes": "bytes(buf[pos:{}])", "view": "view[pos:{}]"}
         lines = (
             f"{stop} = pos + {n}{' - 1' if compact else ''}",
-            f"if not pos <= {stop} <= end: raise Malformed('{name} is null or runs past the frame')",
+            (f"if not pos <= {stop} <= end: raise Malformed('{name} is null or ends beyond the frame')"),
             f"{out} = {copied[wire.kind].format(stop)}; pos = {stop}",
         )
         if not nullable:

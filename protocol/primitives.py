@@ -84,7 +84,7 @@ def long_varint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value >= LENGTH_LIMIT:
-                raise Malformed("a varint is larger than any length")
+                raise Malformed("a varint exceeds the largest length")
             return value, pos
     raise Malformed("a varint has more than five bytes")
 
@@ -112,7 +112,7 @@ def read_tag(buf: Buffer, pos: int, last: int, end: int) -> tuple[int, int, int]
     if tag <= last:
         raise Malformed(f"tag {tag} follows tag {last}")
     if size > end - pos:
-        raise Malformed(f"tag {tag} runs past the frame")
+        raise Malformed(f"tag {tag} ends beyond the frame")
     return tag, pos + size, pos
 
 

@@ -189,12 +189,12 @@ def open_batch(buf: Buffer, pos: int, header: BatchHeader, *, verify: bool, cap:
     by the count.
     """
     if verify and not crc_ok(buf, pos, header):
-        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"CRC of the batch at offset {header.base_offset}")
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} fails its CRC")
     section: Buffer = memoryview(buf)[pos + HEADER_SIZE : pos + header.size]
     if header.codec != Codec.NONE:
         section = decompress(header.codec, section, cap)
     if header.record_count * RECORD_SIZE_MIN > len(section):
-        raise Malformed(f"{header.record_count} records cannot lie in {len(section)} bytes")
+        raise Malformed(f"{header.record_count} records do not fit in {len(section)} bytes")
     return section
 
 
@@ -211,10 +211,10 @@ def _records(section: bytes, header: BatchHeader) -> Iterator[Record]:
         try:
             record, pos = _record(section, pos, header)
         except IndexError as error:
-            raise Malformed("record runs past its batch") from error
+            raise Malformed("record ends beyond its batch") from error
         yield record
     if pos != len(section):
-        raise Malformed("bytes are left behind the last record")
+        raise Malformed("bytes are left after the last record")
 
 
 def _record(section: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
@@ -232,9 +232,9 @@ def _record(section: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]
     else:
         pos += 1
     if pos != end:
-        raise Malformed("record is not as long as it says")
+        raise Malformed("record length does not match its fields")
     if not 0 <= delta <= header.last_offset_delta:
-        raise Malformed(f"offset delta {delta} outside its batch")
+        raise Malformed(f"offset delta {delta} is outside the batch")
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + elapsed
     return Record(header.base_offset + delta, timestamp, key, value, found), end
 
@@ -251,7 +251,7 @@ def _number(buf: bytes, pos: int, bytes_max: int) -> tuple[int, int]:
         result |= (byte & 127) << shift
         if byte < 128:
             return unzigzag(result & LONG_MASK), pos
-    raise Malformed("varint without an end")
+    raise Malformed("varint has no end")
 
 
 def _bytes(buf: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
@@ -272,7 +272,7 @@ def _headers(buf: bytes, pos: int, end: int) -> tuple[tuple[Header, ...], int]:
     for _ in range(count):
         name, pos = _bytes(buf, pos, end)
         if name is None:
-            raise Malformed("header without a name")
+            raise Malformed("header has no name")
         value, pos = _bytes(buf, pos, end)
         found.append((name.decode(errors="replace"), value))
     return tuple(found), pos

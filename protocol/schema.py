@@ -208,7 +208,7 @@ def _read_fields(cls: type[Any]) -> list[Field]:
     hints = typing.get_type_hints(cls, include_extras=True)
     fields = [_field(f, hints[f.name]) for f in dataclasses.fields(cls)]
     tags = [f.tag for f in fields if f.tag is not None]
-    assert tags == sorted(set(tags)), f"tags of {cls.__name__} ascend"
+    assert tags == sorted(set(tags)), f"tags of {cls.__name__} must ascend"
     return fields
 
 

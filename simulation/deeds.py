@@ -40,15 +40,15 @@ DEEDS: dict[str, tuple[Any, str, Amount]] = {
     "snapshots read": (producer_snapshots, "restore_newest", _if_any),
     "recovery points": (Logs, "checkpoint_recovery_points", _once),
     "retirements": (Segments, "retire", _if_any),
-    "starts moved": (Log, "move_start", _if_any),
+    "log starts advanced": (Log, "move_start", _if_any),
     "cuts": (Log, "truncate_to", _once),
-    "new beginnings": (Log, "restart_at", _once),
+    "log restarts": (Log, "restart_at", _once),
     "cold reads": (ColdReads, "bring", _once),
     "cleanings": (Compactor, "_done", _once),
     "swaps": (Segments, "replace", _once),
     "controlled stops": (Node, "stop", _once),
     "clean markers": (Incarnations, "mark_clean", _once),
-    "recoveries asked": (unclean_recovery, "answered", _once),
+    "recovery answers": (unclean_recovery, "answered", _once),
     "group commits": (GroupCoordinator, "commit", _once),
 }
 

@@ -53,9 +53,9 @@ class Figures:
             for told in (self.faults, self.deeds)
         )
         return (
-            f"{self.seeds:,} seeds, {len(self.bad)} bad; {self.acknowledged:,} acknowledged, "
-            f"{self.virtual_s / 3600:.2f} simulated hours ({self.virtual_s / took_s:.0f} times real time); "
-            f"{self.faults.total():,} faults: {faults}; brokers did: {deeds}"
+            f"{self.seeds:,} seeds, {len(self.bad)} failed; {self.acknowledged:,} records "
+            f"acknowledged in {self.virtual_s / 3600:.2f} simulated hours ({self.virtual_s / took_s:.0f} "
+            f"times real time); {self.faults.total():,} faults: {faults}; events: {deeds}"
         )
 
 

@@ -240,32 +240,48 @@ def _stale_leader(patches: Patches) -> None:
 
 
 MUTANTS = {
-    "trunc_hw": Mutant("a follower cuts where its leader says, not to its watermark (KIP-101)", _trunc_hw),
+    "trunc_hw": Mutant(
+        "a follower truncates to where its leader says, not to its high watermark (KIP-101)", _trunc_hw
+    ),
     "trunc_101": Mutant(
-        "it asks on until both know an epoch (KIP-279)", _today(truncation=Truncation.ONE_QUESTION)
+        "a follower asks again until both logs have the epoch (KIP-279)",
+        _today(truncation=Truncation.ONE_QUESTION),
     ),
-    "no_fence": Mutant("who speaks in another epoch is refused (KIP-320)", _today(fences=False)),
-    "no_maximal": Mutant("a record is committed by both sets while a change is asked for", _no_maximal),
-    "no_zkver": Mutant("a leader writes the state only over the version that it knows", _no_zkver),
-    "no_hold": Mutant("what is unknown stays pending", _no_hold),
-    "no_isr_epoch": Mutant("who has lost its data since it joined does not lead", _no_isr_epoch),
-    "no_leso": Mutant("the ISR is joined past the epoch's start", _today(joins_past_epoch_start=False)),
-    "no_reset": Mutant("what followers said in an earlier epoch proves nothing", _no_reset),
+    "no_fence": Mutant("a request with another leader epoch is refused (KIP-320)", _today(fences=False)),
+    "no_maximal": Mutant(
+        "while an ISR change is pending, both ISRs must have a record to commit it", _no_maximal
+    ),
+    "no_zkver": Mutant("a leader writes the partition state only over the version it knows", _no_zkver),
+    "no_hold": Mutant("an ISR change without an answer stays pending", _no_hold),
+    "no_isr_epoch": Mutant(
+        "a replica that has lost data since it joined the ISR does not lead", _no_isr_epoch
+    ),
+    "no_leso": Mutant(
+        "a replica joins the ISR only at or past the start of the leader epoch",
+        _today(joins_past_epoch_start=False),
+    ),
+    "no_reset": Mutant("fetches of an earlier epoch do not count", _no_reset),
     "no_epoch_on_become": Mutant(
-        "a leader notes its epoch before its first record", _today(begins_when_elected=False)
+        "a leader writes its epoch before its first record", _today(begins_when_elected=False)
     ),
-    "no_inc": Mutant("who joins is the one that fetched, not its next life", _no_inc, survives=True),
-    "late_expand": Mutant("the state stands before the checks in a write", _late_expand),
-    "prune_leaderless": Mutant("an ISR without a leader stays as it is", _prune_leaderless),
-    "balanced_isr_only": Mutant("every assigned replica is asked", _balanced_isr_only, families=()),
-    "dup_ack_early": Mutant("a repeated batch waits like the first", _dup_ack_early),
-    "fetch_before_write": Mutant("a fetch says what is written, not what was sent", _fetch_before_write),
-    "flush_fetch_leo": Mutant("a fetch says what is flushed", _flush_fetch_leo, ("flushed",)),
-    "flush_own_leo": Mutant("a leader counts what it has flushed", _flush_own_leo, ("flushed",)),
-    "flush_believed": Mutant("a flush counts when it has ended", _flush_believed, ("flushed",)),
-    "stale_leader": Mutant("an ended leadership writes no state, and hears of none", _stale_leader),
-    "note_after_cut": Mutant("a loss is noted before it is made", _note_after_cut, families=()),
-    "flush_cfg_now": Mutant("the mode of the run before counts", _flush_cfg_now, families=()),
+    "no_inc": Mutant("the incarnation that joins the ISR is the one that fetched", _no_inc, survives=True),
+    "late_expand": Mutant("a write puts the partition state before its checks", _late_expand),
+    "prune_leaderless": Mutant("the ISR of a partition without a leader does not change", _prune_leaderless),
+    "balanced_isr_only": Mutant(
+        "unclean recovery asks every assigned replica", _balanced_isr_only, families=()
+    ),
+    "dup_ack_early": Mutant("a duplicate batch waits for its acknowledgement like the first", _dup_ack_early),
+    "fetch_before_write": Mutant(
+        "a follower fetches from what it has written, not from what it has received", _fetch_before_write
+    ),
+    "flush_fetch_leo": Mutant("a fetch states what the follower has flushed", _flush_fetch_leo, ("flushed",)),
+    "flush_own_leo": Mutant("a leader counts only what it has flushed", _flush_own_leo, ("flushed",)),
+    "flush_believed": Mutant("a flush counts only when it has completed", _flush_believed, ("flushed",)),
+    "stale_leader": Mutant(
+        "a leader that has stepped down neither writes partition states nor takes answers", _stale_leader
+    ),
+    "note_after_cut": Mutant("a loss is recorded before it is made", _note_after_cut, families=()),
+    "flush_cfg_now": Mutant("the flush mode of the previous run counts", _flush_cfg_now, families=()),
 }
 
 

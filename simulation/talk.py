@@ -57,7 +57,7 @@ class Talk:
             causes = [type(error).__name__ for error in outcome.results]
             self._note(f"ZooKeeper refuses {who}: {told}: {', '.join(causes)}")
         elif isinstance(outcome, list):
-            self._note(f"ZooKeeper does for {who}: {told}")
+            self._note(f"ZooKeeper accepts from {who}: {told}")
 
 
 class _Ear:
@@ -171,10 +171,10 @@ def _fetched(message: Any, names: list[str]) -> Iterator[str]:
             if part.error_code:
                 yield f"{name}-{part.partition_index}: {_code(part.error_code)}"
             elif parting is not None and parting.end_offset >= 0:
-                told = f"histories part in epoch {parting.epoch} at {parting.end_offset}"
+                told = f"logs diverge in epoch {parting.epoch} at {parting.end_offset}"
                 yield f"{name}-{part.partition_index}: {told}"
             elif part.records:
-                told = f"{_batches(part.records)}, watermark {part.high_watermark}"
+                told = f"{_batches(part.records)}, high watermark {part.high_watermark}"
                 yield f"{name}-{part.partition_index}: {told}"
 
 

@@ -35,11 +35,13 @@ class WaitWatch:
 
     def _lock(self) -> None:
         """The loop waits for a lock. Its holder has paused at file I/O, or waits for one that has."""
-        self._fail(f"the loop of {current_host().name} waits for a lock that a thread holds at a file")
+        self._fail(
+            f"the loop of {current_host().name} waits for a lock that a thread holds during a file call"
+        )
 
     def _sync(self, id: int, path: str) -> None:
         if is_loop() and id in self.cluster.nodes and current_host() is self.cluster.hosts.get(id):
-            self._fail(f"b{id} syncs {path} on its loop")
+            self._fail(f"b{id} syncs {path} on its event loop")
 
     def _fail(self, what: str) -> None:
         self.cluster.trace.fail(Violation(f"I22: {what}"))

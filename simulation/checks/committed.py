@@ -77,7 +77,8 @@ class CommittedRecords:
             return
         if partition.log.end_offset < self.told_end:
             raise Violation(
-                f"{why}: {self.tp} on b{id} ends at {partition.log.end_offset}, {self.told_end} are committed"
+                f"{why}: the log of {self.tp} on b{id} ends at {partition.log.end_offset}, below "
+                f"the committed offset {self.told_end}"
             )
         self.compare(id, partition, self.end, why)
 
@@ -94,7 +95,9 @@ class CommittedRecords:
         theirs = read(log, done.to, end)
         ours = self._data[self._places[start] : self._places.get(end, -1)]
         if end not in self._places or theirs != ours:
-            raise Violation(f"{why}: {self.tp} on b{id} differs from what is committed in [{done.to}, {end})")
+            raise Violation(
+                f"{why}: {self.tp} on b{id} differs from the committed records in [{done.to}, {end})"
+            )
         done.to = end
 
     def _extend(self, id: int, partition: Partition) -> None:
@@ -106,14 +109,16 @@ class CommittedRecords:
         for position, header in headers(data):
             if header.base_offset != at or header.leader_epoch < epoch:
                 raise Violation(
-                    f"I9: {self.tp} on b{id}: offset {header.base_offset}, epoch {header.leader_epoch} "
-                    f"after {at}, {epoch}"
+                    f"I9: {self.tp} on b{id}: a batch with offset {header.base_offset}, epoch "
+                    f"{header.leader_epoch} follows offset {at}, epoch {epoch}"
                 )
             at, epoch = header.next_offset, header.leader_epoch
             self._places[at] = len(self._data) + position + header.size
             self._offsets.append(at)
         if at != partition.high_watermark:
-            raise Violation(f"I6: {self.tp} on b{id}: the watermark {partition.high_watermark} cuts a batch")
+            raise Violation(
+                f"I6: {self.tp} on b{id}: the high watermark {partition.high_watermark} is inside a batch"
+            )
         self._data += data
         self.end = at
         done = self._compared.setdefault(id, _Compared(log))
@@ -170,8 +175,8 @@ def same_tails(tp: TopicPartition, replicas: dict[int, Partition]) -> None:
             holder, known = seen.setdefault((header.base_offset, header.leader_epoch), (id, batch))
             if known != batch:
                 raise Violation(
-                    f"I5: {tp}@{header.base_offset} of epoch {header.leader_epoch} is one batch on "
-                    f"b{holder}, another on b{id}"
+                    f"I5: {tp}@{header.base_offset} of epoch {header.leader_epoch} differs "
+                    f"between b{holder} and b{id}"
                 )
 
 
@@ -188,4 +193,6 @@ def epochs_match(id: int, partition: Partition) -> None:
     noted = [(int(epoch), int(start)) for epoch, start in log.epochs.entries]
     extra = [entry for entry in noted if entry not in told]
     if [entry for entry in told if entry not in noted] or any(start < log.end_offset for _, start in extra):
-        raise Violation(f"I9: {partition.tp} on b{id} notes the epochs {noted}, its batches say {told}")
+        raise Violation(
+            f"I9: {partition.tp} on b{id} has the leader epochs {noted}, but its batches have {told}"
+        )

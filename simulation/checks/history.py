@@ -229,7 +229,10 @@ def _lost_writes(history: History, sight: _Sight) -> Iterator[str]:
     for send in history.acknowledgements:
         last = sight.last_read.get(send.partition, -1)
         if send.value not in sight.values and send.offset <= last:
-            yield f"{send.value}, acknowledged at {send.partition}@{send.offset}; {last} was read, it was not"
+            yield (
+                f"{send.value}, acknowledged at {send.partition}@{send.offset}, was not read, though "
+                f"{last} was"
+            )
 
 
 def _unseen(history: History, sight: _Sight) -> Iterator[str]:
@@ -239,7 +242,10 @@ def _unseen(history: History, sight: _Sight) -> Iterator[str]:
             continue
         last = sight.last_read.get(send.partition, -1)
         if send.offset > last:
-            yield f"{send.value}, acknowledged at {send.partition}@{send.offset}; the last record is {last}"
+            yield (
+                f"{send.value}, acknowledged at {send.partition}@{send.offset}, is missing: the last "
+                f"record is {last}"
+            )
 
 
 def _duplicates(history: History, sight: _Sight) -> Iterator[str]:
@@ -269,13 +275,13 @@ def _offset_reuse(history: History, sight: _Sight) -> Iterator[str]:
     for send in _with_offset(history):
         holder = first.setdefault((send.partition, send.offset), send.value)
         if holder != send.value:
-            yield f"{send.partition}@{send.offset} was promised to {holder} and to {send.value}"
+            yield f"{send.partition}@{send.offset} was acknowledged for {holder} and for {send.value}"
 
 
 def _aborted_reads(history: History, sight: _Sight) -> Iterator[str]:
     for send in history.sends.values():
         if send.outcome is Outcome.REFUSED and send.value in sight.values:
-            yield f"{send.value} was refused by {send.partition} and is read"
+            yield f"{send.value} was refused by {send.partition}, yet was read"
 
 
 def _leaks(history: History, sight: _Sight) -> Iterator[str]:
@@ -287,7 +293,7 @@ def _leaks(history: History, sight: _Sight) -> Iterator[str]:
         for offset, values in sorted(sight.read[partition].items()):
             for value in sorted(values):
                 if offset >= first and (offset, value) not in kept:
-                    yield f"{value} was read at {partition}@{offset} and is there no more"
+                    yield f"{value} was read at {partition}@{offset} and has disappeared"
 
 
 def _nonmonotonic_sends(history: History, sight: _Sight) -> Iterator[str]:
@@ -299,8 +305,8 @@ def _nonmonotonic_sends(history: History, sight: _Sight) -> Iterator[str]:
         last = before.get((send.by, send.partition))
         if last is not None and last.offset >= send.offset and last.value not in forgotten:
             yield (
-                f"{send.by} sent {last.value}, then {send.value} to {send.partition}: "
-                f"at {last.offset} and {send.offset}"
+                f"{send.by} sent {last.value}, then {send.value} to {send.partition}, but their "
+                f"offsets are {last.offset} and {send.offset}"
             )
         before[send.by, send.partition] = send
 
@@ -351,7 +357,7 @@ def _skips(history: History, sight: _Sight, in_one_poll: bool) -> Iterator[str]:
         seen = sight.read[later.partition]
         missed = [offset for offset in range(earlier.offset + 1, later.offset) if offset in seen]
         if missed:
-            yield f"{by} got {later.partition}@{later.offset} after @{earlier.offset}, without @{missed[0]}"
+            yield f"{by} got {later.partition}@{later.offset} after @{earlier.offset}, skipping @{missed[0]}"
 
 
 def _realtime_order(history: History, sight: _Sight) -> Iterator[str]:
@@ -367,8 +373,8 @@ def _realtime_order(history: History, sight: _Sight) -> Iterator[str]:
                 continue
             if send.offset <= known_at_start[send.value]:
                 yield (
-                    f"{send.value} was sent when {partition}@{known_at_start[send.value]} was acknowledged, "
-                    f"and stands at {send.offset}"
+                    f"{send.value} was sent after {partition}@{known_at_start[send.value]} was "
+                    f"acknowledged, but got the lower offset {send.offset}"
                 )
             highest = max(highest, send.offset)
 
@@ -379,7 +385,10 @@ def _stale_ends(history: History, sight: _Sight) -> Iterator[str]:
             s.offset for s in _with_offset(history) if s.partition == partition and s.settled_s < asked_s
         ]
         if before and end <= max(before):
-            yield f"{partition} was said to end at {end}, after {max(before)} had been acknowledged"
+            yield (
+                f"ListOffsets answered {end} as the end of {partition} after {max(before)} had been "
+                "acknowledged"
+            )
 
 
 SEARCHES = {

@@ -140,37 +140,43 @@ class Checks:
         if offset >= committed.told_end and committed.unproven is None:
             self._replicas(tp)
             if offset >= committed.told_end:
-                raise Violation(f"I15: {tp}@{offset} was read; {committed.told_end} are committed")
+                raise Violation(
+                    f"I15: {tp}@{offset} was read, but only offsets below {committed.told_end} are committed"
+                )
 
     def _obeys(self, id: int, controller_epoch: int) -> None:
         """No broker obeys an older controller epoch, even after a restart; a new process has none (-1)."""
         if -1 < controller_epoch < self.terms.get(id, -1):
-            raise Violation(f"I7: b{id} obeys controller epoch {controller_epoch} after {self.terms[id]}")
+            raise Violation(f"I7: b{id} accepts controller epoch {controller_epoch} after {self.terms[id]}")
         self.terms[id] = max(controller_epoch, self.terms.get(id, -1))
 
     def _one_replica(self, id: int, partition: Partition, fetched: int) -> None:
         log, tp, epoch, mark = partition.log, partition.tp, partition.leader_epoch, partition.high_watermark
         if not log.start_offset <= mark <= log.end_offset:
-            raise Violation(f"I8: {tp} on b{id}: HW {mark} in [{log.start_offset}, {log.end_offset}]")
+            raise Violation(
+                f"I8: {tp} on b{id}: the high watermark {mark} is outside the log [{log.start_offset}, "
+                f"{log.end_offset}]"
+            )
         if log.start_offset > self.starts.get(tp, 0):
             raise Violation(
-                f"I21: {tp} on b{id} begins at {log.start_offset}, retention let go {self.starts.get(tp, 0)}"
+                f"I21: {tp} on b{id} starts at {log.start_offset}, but retention deleted only up "
+                f"to {self.starts.get(tp, 0)}"
             )
         before = self.epochs.get((id, tp, log.topic_id), -1)
         if -1 < epoch < before:  # a new process has none yet
             raise Violation(f"I7: the leader epoch of {tp} on b{id} fell from {before} to {epoch}")
         self.epochs[id, tp, log.topic_id] = max(epoch, before)
         if fetched and fetched > (partition.role is not Role.LEADING):
-            raise Violation(f"I18: {fetched} fetchers fetch {tp} for b{id}, which is {partition.role.value}")
+            raise Violation(f"I18: b{id} has {fetched} fetchers for {tp}, which is {partition.role.value}")
         if partition.leading is None:
             if not partition.incomplete and (partition.acks or partition.flush_acks):
-                raise Violation(f"I19: producers wait for {tp} at b{id}, which does not lead it")
+                raise Violation(f"I19: b{id} holds acknowledgements of {tp}, which it does not lead")
             return
         key = tp, log.topic_id, epoch
         if self.leaders.setdefault(key, id) != id:
             raise Violation(f"I7: {tp} epoch {epoch} is led by b{self.leaders[key]} and b{id}")
         if self.watermarks.get(key, 0) > mark:
-            raise Violation(f"I8: the watermark of {tp} fell to {mark} in epoch {epoch}")
+            raise Violation(f"I8: the high watermark of {tp} fell to {mark} in epoch {epoch}")
         self.watermarks[key] = mark
         self._quorum(id, partition)
 
@@ -183,11 +189,13 @@ class Checks:
             return
         proof = state["isr_epochs"].get(str(id), -1)
         if proof <= self.states.lossy_until.get(id, -1) and not state.get("leader_recovery_state"):
-            raise Violation(f"I10: b{id} leads {partition.tp}, and has lost data since it joined in {proof}")
+            raise Violation(
+                f"I10: b{id} leads {partition.tp}, but has lost data since it joined in incarnation {proof}"
+            )
         if not set(state["isr"]) <= leader.isr.must_ack:
             raise Violation(
-                f"I3: for {partition.tp} b{id} waits for {sorted(leader.isr.must_ack)}, "
-                f"the ISR is {state['isr']}"
+                f"I3: b{id} waits for {sorted(leader.isr.must_ack)} in {partition.tp}, but the "
+                f"ISR is {state['isr']}"
             )
 
     def _candidates(self, tp: TopicPartition, replicas: dict[int, Partition]) -> None:
@@ -210,7 +218,7 @@ class Checks:
             state, is_the_same = self.states.latest.get(tp), (before or {})[tp] == self._topic_id(tp.topic)
             is_wanted = is_the_same and f"/admin/delete_topics/{tp.topic}" not in self.zookeeper
             if is_wanted and state is not None and id in state["isr"]:
-                raise Violation(f"I17: b{id} deleted {tp}, and is in its ISR {state['isr']}")
+                raise Violation(f"I17: b{id} deleted {tp}, but is in its ISR {state['isr']}")
         self.hosted[node] = now
 
     def _topic_id(self, name: str) -> UUID | None:
@@ -232,7 +240,9 @@ class Checks:
         promised = self.ledger.promised(committed.tp)
         for offset, number in sorted(lost.items()):
             if promised.get(offset) == number:
-                raise Violation(f"I16: b{leader}, made leader of {committed.tp}, lacks {number} at {offset}")
+                raise Violation(
+                    f"I16: b{leader}, elected leader of {committed.tp}, lacks {number} at {offset}"
+                )
 
     def _is_of_today(self, partition: Partition) -> bool:
         """Whether this is a replica of the topic that has this name now."""

@@ -35,7 +35,8 @@ class Judging:
         while not (self._is_whole() and self._is_calm()):
             if self.cluster.loop.now > deadline:
                 raise Violation(
-                    f"liveness: not healed {within_s:g} s after the last fault: {self._picture()}"
+                    f"liveness: the cluster is not healthy {within_s:g} s after the last fault: "
+                    f"{self._picture()}"
                 )
             await asyncio.sleep(0.1)
 
@@ -131,7 +132,7 @@ class Judging:
         deadline = self.cluster.loop.now + SETTLE_S
         while not self._have_met():
             if self.cluster.loop.now > deadline:
-                raise Violation(f"liveness: ends and watermarks do not meet: {self._ends()}")
+                raise Violation(f"liveness: high watermarks do not reach the log end offsets: {self._ends()}")
             await asyncio.sleep(0.1)
 
     def _ends(self) -> dict[TopicPartition, set[tuple[int, int]]]:

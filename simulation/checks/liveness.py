@@ -60,7 +60,8 @@ class Liveness:
             since = max(self._since, self.ledger.answered_s.get(tp, 0.0))
             if waits_since is not None and now - max(since, waits_since) > self.patience_s:
                 raise Violation(
-                    f"liveness: {tp} has acknowledged nothing for {now - since:.1f} s, though {self._why(tp)}"
+                    f"liveness: {tp} has acknowledged nothing for {now - since:.1f} s, although "
+                    f"{self._why(tp)}"
                 )
             self.judged += self._since < now - self.patience_s
 
@@ -121,7 +122,7 @@ class Liveness:
 
     def _why(self, tp: TopicPartition) -> str:
         state = self.checks.states.latest.get(tp)
-        return f"since {self._since:.1f} s {self._links} stands; its state is {state}"
+        return f"nothing has changed since {self._since:.1f} s: {self._links}; its state is {state}"
 
     async def wait_served(self, within_s: float) -> None:
         """Wait until each partition with an intact ISR member has a leader that can be written to."""
@@ -129,7 +130,7 @@ class Liveness:
         while unserved := [tp for tp in self.ledger.partitions if not self._is_served(tp)]:
             if self.cluster.loop.now > deadline:
                 raise Violation(
-                    f"liveness: {unserved[0]} is not served, and a directory's failure is no reason"
+                    f"liveness: {unserved[0]} has no leader to write to, although an intact ISR member is up"
                 )
             await asyncio.sleep(0.1)
 

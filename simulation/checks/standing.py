@@ -101,19 +101,19 @@ class StandingChecks:
         """A role that has ended must not be called any more."""
         known = self._of.get(id(role))
         if known is not None and role not in (known[1].leading, known[1].following):
-            self._stale(known[1], f"what is meant for its epoch {role.epoch} is told to that role")
+            self._stale(known[1], f"its ended role of epoch {role.epoch} was called")
 
     def _leads(self, log: Log, epoch: int) -> None:
         known = self._of.get(id(log))
         if known is not None and (known[1].leading is None or known[1].leading.epoch != epoch):
-            self._stale(known[1], f"a batch of epoch {epoch} is appended")
+            self._stale(known[1], f"a batch of epoch {epoch} was appended without leading in that epoch")
 
     def _follows(self, log: Log, epoch: int | None = None) -> None:
         known = self._of.get(id(log))
         if known is not None and (
             known[1].following is None or epoch not in (None, known[1].following.epoch)
         ):
-            self._stale(known[1], "its log is changed by a leader's word of another epoch")
+            self._stale(known[1], "its log was changed by a leader of another epoch")
 
     def _cuts(self, log: Log, offset: int, *_: object) -> None:
         """No truncation below a replica's own high watermark, unless its leader was elected without proof."""
@@ -124,14 +124,20 @@ class StandingChecks:
         if host.alive and not self._checks.may_cut(int(host.name[1:]), partition):
             self._fail(
                 Violation(
-                    f"I11: {partition} on {host.name} is cut to {offset}, below {partition.high_watermark}"
+                    f"I11: {partition} on {host.name} is truncated to {offset}, below its high "
+                    f"watermark {partition.high_watermark}"
                 )
             )
 
     def _begins_anew(self, log: Log, offset: int, *_: object) -> None:
         """A log starts again where its leader's does, no later."""
         if offset > self._checks.starts.get(log.partition, 0) and current_host().alive:
-            self._fail(Violation(f"I21: {log.partition} on {current_host().name} begins anew at {offset}"))
+            self._fail(
+                Violation(
+                    f"I21: {log.partition} on {current_host().name} restarts at {offset}, after the "
+                    "leader's log start offset"
+                )
+            )
 
     def _retires(self, log: Log, count: int, *_: object) -> None:
         """Retention by size keeps at least that size. Segments before the log start offset go in any case.
@@ -144,7 +150,10 @@ class StandingChecks:
         left, limit = sum(each.size for each in log.segments[count:]), log.config.retention_bytes
         if limit < 0 or left < limit:
             self._fail(
-                Violation(f"I21: {log.partition} on {current_host().name} keeps {left} bytes, not {limit}")
+                Violation(
+                    f"I21: retention of {log.partition} on {current_host().name} leaves {left} bytes, "
+                    f"less than {limit}"
+                )
             )
         if count < len(log.segments):
             self._checks.let_go(log.partition, log.segments[count].base_offset)
@@ -169,7 +178,9 @@ class StandingChecks:
 
     def _serves_a_term(self, node: Node, tp: TopicPartition, fence: int) -> None:
         if not any(one.term.fence == fence and not one.ended for one in node.broker.controller.terms):
-            self._fail(Violation(f"I19: b{node.broker.id} writes the state of {tp}, and has resigned"))
+            self._fail(
+                Violation(f"I19: b{node.broker.id} writes the state of {tp} after it resigned as controller")
+            )
 
     def _writes(self, node: Node, tp: TopicPartition, write: SetData) -> None:
         state = json.loads(write.data)
@@ -179,7 +190,7 @@ class StandingChecks:
         if now != (state["leader"], state["leader_epoch"], write.version):
             self._fail(
                 Violation(
-                    f"I19: b{node.broker.id} writes the state of {tp} over version {write.version} as leader "
-                    f"of epoch {state['leader_epoch']}, and is {partition}"
+                    f"I19: b{node.broker.id} writes the state of {tp} over version {write.version} "
+                    f"as leader of epoch {state['leader_epoch']}, but is {partition}"
                 )
             )

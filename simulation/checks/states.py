@@ -86,7 +86,10 @@ class States:
         replicas = self.replicas(tp)
         epochs = {int(member) for member in state["isr_epochs"]}
         if not isr or not set(isr) <= replicas or leader not in (NOBODY, *isr) or epochs != set(isr):
-            raise Violation(f"I12: {tp} has leader {leader}, ISR {isr} with epochs of {epochs} in {replicas}")
+            raise Violation(
+                f"I12: {tp} has leader {leader}, ISR {isr} and isr_epochs of {epochs}, but the "
+                f"replicas {replicas}"
+            )
         if before is None:
             return
         if epoch < before["leader_epoch"] or (epoch == before["leader_epoch"] and leader != before["leader"]):
@@ -101,7 +104,7 @@ class States:
                 raise Violation(f"I10: b{leader}, elected for {tp}, was not in the ISR {before['isr']}")
             self._has_proof(tp, leader, before["isr_epochs"], "elected for")
         for member in sorted(set(isr) - set(before["isr"])):
-            self._has_proof(tp, member, state["isr_epochs"], "let into the ISR of")
+            self._has_proof(tp, member, state["isr_epochs"], "added to the ISR of")
 
     def _has_proof(self, tp: TopicPartition, id: int, epochs: dict[str, int], how: str) -> None:
         """It must have lost no data since it joined, as its `isr_epochs` entry shows.
@@ -111,7 +114,7 @@ class States:
         """
         joined, lossy_until = epochs.get(str(id), -1), self.lossy_until.get(id, -1)
         if joined <= lossy_until < self._registered(id):
-            raise Violation(f"I10: b{id}, {how} {tp}, has lost data since it joined in {joined}")
+            raise Violation(f"I10: b{id}, {how} {tp}, has lost data since it joined in incarnation {joined}")
 
     def replicas(self, tp: TopicPartition) -> set[int]:
         """The assigned replicas, and those that a reassignment is adding or removing."""

@@ -42,27 +42,33 @@ class Errands:
     def make(self) -> None:
         """Create a topic, perhaps while one with its name is being deleted."""
         name, partitions = self._name(), self.cluster.random.randint(1, PARTITIONS_MAX - 1)
-        self._ask(f"{name} is made", lambda admin: admin.create_topic(name, partitions, 3), name)
+        self._ask(f"topic {name} is created", lambda admin: admin.create_topic(name, partitions, 3), name)
 
     def grow(self) -> None:
         """Add a partition to a topic."""
         name = self._name()
         count = min(len(self._partitions(name)) + 1, PARTITIONS_MAX)
-        self._ask(f"{name} grows to {count}", lambda admin: admin.create_partitions({name: count}), name)
+        self._ask(
+            f"topic {name} grows to {count} partitions",
+            lambda admin: admin.create_partitions({name: count}),
+            name,
+        )
 
     def delete(self) -> None:
         """Delete a topic."""
         name = self._name()
-        self._ask(f"{name} is deleted", lambda admin: admin.delete_topics([name]), None)
+        self._ask(f"topic {name} is deleted", lambda admin: admin.delete_topics([name]), None)
 
     def elect(self) -> None:
         """Ask for preferred leader elections."""
-        self._ask("the preferred replicas shall lead", lambda admin: admin.elect_leaders("preferred"), None)
+        self._ask("a preferred election is requested", lambda admin: admin.elect_leaders("preferred"), None)
 
     def elect_uncleanly(self) -> None:
         """Ask for unclean elections in these topics: any live replica shall lead if there is no leader."""
         wanted = [tp for n in range(NAMES) for tp in self._partitions(f"{EXTRA}{n}")]
-        self._ask("anybody shall lead", lambda admin: admin.elect_leaders("unclean", wanted), None)
+        self._ask(
+            "an unclean election is requested", lambda admin: admin.elect_leaders("unclean", wanted), None
+        )
 
     # ------------------------------------------------------------ the end
 

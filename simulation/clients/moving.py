@@ -41,7 +41,7 @@ class Mover:
         target: list[int] | None = chance.sample(BROKERS, chance.randint(LEAST_REPLICAS, len(BROKERS)))
         if chance.random() < CANCELS:
             target = None
-        self.cluster.note(f"{partition} shall " + (f"move to {target}" if target else "move no more"))
+        self.cluster.note(f"{partition}: " + (f"it moves to {target}" if target else "its move is cancelled"))
         self._asked_at = self.cluster.loop.now
         self._tasks.append(self.cluster.loop.spawn(Host("mover"), self._try(partition, target)))
 

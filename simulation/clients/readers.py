@@ -75,8 +75,8 @@ class Readers:
                     await asyncio.sleep(0.1)
         except TimeoutError:
             ends = {str(tp): committed.end for tp, committed in self.checks.committed.items()}
-            read = f"the group has read up to {self.covered}, of {ends}"
-            raise Violation(f"liveness: {read}; its members have {self.shares()}") from None
+            read = f"the group has read up to {self.covered}; the ends are {ends}"
+            raise Violation(f"liveness: {read}; its members own {self.shares()}") from None
         self._stop.set()
         async with asyncio.timeout(CAUGHT_UP_S):
             await asyncio.gather(*self._tasks)
@@ -135,11 +135,11 @@ class Readers:
     def _judge(self, tp: TopicPartition, offset: int, assigned_at: int | None) -> None:
         """A member may start below commits made since its assignment: cut off, it cannot know them."""
         if offset > self.covered[tp] and offset > self.checks.starts.get(tp, 0):
-            self._fail(f"the group is handed {tp}@{offset} after all before {self.covered[tp]}")
+            self._fail(f"the group got {tp}@{offset} although it had read only up to {self.covered[tp]}")
         if assigned_at is not None:
             least = min(assigned_at, self._least(tp))
             if offset < least:
-                self._fail(f"a member begins at {tp}@{offset}, and {least} was committed")
+                self._fail(f"a member starts at {tp}@{offset}, but {least} was committed")
 
     def _fail(self, what: str) -> None:
         self.cluster.trace.fail(Violation(f"I20: {what}"))

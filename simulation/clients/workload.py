@@ -126,7 +126,7 @@ class SimWorkload:
             tp = TopicPartition(record.topic, record.partition)
             expected, start = self._next.get(tp, 0), self.checks.starts.get(tp, 0)
             if expected < record.offset <= start:
-                self.cluster.note(f"the reader goes on at {tp}@{record.offset}, {expected} is gone")
+                self.cluster.note(f"the reader continues at {tp}@{record.offset}: {expected} is gone")
                 self.ledger.history.moved()
             self._next[tp] = record.offset + 1
 

@@ -228,7 +228,7 @@ class SimLoop(asyncio.BaseEventLoop):
             heappop(timers)
             self._cancelled -= 1
         if not timers:
-            raise Stuck(f"nothing can happen any more at t={self.now:.6f}")
+            raise Stuck(f"deadlock at t={self.now:.6f}: nothing is left to run")
         self.now = max(self.now, timers[0][0])
 
     def _process_events(self, event_list: list[Any]) -> None:

@@ -102,7 +102,7 @@ class TurnLock:
             if me is not None:
                 me.pause()
             elif self._holder is None or self._holder.ended:
-                raise RuntimeError("the loop waits for a lock that nobody will release")
+                raise RuntimeError("deadlock: the loop waits for a lock that no thread will release")
             else:
                 self._holder.step()
         self._held, self._holder = True, me

@@ -102,7 +102,7 @@ class SimZkClient:
         except TimeoutError as error:
             raise ZkUnreachable(f"no session within {CONNECT_S_MAX:g} s") from error
         if self._closed:
-            raise ZkUnreachable("closed before a session was opened")
+            raise ZkUnreachable("closed before the session was established")
         if self._previous is not None:
             self._server.end(self._previous[0])
         self._open()
@@ -161,7 +161,7 @@ class SimZkClient:
 
     async def _ask(self, apply: Callable[[int], Any]) -> Any:
         if not self._host.alive:
-            raise CrashedHost("a dead process asks nothing")
+            raise CrashedHost("a dead process sends no requests")
         self.look()
         if not self.connected or self._session is None:
             raise Unknown("not connected; nothing was sent")

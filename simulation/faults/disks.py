@@ -70,7 +70,7 @@ class DiskFaults(FaultKinds, ABC):
         await asyncio.sleep(LANDED_S)
         for id in BROKERS:
             if not cluster.lives(id):
-                cluster.note(f"b{id} has lost power with all others")
+                cluster.note(f"b{id} has lost power, like all others")
                 cluster.lose_power(id, cruel=self.random.random() < 0.5)
         if cluster.is_proof_lost:
             await asyncio.sleep(DRAINED_S)
@@ -96,7 +96,7 @@ class DiskFaults(FaultKinds, ABC):
         await asyncio.sleep(LANDED_S)
         if cluster.hosts:
             return
-        cluster.note(f"b{id} has lost power as the last one")
+        cluster.note(f"b{id} has lost power, last of all")
         self.lossy = id, self.checks.incarnation(id)
         cluster.lose_power(id, cruel=self.random.random() < 0.5)
         cluster.start(self._one())
@@ -125,7 +125,7 @@ class DiskFaults(FaultKinds, ABC):
         )
         if is_calm and self._has_room() and self.checks.is_whole() and self.checks.spares(id, self.lossy):
             directory = self.random.choice(["/data", "/more"])
-            cluster.note(f"{directory} of b{id} is broken, and all links heal")
+            cluster.note(f"log directory {directory} of b{id} fails, and all links heal")
             cluster.loop.network.heal()
             disk = cluster.disks[id]
             (disk.broken if self.random.random() < 0.7 else disk.flawed).add(directory)
@@ -135,7 +135,10 @@ class DiskFaults(FaultKinds, ABC):
             until_s = cluster.loop.now + SPARED_WITHIN_S
             while cluster.lives(id) and not self.checks.spares(id, None):
                 if cluster.loop.now > until_s:
-                    raise Violation(f"b{id} lacks {directory}, and nobody else gets to hold what it leads")
+                    raise Violation(
+                        f"b{id} has lost {directory}, and the partitions it leads have no other "
+                        "complete replica"
+                    )
                 await asyncio.sleep(0.1)
             self.lossy = id, self.checks.incarnation(id)
             disk.broken.clear()
@@ -152,6 +155,6 @@ class DiskFaults(FaultKinds, ABC):
     async def scarce(self) -> None:
         """A broker is short of file descriptors for a while: some calls that need one fail."""
         id = self._one()
-        self.cluster.note(f"b{id} is short of descriptors")
+        self.cluster.note(f"b{id} runs out of file descriptors")
         self.cluster.disks[id].scarce = self.random
         self._later(TROUBLE_S, setattr, self.cluster.disks[id], "scarce", None)

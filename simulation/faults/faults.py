@@ -124,13 +124,13 @@ class Faults(DiskFaults, LinkFaults, ZooKeeperFaults):
         id = self._one()
         pause_s = self.random.uniform(*PAUSE_S)
         if self.cluster.lives(id):
-            self.cluster.note(f"b{id} is stopped")
+            self.cluster.note(f"b{id} is suspended (SIGSTOP)")
             self.cluster.hosts[id].stopped = True
             self.cluster.loop.call_later(pause_s, self._resume, self.cluster.hosts[id])
 
     def _resume(self, host: Host) -> None:
         if host.stopped:
-            self.cluster.note(f"{host.name} goes on")
+            self.cluster.note(f"{host.name} continues (SIGCONT)")
             self.cluster.loop.resume(host)
 
     async def behead(self) -> None:
@@ -177,13 +177,13 @@ class Faults(DiskFaults, LinkFaults, ZooKeeperFaults):
         node, host = cluster.nodes.get(id), cluster.hosts.get(id)
         if node is None or host is None or host.stopped:
             return
-        cluster.note(f"b{id} is told to stop")
+        cluster.note(f"b{id} starts a controlled shutdown")
         host.is_leaving = True
         try:
             async with asyncio.timeout(STOP_WITHIN_S):
                 await asyncio.shield(cluster.loop.spawn(host, node.stop()))
         except TimeoutError:
-            cluster.note(f"b{id} takes long to stop")
+            cluster.note(f"the controlled shutdown of b{id} takes long")
         cluster.crash(id)
 
     async def make_topic(self) -> None:

@@ -86,7 +86,7 @@ class LinkFaults(FaultKinds):
                 self._part(one, [self.random.choice(others)])
             case 2:
                 far = self.random.choice(others)
-                cluster.note(f"b{one} is not heard by b{far} for long")
+                cluster.note(f"b{one} cannot send to b{far} for long")
                 cluster.loop.network.cut(f"b{one}", f"b{far}", both=False)
             case _:
                 cluster.note(f"b{one} and ZooKeeper are cut for long")
@@ -99,7 +99,7 @@ class LinkFaults(FaultKinds):
         """Drop or refuse: a router may do either."""
         network = self.cluster.loop.network
         silent = self.random.random() < 0.5
-        self.cluster.note(f"b{one} and {others} {'do not hear' if silent else 'refuse'} each other for long")
+        self.cluster.note(f"b{one} and {others} {'cannot reach' if silent else 'refuse'} each other for long")
         for other in others:
             (network.cut if silent else network.refuse)(f"b{one}", f"b{other}")
 

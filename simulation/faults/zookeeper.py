@@ -40,11 +40,11 @@ class ZooKeeperFaults(FaultKinds):
     async def late_expiry(self) -> None:
         """From now on sessions outlive their timeout."""
         self.cluster.zookeeper.grace_s = self.random.uniform(0.0, SESSION_S)
-        self.cluster.note(f"sessions live {self.cluster.zookeeper.grace_s:.2f} s longer")
+        self.cluster.note(f"sessions expire {self.cluster.zookeeper.grace_s:.2f} s late")
 
     async def stale_reads(self) -> None:
         """A broker reads from a server that lags behind."""
         id = self._one()
         if id in self.cluster.zk_clients:
             self.cluster.zk_clients[id].lag_s = self.random.uniform(*LAG_S)
-            self.cluster.note(f"what b{id} reads in ZooKeeper is old")
+            self.cluster.note(f"b{id} reads stale data from ZooKeeper")

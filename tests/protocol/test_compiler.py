@@ -190,9 +190,9 @@ def test_unknown_tags_are_skipped_and_kept_if_asked() -> None:
         (b"\x02\x09\x00\x02\x02\x02n", "follows"),  # descending
         (b"\x01\x02\x03\x02nn", "another length"),  # longer than its value
         (b"\x01\x02\x01\x02n", "another length"),  # shorter than its value
-        (b"\x01\x09\x7f", "past the frame"),  # longer than the frame
+        (b"\x01\x09\x7f", "beyond the frame"),  # longer than the frame
         (b"\x01\xff\xff\xff\xff\xff\x01\x00", "five bytes"),  # a tag without an end
-        (b"\xff\xff\xff\xff\x0f", "larger"),  # four milliard tags
+        (b"\xff\xff\xff\xff\x0f", "exceeds"),  # four milliard tags
         (b"\x05\x09\x00", "Zoo v3"),  # fewer than promised
     ],
 )

@@ -143,9 +143,9 @@ def test_a_broker_too_old_for_our_api_versions_is_understood() -> None:
     ("frame", "why"),
     [
         (b"", "without a correlation id"),
-        (b"\0\0\0\5\0\0", "answer 5 where 0"),
+        (b"\0\0\0\5\0\0", "correlation id 5 in a response: expected 0"),
         (b"\0\0\0\0\0", "HeartbeatResponse"),
-        (b"\0\0\0\0\0\0!", "1 bytes behind"),
+        (b"\0\0\0\0\0\0!", "1 bytes are left after"),
     ],
 )
 def test_an_answer_that_does_not_fit_is_malformed(frame: bytes, why: str) -> None:
@@ -156,7 +156,7 @@ def test_an_answer_that_does_not_fit_is_malformed(frame: bytes, why: str) -> Non
 
 
 def test_an_answer_to_nothing_is_malformed() -> None:
-    with pytest.raises(Malformed, match="nobody"):
+    with pytest.raises(Malformed, match="without a pending request"):
         ClientEnd(None).receive(b"\0\0\0\0")
 
 

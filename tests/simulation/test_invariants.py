@@ -132,7 +132,7 @@ def test_who_lost_its_data_is_not_let_in_by_what_it_was() -> None:
         state = world.checks.states.latest[T0]
         write_state(world, isr=[*isr, id], isr_epochs={**epochs, str(id): joined})
 
-    assert "has lost data since it joined in 1" in said(let_in)
+    assert "has lost data since it joined in incarnation 1" in said(let_in)
 
 
 def test_who_has_not_come_back_since_it_lost_its_data_may_still_be_named() -> None:

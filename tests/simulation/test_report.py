@@ -23,14 +23,17 @@ def test_figures_add_up() -> None:
     for seed in range(10):
         figures.add(outcome(seed, "Violation: I7: …" if seed == 3 else None))
     assert figures.told(9.0) == (
-        "10 seeds, 1 bad; 2,000 acknowledged, 0.10 simulated hours (40 times real time); "
-        "30 faults: crash 20, fill 10; brokers did: rolls 2,000"
+        "10 seeds, 1 failed; 2,000 records acknowledged in 0.10 simulated hours (40 times real time); "
+        "30 faults: crash 20, fill 10; events: rolls 2,000"
     )
     assert many.command("disks", 3) == "strandline simulate --family disks --seed 3 --trace"
 
 
 def test_a_failing_seed_is_named_by_the_command_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = [outcome(7, None), outcome(8, "Violation: I2: numbers-0 on b1 ends at 3, 4 are committed")]
+    bad = [
+        outcome(7, None),
+        outcome(8, "Violation: I2: the log of numbers-0 on b1 ends at 3, below the committed offset 4"),
+    ]
     monkeypatch.setattr(simulate, "run_many", lambda jobs: iter(bad))
     told = CliRunner().invoke(build(["simulate"]), ["simulate", "--seeds", "2", "--family", "disks"])
     assert told.exit_code == 1

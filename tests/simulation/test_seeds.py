@@ -22,7 +22,7 @@ ACKNOWLEDGED_MIN = 20
 
 LEAST = {
     "rolls": 20.0, "snapshots": 20.0, "snapshots read": 2.0, "recovery points": 20.0, "retirements": 0.5,
-    "starts moved": 0.5, "cuts": 5.0, "new beginnings": 0.02, "cold reads": 1.0, "cleanings": 1.0,
+    "log starts advanced": 0.5, "cuts": 5.0, "log restarts": 0.02, "cold reads": 1.0, "cleanings": 1.0,
     "swaps": 1.0, "controlled stops": 0.1, "clean markers": 0.1, "group commits": 8.0,
 }  # fmt: skip
 """So much of each happens in a seed on average: what never happens is never wrong."""
@@ -89,8 +89,8 @@ def test_a_trace_tells_who_said_what_to_whom() -> None:
         "Fetch numbers-0 from ",
         " to b1: Produce numbers-",
         "OffsetForLeaderEpoch numbers-",
-        ", watermark ",
-        "ZooKeeper does for b",
+        ", high watermark ",
+        "ZooKeeper accepts from b",
         "if /controller_epoch has version ",
     ):
         assert sentence in told, sentence
