@@ -44,7 +44,7 @@ class ConfigWatch:
 
     def __init__(self, registry: ZkClient, config: LiveConfig, on_failure: FailureHook | None = None) -> None:
         self.topics: TopicSettings | None = None
-        self.on_topic: Callable[[str], None] = lambda topic: None  # its config may have changed
+        self._on_topic: Callable[[str], None] = lambda topic: None
         self._registry = registry
         self._config = config
         self._tasks = Tasks("config-watch", on_failure)
@@ -67,9 +67,12 @@ class ConfigWatch:
         with suppress(ZkError):
             await self.read_own()
 
-    def start(self, topics: TopicSettings) -> None:
-        """Start to process notifications, including those that exist already."""
+    def start(self, topics: TopicSettings, on_topic: Callable[[str], None]) -> None:
+        """Start to process notifications, including those that exist already. `on_topic`: the config of this
+        topic may have changed.
+        """
         self.topics = topics
+        self._on_topic = on_topic
         self._deafen = self._registry.listen(self._session_changed)
         self._due.set()
         self._tasks.spawn(self._run(), "changes")
@@ -146,7 +149,7 @@ class ConfigWatch:
                     )
             elif topic != entity and self.topics is not None:
                 self.topics.learn(topic, await self._overrides_of(topic))
-                self.on_topic(topic)
+                self._on_topic(topic)
         except documents.BadDocument as bad:
             logger.error("bad_document", path=f"/config/{entity}", reason=str(bad))
 

@@ -9,19 +9,28 @@ from typing import TYPE_CHECKING
 
 from ..base.types import BrokerId, Clock, Incarnation
 from ..base.values import dataclass
+from ..storage.directories.log_manager import Logs
 from .config.broker import BrokerConfig
 from .config.live import LiveConfig
-from .metadata.cache import Picture
+from .metadata.cache import MetadataCache, Picture
 from .network.metrics import Metrics
+from .replicas.shared import ReplicaShared
 
 if TYPE_CHECKING:
     from ..controller.controller import Controller
+    from .fetch.parked import ParkedReplicas
+    from .fetch.sessions import FetchSessions
+    from .follower.fetcher import Fetchers
     from .forward import Forwarder
     from .groups.coordinator import GroupCoordinator
     from .metadata.held_answers import HeldAnswers
     from .producer_ids import ProducerIds
+    from .replicas.isr_writer import IsrWriter
     from .replicas.replicas import Replicas
+    from .replicas.topic_configs import TopicSettings
+    from .roles.leader_and_isr import LeaderAndIsr
     from .upkeep.compaction import Compactor
+    from .upkeep.delete_records import Deletions
 
 
 @dataclass(slots=True)
@@ -31,10 +40,18 @@ class BrokerContext:
     live: LiveConfig
     clock: Clock
     cluster_id: str
-    incarnation: Incarnation
-    metadata: Picture
+    cache: MetadataCache
     metrics: Metrics
+    logs: Logs
+    shared: ReplicaShared
     replicas: "Replicas"
+    settings: "TopicSettings"
+    isr: "IsrWriter"
+    parked: "ParkedReplicas"
+    sessions: "FetchSessions"
+    fetchers: "Fetchers"
+    deletions: "Deletions"
+    roles: "LeaderAndIsr"
     groups: "GroupCoordinator"
     controller: "Controller"
     forwarder: "Forwarder"
@@ -50,6 +67,16 @@ class BrokerContext:
     def config(self) -> BrokerConfig:
         """The present configuration. A change replaces it, so do not keep it across an await."""
         return self.live.current
+
+    @property
+    def metadata(self) -> Picture:
+        """The cluster as the controller last announced it. An update replaces it; it never changes itself."""
+        return self.cache.picture
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """The number of this start. A lost ZooKeeper session begins another."""
+        return self.shared.incarnation
 
     @property
     def id(self) -> BrokerId:

@@ -11,13 +11,14 @@ Left to others: what is done with the request (controller/), which names are leg
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 from uuid import UUID
 
 import structlog
 
 from ..base.tasks import Tasks
 from ..client.network.connection import Connection
+from ..controller.controller import Controller
 from ..controller.requests.table import REQUESTS
 from ..protocol.errors import ErrorCode, NotController, RequestTimedOut
 from ..protocol.messages.topics import (
@@ -29,9 +30,10 @@ from ..protocol.messages.topics import (
     DeleteTopicsResponse,
 )
 from ..protocol.schema import spec_of
-
-if TYPE_CHECKING:
-    from .context import BrokerContext
+from .config.live import LiveConfig
+from .metadata.cache import MetadataCache
+from .metadata.held_answers import HeldAnswers
+from .network.metrics import Metrics
 
 logger = structlog.get_logger(__name__)
 
@@ -43,8 +45,21 @@ CREATIONS_MAX = 1000
 class Forwarder:
     """Sends requests to the controller, over one connection, opened when needed and kept per controller."""
 
-    def __init__(self, tasks: Tasks, random_bytes: Callable[[int], bytes]) -> None:
-        self.broker: BrokerContext
+    def __init__(
+        self,
+        config: LiveConfig,
+        cache: MetadataCache,
+        controller: Controller,
+        held: HeldAnswers,
+        metrics: Metrics,
+        tasks: Tasks,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._config = config
+        self._cache = cache
+        self._controller = controller
+        self._held = held
+        self._metrics = metrics
         self._tasks = tasks
         self._random_bytes = random_bytes
         self._connection: Connection | None = None
@@ -55,12 +70,12 @@ class Forwarder:
         """The controller's answer. Raises RequestTimedOut if there is none in time."""
         created = [topic.name for topic in request.topics] if _creates(request) else []
         for name in created:
-            self.broker.held.creating(name)
+            self._held.creating(name)
         try:
             return await self._submit(request, timeout_ms)
         finally:
             for name in created:
-                self.broker.held.created(name)
+                self._held.created(name)
 
     async def _submit(self, request: Any, timeout_ms: int) -> Any:
         loop = asyncio.get_running_loop()
@@ -84,7 +99,7 @@ class Forwarder:
         return replace(request, topics=topics)
 
     def _with_sizes(self, request: CreatePartitionsRequest) -> CreatePartitionsRequest:
-        known = self.broker.metadata.topics
+        known = self._cache.picture.topics
         sizes = {
             topic.name: len(known[topic.name].partitions) for topic in request.topics if topic.name in known
         }
@@ -93,7 +108,7 @@ class Forwarder:
 
     def _there(self, request: DeleteTopicsRequest) -> set[str | UUID]:
         """Which of the topics to delete exist, by name or id."""
-        picture = self.broker.metadata
+        picture = self._cache.picture
         wanted = [*request.topic_names, *(topic.name or topic.topic_id for topic in request.topics)]
         return {one for one in wanted if one in picture.topics or one in picture.names}
 
@@ -101,7 +116,7 @@ class Forwarder:
         """Create a topic with the defaults, without waiting. Does nothing if that is already under way."""
         if name not in self._creating and len(self._creating) < CREATIONS_MAX:
             self._creating.add(name)
-            self.broker.held.creating(name)
+            self._held.creating(name)
             self._tasks.spawn(self._create(CreatableTopic(name=name)), f"create-{name}")
 
     async def stop(self) -> None:
@@ -126,8 +141,8 @@ class Forwarder:
 
     async def _try(self, request: Any, deadline: float) -> Any:
         """One attempt; None if no controller could be asked."""
-        controller = self.broker.controller
-        self.broker.metrics.forwarded += 1
+        controller = self._controller
+        self._metrics.forwarded += 1
         if controller.active:
             try:
                 response = await controller.ask(request)
@@ -138,8 +153,8 @@ class Forwarder:
         return None if response is None or _is_not_controller(response) else response
 
     async def _ask_other(self, request: Any, deadline: float) -> Any:
-        target = self.broker.controller.controller_id
-        if target is None or target == self.broker.id:
+        target = self._controller.controller_id
+        if target is None or target == self._config.current.id:
             return None
         try:
             connection = await self._connect(target, deadline)
@@ -155,8 +170,8 @@ class Forwarder:
         known = self._connection
         if known is not None and not known.is_lost and self._connected_to == target:
             return known
-        config = self.broker.config
-        address = self.broker.metadata.address(target, config.inter_broker_listener)
+        config = self._config.current
+        address = self._cache.picture.address(target, config.inter_broker_listener)
         if address is None:
             return None
         await self.stop()

@@ -25,7 +25,7 @@ DECISIONS_MAX = 500  # of each kind, the newest
 def partition_document(broker: "BrokerContext", tp: TopicPartition) -> dict[str, Any]:
     """All that explains the present state of the partition."""
     replicas, controller = broker.replicas, broker.controller
-    recorder = replicas.host.recorder
+    recorder = broker.shared.recorder
     partition = replicas.find(tp)
     view = controller.view
     return {

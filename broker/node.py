@@ -11,9 +11,9 @@ import asyncio
 import os
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from random import Random
 from typing import Any
-from uuid import UUID
 
 import structlog
 
@@ -39,12 +39,13 @@ from .forward import Forwarder
 from .groups.coordinator import GroupCoordinator
 from .groups.offsets_topic import OffsetsTopic
 from .handlers.table import HANDLERS
-from .metadata.cache import Picture
+from .metadata.cache import MetadataCache
 from .metadata.held_answers import HeldAnswers
 from .network.early_listeners import Doors
 from .network.metrics import Metrics
 from .network.server import NO_DOORS, Server
 from .open_file_limits import within_limits
+from .parts import ReplicaParts
 from .producer_ids import ProducerIds
 from .recorder import MakeRecorder, Recorder, in_memory, on_disk
 from .registration import (
@@ -56,7 +57,7 @@ from .registration import (
     lock_directories,
     unreachable,
 )
-from .replicas.replicas import Replicas
+from .replicas.local_appends import append_local
 from .shutdown import hand_over
 from .turn import Turn
 from .upkeep.cleaner_processes import Cleaners, HelperProcesses, ThreadCleaners
@@ -103,7 +104,7 @@ class Node:
         self._crew = crew  # recovers and closes the logs
         self._cleaners = cleaners  # compact the logs; if None, a thread does
         self._make_recorder = recorder
-        self._parts = AsyncExitStack()
+        self._stops = AsyncExitStack()  # how each part that was started ends
         self._failed = asyncio.Event()
         self._stopping = False
         self._logs_untouched = True
@@ -113,6 +114,7 @@ class Node:
         self._respondent: Respondent
         self._server: Server
         self._turn: Turn
+        self._parts: ReplicaParts
         self._watch: ConfigWatch
 
     @property
@@ -132,7 +134,7 @@ class Node:
 
     async def _abandon(self) -> None:
         self._stopping = True
-        await self._parts.aclose()
+        await self._stops.aclose()
 
     async def stop(self, *, controlled: bool = True) -> None:
         """Hand over leadership, then stop everything. A second call does nothing."""
@@ -144,7 +146,7 @@ class Node:
             await hand_over(self.broker)
         known = () if self.failure is None else (type(self.failure),)  # run_until raises it; parts may, too
         with suppress(*known):
-            await self._parts.aclose()
+            await self._stops.aclose()
         logger.info("broker_stopped", broker=self.config.broker_id)
 
     async def run_until(self, stop: asyncio.Event) -> None:
@@ -172,21 +174,21 @@ class Node:
     # The start, in order.
 
     async def _start(self) -> None:
-        config, parts = self.config, self._parts
+        config, stops = self.config, self._stops
         self.incarnations = lock_directories(config, self._disk, self._boot_id)
-        parts.callback(self.incarnations.release)
-        parts.callback(self._leave_as_found)
+        stops.callback(self.incarnations.release)
+        stops.callback(self._leave_as_found)
         self._turn, metrics = Turn(self.fail), Metrics()
         self._server = Server(config, metrics, HANDLERS, self._turn, self.fail)
-        parts.push_async_callback(self._server.stop)
+        stops.push_async_callback(self._server.stop)
         self.ports = await self._server.bind(config.endpoints, self.doors)
         registry = await connect(config, self._registry_factory, self.incarnations)
-        parts.push_async_callback(disconnect, registry, self.incarnations)
+        stops.push_async_callback(disconnect, registry, self.incarnations)
         self._turn.before = registry.look  # a process that was paused must check its session first
         self._watch = ConfigWatch(registry, self.live, self.fail)
         await self._watch.read_own()
         self._respondent = Respondent(registry, config.broker_id, self.fail)
-        parts.push_async_callback(self._respondent.stop)
+        stops.push_async_callback(self._respondent.stop)
         self._registration = Registration(
             self.live.current, self.incarnations, registry, self._clock, self._random, self._respondent.begin
         )
@@ -196,7 +198,7 @@ class Node:
         logs = await loop.run_in_executor(
             None, self._registration.open_logs, self._disk, self._clock, self._crew
         )
-        parts.push_async_callback(self._close_logs, logs)
+        stops.push_async_callback(self._close_logs, logs)
         await self._registration.register(config.advertised(self.ports))
         await self._run(registry, logs, metrics)
         logger.info(
@@ -204,64 +206,52 @@ class Node:
         )
 
     async def _run(self, registry: ZkClient, logs: Logs, metrics: Metrics) -> None:
-        config, parts = self.config, self._parts
+        config, stops = self.config, self._stops
         tasks = Tasks("node", self.fail)
         recorder = await self._recorder(logs)
-        replicas = self._replicas(registry, logs, recorder)
-        forwarder = Forwarder(Tasks("forwarder", self.fail), self._random.randbytes)
-        topic = OffsetsTopic(config.groups, lambda: self.broker.metadata, forwarder.submit)
-        groups = GroupCoordinator(
-            config.groups, replicas.append_local, self._clock, self._random, topic, self.fail
-        )
-        replicas.on_leading.append(groups.on_leading)
-        replicas.on_resigned.append(groups.on_resigned)
+        cache = MetadataCache(config.id)
+        parts = self._parts = self._replica_parts(registry, logs, cache, recorder)
+        shared, replicas = parts.shared, parts.replicas
+        held = HeldAnswers(shared, cache.current)
         controller = Controller(
             controller_config(self.live), registry, self._clock, self._random.randbytes, self.fail,
             DecisionNotes(recorder.series),
         )  # fmt: skip
+        forwarder = Forwarder(
+            self.live, cache, controller, held, metrics, Tasks("forwarder", self.fail),
+            self._random.randbytes,
+        )  # fmt: skip
+        groups = self._groups(parts, cache, forwarder)
         cleaners = self._cleaners(self.fail) if self._cleaners else ThreadCleaners(self._disk)
-        self.cleaning = Compactor(logs, replicas, self._clock, cleaners, self._random.randbytes, self.fail)
-        self.broker = BrokerContext(
-            live=self.live,
-            clock=self._clock,
-            cluster_id=self._registration.cluster_id,
-            incarnation=self._registration.incarnation,
-            metadata=Picture(),
-            metrics=metrics,
-            replicas=replicas,
-            groups=groups,
-            controller=controller,
-            forwarder=forwarder,
-            producer_ids=ProducerIds(registry, config.id),
-            cleaning=self.cleaning,
-            held=HeldAnswers(replicas.host, lambda: self.broker.metadata),
-            refresh=self._watch.refresh,
-            fail=self.fail,
+        self.cleaning = Compactor(
+            logs, replicas, self._clock, cleaners, self._random.randbytes, shared.on_disk_failed, self.fail
         )
-        forwarder.broker = self.broker
-        upkeep = Upkeep(logs, replicas, self._clock, self.fail, lambda: self.broker.metadata)
-        replicas.start()
-        parts.push_async_callback(replicas.stop)
-        groups.start()
-        parts.push_async_callback(groups.stop)
-        upkeep.start()
-        parts.push_async_callback(upkeep.stop)
-        self.cleaning.start()
-        parts.push_async_callback(self.cleaning.stop)
+        self.broker = BrokerContext(
+            live=self.live, clock=self._clock, cluster_id=self._registration.cluster_id, cache=cache,
+            metrics=metrics, logs=logs, shared=shared, replicas=replicas, settings=parts.settings,
+            isr=parts.isr, parked=parts.parked, sessions=parts.sessions, fetchers=parts.fetchers,
+            deletions=parts.deletions, roles=parts.roles, groups=groups, controller=controller,
+            forwarder=forwarder, producer_ids=ProducerIds(registry, config.id), cleaning=self.cleaning,
+            held=held, refresh=self._watch.refresh, fail=self.fail,
+        )  # fmt: skip
+        upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
+        for part in (parts, groups, upkeep, self.cleaning):
+            part.start()
+            stops.push_async_callback(part.stop)
         self._follow_changes(logs, tasks)
-        parts.push_async_callback(self._watch.stop)
-        parts.push_async_callback(tasks.stop)
+        stops.push_async_callback(self._watch.stop)
+        stops.push_async_callback(tasks.stop)
 
         def again() -> None:
             tasks.spawn(self._register_again(), "registration")
 
-        parts.callback(SessionKeeper(registry, again).stop)
+        stops.callback(SessionKeeper(registry, again).stop)
         self._server.open(self.broker)
         await self.broker.controller.start()
-        parts.push_async_callback(self.broker.controller.stop)
-        parts.push_async_callback(forwarder.stop)
-        parts.push_async_callback(self._server.stop)
-        parts.push_async_callback(self._respondent.stop)  # who does not serve must not answer challenges
+        stops.push_async_callback(self.broker.controller.stop)
+        stops.push_async_callback(forwarder.stop)
+        stops.push_async_callback(self._server.stop)
+        stops.push_async_callback(self._respondent.stop)  # who does not serve must not answer challenges
 
     async def _recorder(self, logs: Logs) -> Recorder:
         """The recorder of decisions for `strandline why`, in the first directory that works."""
@@ -270,33 +260,36 @@ class Node:
         kept = config.replication.recorder_bytes_max
         recorder = await self._make_recorder(self._disk, self._clock, kept, place, self.fail)
         recorder.note(BROKER, "started", incarnation=registration.incarnation, broker=config.broker_id)
-        self._parts.push_async_callback(recorder.stop)
+        self._stops.push_async_callback(recorder.stop)
         return recorder
 
-    def _replicas(self, registry: ZkClient, logs: Logs, recorder: Recorder) -> Replicas:
-        """The replicas, and the handler of their disk failures."""
-        failures = DiskFailures(self.config.id, self.incarnations, logs, registry, self.fail)
-        self._parts.push_async_callback(failures.stop)
+    def _replica_parts(
+        self, registry: ZkClient, logs: Logs, cache: MetadataCache, recorder: Recorder
+    ) -> ReplicaParts:
+        """The replicas, all that works on them, and the handler of their disk failures."""
+        parts = ReplicaParts(
+            self.config, self._registration.incarnation, logs, registry, self._clock, self._turn,
+            is_known=cache.has, is_elsewhere=cache.is_elsewhere, vouches=self._registration.vouches,
+            recorder=recorder, on_failure=self.fail,
+        )  # fmt: skip
+        failures = DiskFailures(
+            parts.shared, self.incarnations, logs, registry, parts.replicas, parts.fetchers,
+            self._register_again, self.fail,
+        )  # fmt: skip
+        self._stops.push_async_callback(failures.stop)
         self._registration.on_disk_failed = failures.failed
-        failures.register = self._register_again
-        failures.replicas = Replicas(
-            self.config,
-            self._registration.incarnation,
-            logs,
-            registry,
-            self._clock,
-            self._turn,
-            is_known=self._is_known,
-            is_elsewhere=self._is_elsewhere,
-            vouches=self._registration.vouches,
-            recorder=recorder,
-            on_failure=self.fail,
-            on_disk_failed=failures.happened,
-        )
-        failures.replicas.host.on_order_failed = failures.order_failed
         failures.room.begin()
-        self._respondent.on_answered = failures.replicas.host.untold
-        return failures.replicas
+        self._respondent.on_answered = parts.shared.untold
+        return parts
+
+    def _groups(self, parts: ReplicaParts, cache: MetadataCache, forwarder: Forwarder) -> GroupCoordinator:
+        config = self.config.groups
+        topic = OffsetsTopic(config, cache.current, forwarder.submit)
+        append = partial(append_local, parts.replicas.get)
+        groups = GroupCoordinator(config, append, self._clock, self._random, topic, self.fail)
+        parts.shared.on_leading.subscribe(groups.on_leading)
+        parts.shared.on_resigned.subscribe(groups.on_resigned)
+        return groups
 
     def _follow_changes(self, logs: Logs, tasks: Tasks) -> None:
         """Apply config changes to all parts while the broker runs."""
@@ -306,29 +299,16 @@ class Node:
             logs.configure(self.live.current.storage)
             self.cleaning.start()
             broker.controller.defaults_changed()
-            tasks.spawn(broker.replicas.config_changed(), "config-changed")
+            tasks.spawn(self._parts.config_changed(), "config-changed")
 
         self.live.on_change.append(changed)
-        self._watch.on_topic = broker.controller.topic_configured
-        self._watch.start(broker.replicas.settings)
-
-    # Hooks of the parts.
-
-    def _is_known(self, tp: TopicPartition) -> bool:
-        return self.broker.metadata.partition(tp.topic, tp.partition) is not None
-
-    def _is_elsewhere(self, tp: TopicPartition, topic_id: UUID, controller_epoch: int) -> bool:
-        picture = self.broker.metadata
-        return picture.controller_epoch == controller_epoch and picture.is_elsewhere(
-            self.broker.id, tp, topic_id
-        )
+        self._watch.start(broker.settings, broker.controller.topic_configured)
 
     async def _register_again(self, doubts: Collection[TopicPartition] = ()) -> None:
         if not doubts:  # the session has ended: our controller must not go on
             await self.broker.controller.over()
         await self._registration.register_again(doubts)
-        self.broker.incarnation = self._registration.incarnation
-        self.broker.replicas.reborn(self._registration.incarnation)
+        self._parts.shared.incarnation = self._registration.incarnation
 
     async def _close_logs(self, logs: Logs) -> None:
         loop = asyncio.get_running_loop()

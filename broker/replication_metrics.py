@@ -20,7 +20,7 @@ def replication_metrics(broker: "BrokerContext") -> dict[str, int]:
     controller = broker.controller
     view, decision_notes = controller.view, controller.decision_notes
     return {
-        **of_replicas(broker.replicas),
+        **of_replicas(broker),
         "ActiveControllerCount": int(controller.active),
         "LeaderElections": decision_notes.elections,
         "UncleanLeaderElections": decision_notes.unclean_elections,
@@ -30,24 +30,23 @@ def replication_metrics(broker: "BrokerContext") -> dict[str, int]:
     }
 
 
-def of_replicas(replicas: "Replicas") -> dict[str, int]:
+def of_replicas(broker: "BrokerContext") -> dict[str, int]:
     """The metrics of this broker's replicas."""
-    partitions = replicas.partitions.values()
+    partitions, isr = broker.replicas.partitions.values(), broker.isr
     leaders = [p.leading for p in partitions if p.leading is not None]
-    counts = replicas.counts()
     return {
-        "PartitionCount": len(replicas.partitions),
+        "PartitionCount": len(partitions),
         "LeaderCount": len(leaders),
-        "UnderReplicatedPartitions": counts["under_replicated"],
+        "UnderReplicatedPartitions": sum(leader.under_replicated for leader in leaders),
         "ReassigningPartitions": sum(leader.is_moving for leader in leaders),
-        "UnderMinIsrPartitionCount": counts["under_min_isr"],
+        "UnderMinIsrPartitionCount": sum(leader.under_min_isr for leader in leaders),
         "AtMinIsrPartitionCount": sum(len(leader.isr.members) == leader.min_isr for leader in leaders),
-        "OfflineReplicaCount": counts["offline"],
-        "IsrShrinks": counts["isr_shrinks"],
-        "IsrExpands": counts["isr_expands"],
-        "FailedIsrUpdates": counts["isr_failed"],
-        "MaxLag": max(lags(replicas).values(), default=0),
-        "TruncatedBelowHighWatermark": replicas.host.truncated_below_watermark,
+        "OfflineReplicaCount": sum(p.offline is not None for p in partitions),
+        "IsrShrinks": isr.shrinks,
+        "IsrExpands": isr.expands,
+        "FailedIsrUpdates": isr.notes.failed,
+        "MaxLag": max(lags(broker.replicas).values(), default=0),
+        "TruncatedBelowHighWatermark": broker.shared.truncated_below_watermark,
     }
 
 

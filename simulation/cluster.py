@@ -125,7 +125,7 @@ class SimCluster:
             return
         if host.alive:
             self.nodes[id] = node
-            node.broker.replicas.on_resigned.append(lambda tp: self.on_resigned(id, tp))
+            node.broker.shared.on_resigned.subscribe(lambda tp: self.on_resigned(id, tp))
             self.note(f"b{id} serves, incarnation {node.broker.incarnation}")
             try:
                 await node.run_until(asyncio.Event())

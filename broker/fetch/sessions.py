@@ -225,6 +225,7 @@ class FetchSessions:
         self._host = host
         self._of: dict[BrokerId, FetchSession] = {}
         self._ids = count(1)
+        host.on_brokers.subscribe(self.keep_only)
 
     def of(self, fetcher: FetchSource, request: FetchRequest) -> FetchSession | None:
         """The session of this fetch, a new one if it asks for that, None if it wants none. Raises if the

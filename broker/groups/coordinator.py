@@ -76,7 +76,7 @@ class Bits(Protocol):
 class GroupCoordinator:
     """All groups that this broker coordinates.
 
-    `append` is `replicas.append_local`; `on_leading` and `on_resigned` are hooks for `replicas`.
+    `append` is `append_local` of the replicas; `on_leading` and `on_resigned` hear of their events.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class GroupCoordinator:
         self._timer.tick(now)
 
     def on_leading(self, partition: LedPartition) -> None:
-        """Hook of `replicas`: we lead this partition. If it is of `__consumer_offsets`, load its groups."""
+        """We lead this partition. If it is of `__consumer_offsets`, load its groups."""
         if partition.log.partition.topic == OFFSETS_TOPIC:
             self._shards.lead(partition)
 
     def on_resigned(self, tp: TopicPartition) -> None:
-        """Hook of `replicas`: we lead this partition no more. Members that wait get NOT_COORDINATOR."""
+        """We lead this partition no more. Members that wait get NOT_COORDINATOR."""
         if tp.topic != OFFSETS_TOPIC:
             return
         for held in self._shards.resign(tp.partition):

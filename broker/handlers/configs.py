@@ -94,7 +94,7 @@ def _topic(
 ) -> Iterator[DescribeConfigsResourceResult]:
     if check_topic_name(name) not in broker.metadata.topics:
         raise UnknownTopicOrPartition(f"there is no topic {name}")
-    settings = broker.replicas.settings
+    settings = broker.settings
     overrides, in_force = settings.understood(name), settings.config_of(name).to_names()
     for setting, option in TOPIC_OPTIONS.items():
         sources = _sources(broker, OPTIONS[behind(option).kafka or ""])

@@ -1,11 +1,12 @@
 """The controller's commands: LeaderAndIsr 5-7, StopReplica 3-4, UpdateMetadata 7-8; between brokers only.
 
-Left to others: fencing stale commands (replicas/controller_fence.py), roles (replicas/leader_and_isr.py), the
+Left to others: fencing stale commands (roles/controller_fence.py), roles (roles/leader_and_isr.py), the
 picture (metadata.py).
 """
 
 from typing import TYPE_CHECKING
 
+from ...base.types import BrokerId
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError
 from ...protocol.messages.control import (
@@ -26,36 +27,35 @@ async def handle_leader_and_isr(
     broker: "BrokerContext", exchange: Exchange, request: LeaderAndIsrRequest
 ) -> LeaderAndIsrResponse:
     """Become leader or follower of each partition, as told."""
-    return await broker.replicas.obey_leader_and_isr(request)
+    return await broker.roles.obey_leader_and_isr(request)
 
 
 async def handle_stop_replica(
     broker: "BrokerContext", exchange: Exchange, request: StopReplicaRequest
 ) -> StopReplicaResponse:
     """Stop replicas, and delete those that are to be deleted."""
-    return await broker.replicas.stop_replicas(request)
+    return await broker.roles.stop_replicas(request)
 
 
 def handle_update_metadata(
     broker: "BrokerContext", exchange: Exchange, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
     """Replace the picture of the cluster by a new one."""
-    replicas = broker.replicas
-    refused = replicas.gate.admit(
-        request.controller_epoch, request.broker_epoch, request.control_sequence, replicas.host.incarnation
+    refused = broker.roles.gate.admit(
+        request.controller_epoch, request.broker_epoch, request.control_sequence, broker.incarnation
     )
     if refused:
         return UpdateMetadataResponse(error_code=refused)
     before = broker.metadata
-    broker.metadata = picture = before.updated(request)
+    broker.cache.picture = picture = before.updated(request)
+    away = {BrokerId(one.id) for one in request.live_brokers if one.is_leaving or one.is_suspected}
+    broker.shared.brokers_are(frozenset(map(BrokerId, picture.brokers)), frozenset(away))
     listener = broker.config.inter_broker_listener
-    addresses = ((b, picture.address(b, listener)) for b in picture.brokers)
-    away = {one.id for one in request.live_brokers if one.is_leaving or one.is_suspected}
-    places = ((b, (a.host, a.port) if a is not None else None) for b, a in addresses)
-    replicas.brokers_are(places, frozenset(away))
+    addresses = ((BrokerId(b), picture.address(b, listener)) for b in picture.brokers)
+    broker.fetchers.know((b, a.host, a.port) for b, a in addresses if a is not None)
     for topic in request.topic_states:
-        replicas.settings.told(topic)
-    replicas.settings.forget_others(picture.topics.keys())
+        broker.settings.told(topic)
+    broker.settings.forget_others(picture.topics.keys())
     if gone := picture.gone_since(before, request):
         broker.groups.partitions_deleted(gone)
     broker.held.pictured(before, request)

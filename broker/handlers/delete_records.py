@@ -2,7 +2,7 @@
 
 Answered when the new start is durable on the leader and no live replica has records before it, or at the
 timeout: then the records are gone from the leader and will go from the others. v2 flexible
-Left to others: the move and the wait (replicas/delete_records.py), what happens to the
+Left to others: the move and the wait (upkeep/delete_records.py), what happens to the
 segments (upkeep/passes.py).
 """
 
@@ -18,9 +18,9 @@ from ...protocol.messages.topics import (
     DeleteRecordsTopicResult,
 )
 from ..network.exchange import Exchange, HandlerEntry
-from ..replicas.delete_records import Deletions, Wait, delete_before, low_watermark
 from ..replicas.partition import Partition
 from ..replicas.purgatory import Deadlines, Waiter
+from ..upkeep.delete_records import Deletions, Wait, delete_before, low_watermark
 
 if TYPE_CHECKING:
     from ..context import BrokerContext
@@ -49,9 +49,9 @@ def handle(
                 results[tp] = _refused(tp, error.code)
     if not moved:
         return _response(results)
-    replicas = broker.replicas
-    pending = DeleteRecordsWaiter(exchange, replicas.host.deadlines, replicas.deletions, results)
-    deadline = replicas.host.loop.time() + max(request.timeout_ms / 1000, SECONDS_MIN)
+    shared = broker.shared
+    pending = DeleteRecordsWaiter(exchange, shared.deadlines, broker.deletions, results)
+    deadline = shared.loop.time() + max(request.timeout_ms / 1000, SECONDS_MIN)
     return pending.wait(moved, deadline)
 
 

@@ -33,7 +33,7 @@ from ..fetch.parked import ParkedFetch
 from ..fetch.read import CONSUMER, FetchItem, FetchSource, Reading, refused
 from ..fetch.sessions import FetchSession, SessionReading
 from ..network.exchange import Exchange, HandlerEntry
-from ..replicas.held_requests import hold
+from ..roles.held_requests import hold
 from .leader_hints import LeaderHints
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
     fetcher = _fetcher(request)
     if fetcher.is_replica and not exchange.internal:
         raise TopicAuthorizationFailed("only brokers fetch as followers, and only where brokers speak")
-    replicas = broker.replicas
-    if replicas.host.change is not None:
-        hold(replicas, exchange, _named(broker, exchange, request))
+    shared = broker.shared
+    if broker.roles.change is not None:
+        hold(broker.roles.change, broker.replicas, exchange, _named(broker, exchange, request))
     session = _session(broker, fetcher, request)
     reading = _reading(broker, exchange, request, fetcher, session)
     hints = LeaderHints(broker, exchange.listener.name)
@@ -62,8 +62,8 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
             pace.answered(reading.nbytes, now())
         return _response(hints, *reading.told(found), reading.session_id)
 
-    now = replicas.host.loop.time
-    pace = replicas.parked_replicas.pace_of(fetcher.replica) if fetcher.is_replica else None
+    now = shared.loop.time
+    pace = broker.parked.pace_of(fetcher.replica) if fetcher.is_replica else None
     at_once = not (reading.wanted or session) or request.max_wait_ms <= 0
     held = pace is not None and not at_once and pace.holds_back(now())
     found = [] if held else reading.read()
@@ -72,10 +72,10 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
         return respond(found)
     parked = ParkedFetch(exchange, reading, 1 if cold else request.min_bytes, respond, pace)
     wait_ms = max(request.max_wait_ms, COLD_WAIT_MS if cold else 0)
-    if not parked.park(replicas.host, now() + wait_ms / 1000):
+    if not parked.park(shared, now() + wait_ms / 1000):
         return respond(found or reading.read())
     if fetcher.is_replica:
-        replicas.parked_replicas.put(fetcher.replica, parked)
+        broker.parked.put(fetcher.replica, parked)
     if session is not None:
         session.waiting = parked
     if held:
@@ -96,11 +96,10 @@ def _session(broker: "BrokerContext", fetcher: FetchSource, request: FetchReques
         if request.session_id != 0 and request.session_epoch > 0:
             raise FetchSessionIdNotFound()
         return None
-    replicas = broker.replicas
-    replicas.parked_replicas.supersede(fetcher.replica)
-    session = replicas.sessions.of(fetcher, request)
+    broker.parked.supersede(fetcher.replica)
+    session = broker.sessions.of(fetcher, request)
     if session is not None:
-        names = broker.metadata.names
+        names, replicas = broker.metadata.names, broker.replicas
         session.take(request, replicas.get, lambda id: names.get(id) or replicas.name_of(id))
     return session
 

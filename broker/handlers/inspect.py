@@ -67,7 +67,7 @@ def _partition(request: InspectRequest) -> TopicPartition:
 
 
 async def _in_thread(broker: "BrokerContext", work: Any, *arguments: Any) -> Any:
-    logs = broker.replicas.logs
+    logs = broker.logs
     loop = asyncio.get_running_loop()
     try:
         return await loop.run_in_executor(None, work, logs.disk, logs.places.usable, *arguments)

@@ -16,7 +16,7 @@ from ...protocol.messages.offsets import (
     OffsetForLeaderTopicResult,
 )
 from ..network.exchange import Exchange, HandlerEntry
-from ..replicas.held_requests import hold
+from ..roles.held_requests import hold
 
 if TYPE_CHECKING:
     from ..context import BrokerContext
@@ -29,7 +29,7 @@ def handle(
     if request.replica_id >= 0 and not exchange.internal:
         raise TopicAuthorizationFailed("only brokers ask as followers, and only where brokers speak")
     asked = ((t.topic, p.partition) for t in request.topics for p in t.partitions)
-    hold(broker.replicas, exchange, asked)
+    hold(broker.roles.change, broker.replicas, exchange, asked)
 
     def answer(topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
         try:

@@ -27,10 +27,10 @@ from ...protocol.messages.offsets import (
 from ...replication.leader import Leader
 from ...storage.disk import DiskError
 from ..network.exchange import Exchange, HandlerEntry
-from ..replicas.held_requests import hold
 from ..replicas.partition import Partition
 from ..replicas.purgatory import Waiter
 from ..replicas.shared import ReplicaShared
+from ..roles.held_requests import hold
 
 if TYPE_CHECKING:
     from ..context import BrokerContext
@@ -51,11 +51,10 @@ def handle(
     broker: "BrokerContext", exchange: Exchange, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | None:
     """One answer for each partition, at once unless a timestamp is looked up."""
-    hold(
-        broker.replicas, exchange, ((t.name, p.partition_index) for t in request.topics for p in t.partitions)
-    )
+    named = ((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    hold(broker.roles.change, broker.replicas, exchange, named)
     answers = Answers(exchange, request)
-    host = broker.replicas.host
+    host = broker.shared
     sees_end = request.replica_id == DEBUGGER or (request.replica_id >= 0 and exchange.internal)
     for topic in request.topics:
         for asked in topic.partitions:

@@ -33,7 +33,7 @@ async def handle(
     broker: "BrokerContext", exchange: Exchange, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Each directory by itself; the logs of an offline one are not listed."""
-    logs = broker.replicas.logs
+    logs = broker.logs
     usable = logs.places.usable
     volumes = await asyncio.get_running_loop().run_in_executor(None, _volumes, logs.disk, usable)
     held = _held(broker, request)
@@ -64,7 +64,7 @@ def _volumes(disk: Disk, directories: list[str]) -> Mapping[str, tuple[int, int]
 
 
 def _held(broker: "BrokerContext", request: DescribeLogDirsRequest) -> dict[str, list[Log]]:
-    logs = broker.replicas.logs
+    logs = broker.logs
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(one.topic, index) for one in request.topics for index in one.partitions}
@@ -90,7 +90,7 @@ def _describe(
         topics=[DescribeLogDirsTopic(name=name, partitions=those) for name, those in topics.items()],
         total_bytes=volume[0],
         usable_bytes=volume[1],
-        is_full=directory in broker.replicas.logs.places.full,
+        is_full=directory in broker.logs.places.full,
     )
 
 

@@ -33,10 +33,10 @@ from ...protocol.messages.produce import (
 )
 from ...protocol.primitives import Slices
 from ..network.exchange import Exchange, HandlerEntry, Held
-from ..replicas.held_requests import hold
 from ..replicas.partition import Partition
 from ..replicas.purgatory import AckQueue, Waiter
-from ..replicas.recompression import Work, work_for
+from ..replicas.recompression import Work
+from ..roles.held_requests import hold
 from ..topic_names import INTERNAL_TOPICS
 from .leader_hints import LeaderHints
 
@@ -63,13 +63,14 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
             exchange.close()
             return None
         raise InvalidTxnState("there is no transaction coordinator")
-    if broker.replicas.host.change is not None:
+    if broker.roles.change is not None:
         hold(
+            broker.roles.change,
             broker.replicas,
             exchange,
             ((t.name, p.index) for t in request.topic_data for p in t.partition_data),
         )
-    if broker.replicas.host.recoding.is_wanted:
+    if broker.shared.recoding.is_wanted:
         _recode(broker, exchange, request)
     responses: Responses = {}
     waits: list[Wait] = []
@@ -121,11 +122,25 @@ def _recode(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest
             if place in known or place in works or partition is None or topic.name in INTERNAL_TOPICS:
                 continue
             with suppress(ApiError):  # the append will raise it again
-                work = work_for(partition, _batch(data), request.acks, exchange.version >= ZSTD_FROM)
+                work = _work_for(partition, _batch(data), request.acks, exchange.version >= ZSTD_FROM)
                 if work is not None:
                     works[place] = work
     if works:
-        raise Held(replicas.host.recoding.begin(exchange, works), ends_by_itself=True)
+        raise Held(broker.shared.recoding.begin(exchange, works), ends_by_itself=True)
+
+
+def _work_for(partition: Partition, records: memoryview, acks: int, zstd_allowed: bool) -> Work | None:
+    """The recompression that a batch needs; None if none, or if its partition would refuse it."""
+    target = partition.target
+    if target is None:
+        return None
+    try:
+        header = partition.would_take(records, acks, zstd_allowed)
+        if header.codec == target.codec or partition.log.producers.check(header) is not None:
+            return None
+    except ApiError:
+        return None  # the append will raise it
+    return Work(bytes(records), target)
 
 
 def _append_recoded(partition: Partition, batch: memoryview | ApiError, acks: int) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any
 from uuid import UUID
 
-from ...base.types import TopicPartition
+from ...base.types import BrokerId, TopicPartition
 from ...base.values import dataclass
 from ...protocol.messages.control import (
     UpdateMetadataBroker,
@@ -125,6 +125,29 @@ class Picture:
         """What is known of one partition."""
         known = self.topics.get(topic)
         return None if known is None else known.partitions.get(partition)
+
+
+class MetadataCache:
+    """Holds the newest picture, for parts that outlive a picture."""
+
+    __slots__ = ("_me", "picture")
+
+    def __init__(self, me: BrokerId) -> None:
+        self._me = me
+        self.picture = Picture()
+
+    def current(self) -> Picture:
+        """The newest picture."""
+        return self.picture
+
+    def has(self, tp: TopicPartition) -> bool:
+        """Whether the cluster has such a partition."""
+        return self.picture.partition(tp.topic, tp.partition) is not None
+
+    def is_elsewhere(self, tp: TopicPartition, topic_id: UUID, controller_epoch: int) -> bool:
+        """Whether the controller of this epoch says that this broker has no replica of the partition."""
+        picture = self.picture
+        return picture.controller_epoch == controller_epoch and picture.is_elsewhere(self._me, tp, topic_id)
 
 
 def _live(broker: UpdateMetadataBroker) -> LiveBroker:

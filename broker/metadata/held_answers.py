@@ -33,13 +33,15 @@ class HeldAnswers:
     """The held answers, and the doubts that hold them."""
 
     def __init__(self, host: ReplicaShared, picture: Callable[[], Picture]) -> None:
-        """Takes over the hooks of `host` through which replicas report what makes the picture doubtful."""
         self.doubts = Doubts(host.loop.time())
         self._loop = host.loop
         self._deadlines = host.deadlines
         self._picture = picture
         self._held: dict[_Held, None] = {}
-        host.told, host.lost, host.back, host.left = self.told, self.lost, self.back, self.doubts.left
+        host.told.subscribe(self.told)
+        host.lost.subscribe(self.lost)
+        host.back.subscribe(self.back)
+        host.left.subscribe(self.doubts.left)
 
     def __len__(self) -> int:
         return len(self._held)

@@ -14,21 +14,32 @@ import posixpath
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...base.tasks import FailureHook
+from ...storage.disk import DiskError
 from ...storage.log.log import Log
 from ...storage.log.uncached_read import ReadApart
 from ...storage.segment.not_resident import Cold
 from ..turn import Turn
 
-if TYPE_CHECKING:
-    from .partition import Partition
-
 THREADS = 4  # in each log directory
 QUEUE_MAX = 1000  # waiting reads in each log directory
 
 Job = tuple[Hashable, Callable[[], None], Callable[[], None]]  # key, work in a thread, then on the loop
+
+
+class Reader(Protocol):
+    """The replica whose records are brought, as seen from here."""
+
+    log: Log
+    offline: str | None
+
+    def disk_failed(self, error: DiskError) -> object:
+        """A file call failed."""
+
+    def stir(self) -> None:
+        """Every parked fetch retries."""
 
 
 class DirectoryReads:
@@ -62,7 +73,7 @@ class ColdReads:
         self._known: set[Hashable] = set()
         self._under_way: dict[asyncio.Future[None], tuple[DirectoryReads, Job]] = {}
 
-    def bring(self, partition: "Partition", cold: Cold | ReadApart) -> bool:
+    def bring(self, partition: Reader, cold: Cold | ReadApart) -> bool:
         """Bring it into memory, then wake the fetches parked at `partition`. False if the queue is full."""
         if cold.key in self._known:
             return True
@@ -100,7 +111,7 @@ class ColdReads:
                 self._on_failure(trouble)
         self._start(lane)
 
-    def _brought(self, partition: "Partition", cold: Cold | ReadApart) -> None:
+    def _brought(self, partition: Reader, cold: Cold | ReadApart) -> None:
         cold.settle()
         if cold.error is not None and partition.offline is None and not partition.log.closed:
             partition.disk_failed(cold.error)

@@ -12,18 +12,20 @@ Why: docs/decisions/0026-flushed-before-acknowledged.md
 import asyncio
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import structlog
 
+from ...base.event import Event
 from ...base.tasks import FailureHook, Tasks
 from ...storage.config import INT64_MAX, StorageConfig
 from ...storage.directories.log_manager import Logs
 from ...storage.disk import DiskError, NoDescriptor
 from ...storage.log.flush import Flush
 from ...storage.log.log import Log
+from ..turn import Turn
 
 logger = structlog.get_logger(__name__)
 
@@ -43,14 +45,12 @@ class Flushing:
         self,
         logs: Logs,
         config: StorageConfig,
-        flushed: Callable[[Log], None],
-        failed: Callable[[Log, DiskError], None],
+        turn: Turn,
         on_failure: FailureHook | None = None,
     ) -> None:
-        """`flushed` and `failed` are called for each log whose flush has ended; they may want it again."""
+        self.flushed: Event[Log] = Event()  # its flush has ended; the subscriber may want it again
+        self.failed: Event[Log, DiskError] = Event()
         self._logs = logs
-        self._flushed = flushed
-        self._failed = failed
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._free = config.flush_threads
@@ -67,6 +67,7 @@ class Flushing:
         self._by_default = config.flush_scheduler_interval_ms == INT64_MAX
         self._unflushed_since: dict[Log, float] = {}  # when a pass first saw unflushed records under flush.ms
         self._look_at_times_at = 0.0
+        turn.after_settling(self.start)
 
     # Wanting.
 
@@ -154,7 +155,7 @@ class Flushing:
             except DiskError as error:
                 self._trouble(each, error)
             else:
-                self._flushed(each)
+                self.flushed(each)
 
     def _trouble(self, each: Log, error: DiskError) -> None:
         if isinstance(error, NoDescriptor):  # this passes
@@ -163,7 +164,7 @@ class Flushing:
             self._loop.call_later(RETRY_SECONDS, self._try_again, each)
         else:
             self._busy.pop(each, None)
-            self._failed(each, error)
+            self.failed(each, error)
 
     def _try_again(self, each: Log) -> None:
         self._busy.pop(each, None)

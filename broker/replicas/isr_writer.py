@@ -31,6 +31,7 @@ from ...replication.effects import (
     StepDown,
     WriteIsr,
 )
+from ...replication.isr import Settled
 from ...replication.leader import Leader
 from ...zookeeper import documents, znodes
 from ...zookeeper.client import TOGETHER_MAX, Check, Stat, ZkClient, ZkError
@@ -66,13 +67,11 @@ class IsrWriter:
         self,
         registry: ZkClient,
         tasks: Tasks,
-        host: Callable[[], ReplicaShared],
-        on_change: Callable[[Partition], None],
     ) -> None:
         self._registry = registry
         self._tasks = tasks
-        self._host = host
-        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self.unsettled: dict[Partition, None] = {}  # leaders whose ISR is changing or incomplete
         self._asked: list[WantedWrite] = []  # in this turn
         self._questions: list[tuple[Partition, Leader]] = []
         self._changed: dict[TopicPartition, None] = {}
@@ -88,8 +87,8 @@ class IsrWriter:
                 case HighWatermarkMoved():
                     pass  # `settle` answers the waiters
                 case WriteIsr():
-                    now = self._host().loop.time()
-                    self.notes.proposed(self._host().recorder, partition.tp, leader, effect, now)
+                    now = self._loop.time()
+                    self.notes.proposed(partition.host.recorder, partition.tp, leader, effect, now)
                     self._asked.append(WantedWrite(partition, leader, effect))
                     self._begin_soon()
                 case ReadState():
@@ -102,7 +101,7 @@ class IsrWriter:
                         "isr_changed", partition=str(partition.tp), isr=isr, joined=joined, left=left,
                         epoch=leader.epoch, version=leader.version,
                     )  # fmt: skip
-                    self.notes.landed(self._host().recorder, partition.tp, leader, joined, left)
+                    self.notes.landed(partition.host.recorder, partition.tp, leader, joined, left)
                     self._notify(partition.tp)
                 case CheckBatch(offset):
                     self._tasks.spawn(check_batch(partition, leader, offset), f"check-{partition.tp}")
@@ -112,19 +111,31 @@ class IsrWriter:
                         successor=successor, successor_epoch=epoch,
                     )  # fmt: skip
                     self.notes.forget(partition.tp)
-                    self._host().recorder.note(
+                    partition.host.recorder.note(
                         str(partition.tp), "leadership_lost", epoch=leader.epoch, successor=successor,
                         successor_epoch=epoch,
                     )  # fmt: skip
                     partition.resign((successor, epoch))
-                    self._host().untold()
+                    partition.host.untold()
                 case _:
                     raise AssertionError(f"a leader does not ask for {effect}")
-        self._on_change(partition)
+        self._look_after(partition)
+
+    def _look_after(self, partition: Partition) -> None:
+        """Its ISR may have changed: decide whether frequent ticks check it (leader_ticks.py)."""
+        leader = partition.leading
+        if leader is None or (
+            isinstance(leader.isr, Settled)
+            and leader.isr.members.issuperset(leader.replicas)
+            and not leader.is_recovering
+        ):
+            self.unsettled.pop(partition, None)
+        else:
+            self.unsettled[partition] = None
 
     def _begin_soon(self) -> None:
         if len(self._asked) + len(self._questions) == 1:
-            self._host().loop.call_soon(self._begin)
+            self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
         """Writes with the same joining broker go together: they depend on the same registrations."""
@@ -150,16 +161,16 @@ class IsrWriter:
         except (ZkError, BadDocument, TimeoutError) as error:
             logger.warning("isr_writes_unknown", partitions=len(asked), reason=repr(error))
             for partition, leader, ask in asked:
-                self.notes.unknown(self._host().recorder, partition.tp, leader, ask, repr(error))
+                self.notes.unknown(partition.host.recorder, partition.tp, leader, ask, repr(error))
                 self._done(partition, leader, leader.isr_unknown)
         await asyncio.gather(*(self._write(*each) for each in alone))
 
     async def _attempt_all(self, asked: Sequence[WantedWrite]) -> list[WantedWrite]:
         """One try for all. Reports the outcomes, and returns those that must be written one by one."""
         nodes = await self._registry.get_many([documents.state_path(each.partition.tp) for each in asked])
-        joining, host = asked[0].ask.joining, self._host()
+        joining, host = asked[0].ask.joining, asked[0].partition.host
         there = -1 if joining is None else await znodes.joinable_version(self._registry, joining)
-        checks = self._checks(asked[0].ask, there)
+        checks = _checks(host, asked[0].ask, there)
         checks += await self._lives([each.partition for each in asked])
         writes, good, alone = [], list[WantedWrite](), list[WantedWrite]()
         for each, node in zip(asked, nodes, strict=True):
@@ -191,12 +202,6 @@ class IsrWriter:
             self._done(each.partition, each.leader, partial(each.leader.isr_landed, version))
         return alone
 
-    def _checks(self, ask: WriteIsr, registration: int) -> list[Check]:
-        host = self._host()
-        if ask.joining is None:
-            return znodes.leader_checks(host.me, host.incarnation)
-        return znodes.member_checks(ask.joining, ask.incarnation, host.me, host.incarnation, registration)
-
     async def _lives(self, partitions: Sequence[Partition]) -> list[Check]:
         """Checks that keep a late write from landing on a new topic of the same name."""
         ids = {p.log.topic_id: None for p in partitions if p.log.topic_id is not None}
@@ -208,7 +213,7 @@ class IsrWriter:
                 outcome = await self._attempt(partition, leader, ask)
         except (ZkError, BadDocument, TimeoutError) as error:
             logger.warning("isr_write_unknown", partition=str(partition.tp), reason=repr(error))
-            self.notes.unknown(self._host().recorder, partition.tp, leader, ask, repr(error))
+            self.notes.unknown(partition.host.recorder, partition.tp, leader, ask, repr(error))
             outcome = leader.isr_unknown
         self._done(partition, leader, outcome)
 
@@ -221,7 +226,7 @@ class IsrWriter:
         if version != ask.expected_version:
             return _as_event(leader, state, version)
         there = -1 if ask.joining is None else await znodes.joinable_version(self._registry, ask.joining)
-        checks, proposal = self._checks(ask, there), _proposal(ask, state)
+        checks, proposal = _checks(partition.host, ask, there), _proposal(ask, state)
         checks += await self._lives([partition])
         if not self._stands(partition, leader):
             return leader.isr_unknown  # the leadership has ended meanwhile: write nothing
@@ -231,7 +236,7 @@ class IsrWriter:
             return _as_event(leader, *await znodes.read_state(self._registry, tp))
         except znodes.CheckFailed as failed:
             logger.info("isr_write_refused", partition=str(tp), isr=ask.isr, check=failed.path)
-            self.notes.refused(self._host().recorder, tp, leader, ask, failed.path)
+            self.notes.refused(partition.host.recorder, tp, leader, ask, failed.path)
             return leader.isr_refused
         return lambda now: leader.isr_landed(landed, now)
 
@@ -256,7 +261,7 @@ class IsrWriter:
     def _done(self, partition: Partition, leader: Leader, outcome: Callable[[float], Effects]) -> None:
         if not self._stands(partition, leader):
             return
-        effects = outcome(self._host().loop.time())
+        effects = outcome(self._loop.time())
         if effects != NOTHING:
             self.perform(partition, leader, effects)
         partition.mark()
@@ -289,6 +294,12 @@ class IsrWriter:
                     self._changed.update(dict.fromkeys(told))
         finally:
             self._notifying = False
+
+
+def _checks(host: ReplicaShared, ask: WriteIsr, registration: int) -> list[Check]:
+    if ask.joining is None:
+        return znodes.leader_checks(host.me, host.incarnation)
+    return znodes.member_checks(ask.joining, ask.incarnation, host.me, host.incarnation, registration)
 
 
 def _in_parts(all_of_them: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -56,3 +56,14 @@ class LocalAppend(Waiter):
         assert self._partition is not None
         self._partition.acks.one_expired()
         self._on_committed(ErrorCode.REQUEST_TIMED_OUT, self._base_offset)
+
+
+def append_local(
+    find: Callable[[TopicPartition], Partition],
+    tp: TopicPartition,
+    batch: bytearray,
+    on_committed: Committed,
+    deadline: float,
+) -> None:
+    """Produce with acks=all from inside the broker. `on_committed` gets the result, perhaps at once."""
+    LocalAppend(on_committed).begin(find, tp, batch, deadline)

@@ -4,8 +4,8 @@ Nothing here awaits, takes a lock or keeps a queue of its own: each call runs wi
 loop. An append or a fetch marks the partition dirty; `settle`, once at the end of the turn, raises the high
 watermark and wakes the waiters. During a change of roles the partition neither leads nor follows, and
 answers 6 (NOT_LEADER_OR_FOLLOWER).
-Left to others: LeaderAndIsr (leader_and_isr.py), writing an ISR (isr_writer.py), what an answer looks like
-(handlers/).
+Left to others: LeaderAndIsr (roles/leader_and_isr.py), writing an ISR (isr_writer.py), what an answer looks
+like (handlers/).
 """
 
 import structlog

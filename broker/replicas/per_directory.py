@@ -1,6 +1,6 @@
 """Runs work in each log directory separately: a disk that hangs delays only what waits for that disk.
 
-Left to others: what is done there (truncation.py, leader_and_isr.py).
+Left to others: what is done there (truncation.py, roles/leader_and_isr.py).
 """
 
 import asyncio

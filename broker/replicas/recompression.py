@@ -11,7 +11,7 @@ Left to others: the append (partition.py), what is answered (handlers/produce.py
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...base.tasks import FailureHook
 from ...protocol.batches import CODEC_MASK, HEADER, HEADER_SIZE, LENGTH_END, read_header, seal
@@ -21,9 +21,6 @@ from ...protocol.primitives import Malformed
 from ...protocol.records import open_batch
 from ...storage.config import TopicConfig
 from ..network.exchange import Exchange, Place, Recoded
-
-if TYPE_CHECKING:
-    from .partition import Partition
 
 THREADS = 2
 LZ4_DEFAULT_LEVEL = 9  # Kafka's default: the fast compressor, not level 9 of LZ4 HC
@@ -122,17 +119,3 @@ def _do(works: Mapping[Place, Work]) -> Recoded:
         except ApiError as error:
             done[place] = error
     return done
-
-
-def work_for(partition: "Partition", records: memoryview, acks: int, zstd_allowed: bool) -> Work | None:
-    """The recompression that a batch needs; None if none, or if its partition would refuse it."""
-    target = partition.target
-    if target is None:
-        return None
-    try:
-        header = partition.would_take(records, acks, zstd_allowed)
-        if header.codec == target.codec or partition.log.producers.check(header) is not None:
-            return None
-    except ApiError:
-        return None  # the append will raise it
-    return Work(bytes(records), target)

@@ -1,6 +1,6 @@
-"""ReplicaShared: what all replicas of a broker share: identity, clock, options, and hooks to the other parts.
+"""ReplicaShared: what all replicas of a broker share: identity, options, and events for parts above.
 
-Left to others: the replica itself (partition.py), building this (replicas.py).
+Left to others: the replica itself (partition.py), building this (broker/parts.py).
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from ...base.event import Event
 from ...base.types import BrokerId, Clock, Epoch, Incarnation, TopicPartition
 from ...base.values import dataclass
 from ...protocol.errors import ErrorCode
@@ -25,7 +26,6 @@ from .purgatory import Deadlines
 from .recompression import Recoding
 
 if TYPE_CHECKING:
-    from .held_requests import RoleChange
     from .partition import Partition
 
 
@@ -63,27 +63,35 @@ class ReplicaShared:
     validate_records: bool
     perform: PerformForLeader  # the leader's effects beyond the partition
     flush: Callable[[Log], None]  # this log must be flushed soon
-    on_disk_failed: Callable[["Partition | None", DiskError], None]  # None: not of a replica
-    on_leading: Callable[["Partition"], None]
-    on_resigned: Callable[[TopicPartition], None]
-    on_start_reported: Callable[["Partition"], None]  # a follower has a new log start
+    lower: Callable[[Mapping[TopicPartition, Bounds]], Lowered]  # Logs.lower
+    lift: Callable[[Lowered], None]  # Logs.lift
     cold_reads: ColdReads
     recoding: Recoding
     recorder: Recorder
     keeps_aside: bool = True  # a copy of what a truncation removes
     truncated_below_watermark: int = 0
-    lower: Callable[[Mapping[TopicPartition, Bounds]], Lowered] = lambda cuts: Lowered([], {})  # Logs.lower
-    lift: Callable[[Lowered], None] = lambda lowered: None  # Logs.lift
-    on_order_failed: Callable[[DiskError], None] = lambda error: None  # called after on_disk_failed
-    told: Callable[[TopicPartition, int], None] = lambda tp, epoch: None  # the controller has told this epoch
-    untold: Callable[[], None] = lambda: None  # we may have missed a request of the controller
-    lost: Callable[[BrokerId], None] = lambda leader: None  # we are not connected to it; called repeatedly
-    back: Callable[[BrokerId], None] = lambda leader: None
-    left: Callable[[BrokerId], None] = lambda leader: None  # we need no connection to it any more
     cutting_in: Turns = field(default_factory=Turns)
     sessionless: bool = False  # our session may have ended: others may have been elected
     fenced: bool = False  # sessionless, and leader.fence.on.zk.loss is set
-    change: "RoleChange | None" = None  # the change of roles under way
+    # Events, which parts above subscribe to.
+    on_disk_failed: Event["Partition | None", DiskError] = field(default_factory=Event)  # None: of no replica
+    on_order_failed: Event[DiskError] = field(default_factory=Event)  # after on_disk_failed
+    on_leading: Event["Partition"] = field(default_factory=Event)
+    on_resigned: Event[TopicPartition] = field(default_factory=Event)
+    on_start_reported: Event["Partition"] = field(default_factory=Event)  # a follower has a new log start
+    on_brokers: Event[frozenset[BrokerId]] = field(default_factory=Event)  # other brokers are registered
+    told: Event[TopicPartition, int] = field(default_factory=Event)  # the controller has told this epoch
+    untold: Event[[]] = field(default_factory=Event)  # we may have missed a request of the controller
+    lost: Event[BrokerId] = field(default_factory=Event)  # we are not connected to it; repeated
+    back: Event[BrokerId] = field(default_factory=Event)
+    left: Event[BrokerId] = field(default_factory=Event)  # we need no connection to it any more
+
+    def brokers_are(self, registered: frozenset[BrokerId], away: frozenset[BrokerId] = frozenset()) -> None:
+        """Which brokers are registered. One in `away` is shutting down or may be dead: it joins no ISR, so no
+        high watermark waits for it (KAFKA-15021).
+        """
+        self.membership.live = registered - away
+        self.on_brokers(registered)
 
     def epoch_error(self, asked: int, known: Epoch) -> ErrorCode:
         """The error for a request with another leader epoch. A later one means that we have missed news."""

@@ -65,13 +65,16 @@ class Compactor:
         clock: Clock,
         cleaners: Cleaners,
         secret: Callable[[int], bytes],
+        on_disk_failed: Callable[[None, DiskError], None],
         on_failure: FailureHook,
     ) -> None:
+        """`on_disk_failed` is told of a failed call at a log that no replica has."""
         self._logs = logs
         self._replicas = replicas
         self._clock = clock
         self._cleaners = cleaners
         self._secret = secret
+        self._on_disk_failed = on_disk_failed
         self._tasks = Tasks("cleaning", on_failure)
         self._loop = asyncio.get_running_loop()
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -321,7 +324,7 @@ class Compactor:
         if hosted is not None and hosted.log is each:
             hosted.disk_failed(error)
         elif each is self._logs.get(each.partition):  # else it has been deleted meanwhile
-            self._replicas.host.on_disk_failed(None, error)
+            self._on_disk_failed(None, error)
 
 
 def _has_changed(each: Log, start_offset: int) -> bool:

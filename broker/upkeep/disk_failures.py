@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection
 import structlog
 
 from ...base.tasks import FailureHook, Tasks
-from ...base.types import BrokerId, TopicPartition
+from ...base.types import TopicPartition
 from ...storage.directories.incarnation import Incarnations
 from ...storage.directories.log_manager import Logs
 from ...storage.disk import DiskError, DiskFailed, DiskFull, LogDamaged, NoDescriptor
@@ -25,8 +25,10 @@ from ...storage.log.new_log import ReplicaMissing
 from ...zookeeper import znodes
 from ...zookeeper.client import ZkClient, ZkError
 from ..errors import StorageLost
+from ..follower.fetcher import Fetchers
 from ..replicas.partition import Partition
 from ..replicas.replicas import Replicas
+from ..replicas.shared import ReplicaShared
 from .full_disks import FullDisks
 
 logger = structlog.get_logger(__name__)
@@ -40,15 +42,25 @@ LAST_WORDS_S = 3.0  # how long a broker without any directory may take to report
 class DiskFailures:
     """Handles each failed log directory once, and watches over full ones."""
 
-    replicas: Replicas  # set before any replica is hosted
-
     def __init__(
-        self, me: BrokerId, incarnations: Incarnations, logs: Logs, registry: ZkClient, fail: FailureHook
+        self,
+        shared: ReplicaShared,
+        incarnations: Incarnations,
+        logs: Logs,
+        registry: ZkClient,
+        replicas: Replicas,
+        fetchers: Fetchers,
+        register: Callable[[Collection[TopicPartition]], Awaitable[None]],
+        fail: FailureHook,
     ) -> None:
-        self._me = me
+        """`register`: register this broker again, with doubts about the data of these partitions."""
+        self._me = shared.me
         self._incarnations = incarnations
         self._logs = logs
         self._registry = registry
+        self._replicas = replicas
+        self._fetchers = fetchers
+        self._register = register
         self._fail = fail
         self._tasks = Tasks("disk-failures", fail)
         self._untold = False
@@ -58,8 +70,9 @@ class DiskFailures:
         self._missed: set[TopicPartition] = set()
         self._doubted: set[TopicPartition] = set()  # noted on disk, not registered yet
         self._registering = False
-        self.register: Callable[[Collection[TopicPartition]], Awaitable[None]] = _not_registered
-        self.room = FullDisks(logs, lambda: self.replicas, self._tasks, self.tell_controller, self.failed)
+        self.room = FullDisks(logs, replicas, fetchers, self._tasks, self.tell_controller, self.failed)
+        shared.on_disk_failed.subscribe(self.happened)
+        shared.on_order_failed.subscribe(self.order_failed)
 
     async def stop(self) -> None:
         """Stop, with whatever is not reported yet."""
@@ -68,7 +81,7 @@ class DiskFailures:
     # What has happened.
 
     def happened(self, partition: Partition | None, error: DiskError) -> None:
-        """Hook of `replicas`: a file call has failed, of this replica or (None) outside of any."""
+        """A file call has failed, of this replica or (None) outside of any."""
         if isinstance(error, ReplicaMissing):
             self._miss(error)
         elif partition is None:
@@ -97,7 +110,7 @@ class DiskFailures:
             self.room.ran_out(directory, error)  # a checkpoint can wait: an old one costs only time
 
     def order_failed(self, error: DiskError) -> None:
-        """Hook of `replicas`: a replica could not be created or deleted as the controller asked.
+        """A replica could not be created or deleted as the controller asked.
 
         If the error may pass, ask the controller to repeat it. A full directory asks when it has room.
         """
@@ -139,7 +152,7 @@ class DiskFailures:
         try:
             while self._doubted:
                 doubted, self._doubted = self._doubted, set()
-                await self.register(doubted)
+                await self._register(doubted)
         finally:
             self._registering = False
 
@@ -149,7 +162,10 @@ class DiskFailures:
         if directory in self._logs.places.offline:
             return
         gone = self._logs.give_up(directory, str(error))
-        self.replicas.lose(gone, str(error))
+        for partition in filter(None, map(self._replicas.find, gone)):
+            self._fetchers.drop(partition)
+            if partition.offline is None:
+                partition.fail(str(error))
         logger.error("log_dir_offline", directory=directory, replicas=len(gone), reason=str(error))
         self._incarnations.mark_doubt(None)
         directory_id = self._incarnations.dir_ids.get(directory)
@@ -208,7 +224,3 @@ class DiskFailures:
             except ZkError as error:
                 logger.warning("log_dir_event_retried", reason=repr(error))
                 await asyncio.sleep(RETRY_S)
-
-
-async def _not_registered(_doubts: Collection[TopicPartition]) -> None:
-    """The default: there is no broker to register."""

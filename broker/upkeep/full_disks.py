@@ -21,6 +21,7 @@ from ...base.tasks import Tasks
 from ...storage.directories.log_manager import Logs
 from ...storage.disk import DiskError, DiskFailed, DiskFull, disk_error
 from ...storage.quarantine import ASIDE
+from ..follower.fetcher import Fetchers
 from ..replicas.partition import Partition
 from ..replicas.replicas import Replicas
 from ..replicas.shared import Role
@@ -39,7 +40,8 @@ class FullDisks:
     def __init__(
         self,
         logs: Logs,
-        replicas: Callable[[], Replicas],
+        replicas: Replicas,
+        fetchers: Fetchers,
         tasks: Tasks,
         changed: Callable[[], None],
         failed: Callable[[DiskError], None],
@@ -47,6 +49,7 @@ class FullDisks:
         """`changed`: leadership may have to move. `failed`: the probe has met a failed disk."""
         self._logs = logs
         self._replicas = replicas
+        self._fetchers = fetchers
         self._tasks = tasks
         self._changed = changed
         self._failed = failed
@@ -60,7 +63,7 @@ class FullDisks:
             return
         places.full[directory] = str(error)
         logger.warning("log_dir_full", directory=directory, reason=str(error))
-        for partition in self._replicas().in_directory(directory):
+        for partition in self._replicas.in_directory(directory):
             partition.full = str(error)
         self._changed()
         if directory not in self._looking:
@@ -70,7 +73,7 @@ class FullDisks:
     def pause(self, partition: Partition) -> None:
         """Stop a follower from fetching: it could not write the records."""
         if partition.following is not None:
-            self._replicas().fetchers.drop(partition)
+            self._fetchers.drop(partition)
 
     async def _look(self, directory: str) -> None:
         """One task per directory: a disk may hang."""
@@ -148,7 +151,7 @@ class FullDisks:
 
     def _room_again(self, directory: str, opened: bool) -> None:
         """There is room: write files that had to wait, because appends rely on them, then allow appends."""
-        hosted = self._replicas().in_directory(directory)
+        hosted = self._replicas.in_directory(directory)
         try:
             for partition in hosted:
                 partition.log.save_what_waits()
@@ -164,5 +167,5 @@ class FullDisks:
         for partition in hosted:
             partition.full = None
             if had_none and partition.role is Role.FOLLOWING:
-                self._replicas().fetchers.follow(partition)
+                self._fetchers.follow(partition)
         self._changed()

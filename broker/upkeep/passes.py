@@ -2,8 +2,8 @@
 
 Each pass decides on the event loop and does what blocks in a thread, on copies. A pass over ten thousand logs
 or segments runs in small slices, and yields to the event loop between them.
-Left to others: high watermarks (replicas/replicas.py), which segments are old (storage/log/retention.py),
-what a failed disk means (disk_failures.py).
+Left to others: high watermarks (replicas/watermark_checkpoints.py), which segments are old
+(storage/log/retention.py), what a failed disk means (disk_failures.py).
 """
 
 import asyncio
@@ -20,7 +20,9 @@ from ...storage.log.log import Log
 from ...storage.log.pending_deletion import Deletion
 from ...storage.quarantine import tidy
 from ..metadata.cache import Picture
+from ..replicas.flushing import Flushing
 from ..replicas.replicas import Replicas
+from ..replicas.shared import ReplicaShared
 
 logger = structlog.get_logger(__name__)
 
@@ -40,7 +42,9 @@ class Upkeep:
     def __init__(
         self,
         logs: Logs,
+        shared: ReplicaShared,
         replicas: Replicas,
+        flushing: Flushing,
         clock: Clock,
         on_failure: FailureHook,
         picture: Callable[[], Picture],
@@ -48,7 +52,9 @@ class Upkeep:
         """`picture`: the cluster metadata, which says who is in sync."""
         self._picture = picture
         self._logs = logs
+        self._shared = shared
         self._replicas = replicas
+        self._flushing = flushing
         self._clock = clock
         self._tasks = Tasks("upkeep", on_failure)
         self._loop = asyncio.get_running_loop()
@@ -74,7 +80,7 @@ class Upkeep:
             try:
                 await work()
             except DiskError as error:
-                self._replicas.host.on_disk_failed(None, error)
+                self._shared.on_disk_failed(None, error)
             except OSError as error:
                 logger.error("upkeep_failed", reason=str(error))
 
@@ -82,7 +88,7 @@ class Upkeep:
         """Flush all logs of a directory and checkpoint their recovery points."""
         logs = self._logs
         held = [each for partition, each in logs.logs.items() if logs.directory_of(partition) == directory]
-        await self._replicas.flushing.until_flushed(held)
+        await self._flushing.until_flushed(held)
         if directory not in logs.places.offline:
             await self._loop.run_in_executor(None, logs.checkpoint_recovery_points, directory)
 
@@ -112,7 +118,7 @@ class Upkeep:
 
     def _is_named_elsewhere(self, name: str) -> bool:
         partition = parse_directory(name)
-        me = self._replicas.host.me
+        me = self._shared.me
         return partition is not None and self._picture().is_in_sync_elsewhere(me, partition)
 
     async def _retire(self, each: Log) -> None:
@@ -139,7 +145,7 @@ class Upkeep:
         if hosted is not None and hosted.log is each:
             hosted.disk_failed(error)
         else:
-            self._replicas.host.on_disk_failed(None, error)
+            self._shared.on_disk_failed(None, error)
 
     def _watermark_of(self, each: Log) -> int:
         """The high watermark; the checkpointed one if no controller has named the log yet."""

@@ -75,10 +75,10 @@ class Checks:
         """Check all invariants as of now."""
         self.looks += 1
         for id, node in sorted(self.cluster.nodes.items()):
-            hosted = node.broker.replicas
-            self._obeys(id, hosted.gate.controller_epoch)
-            fetched = Counter(chain.from_iterable(each.partitions for each in hosted.fetchers.of()))
-            for partition in hosted.partitions.values():
+            broker = node.broker
+            self._obeys(id, broker.roles.gate.controller_epoch)
+            fetched = Counter(chain.from_iterable(each.partitions for each in broker.fetchers.of()))
+            for partition in broker.replicas.partitions.values():
                 self._one_replica(id, partition, fetched[partition])
             self._nothing_vanished(id, node)
         for tp, committed in self.committed.items():

@@ -149,7 +149,7 @@ class DiskFaults(FaultKinds, ABC):
 
     def _has_room(self) -> bool:
         """No disk is full, and no broker thinks that one is."""
-        full = [node.broker.replicas.logs.places.full for node in self.cluster.nodes.values()]
+        full = [node.broker.logs.places.full for node in self.cluster.nodes.values()]
         return not any(full) and not any(disk.is_full for disk in self.cluster.disks.values())
 
     async def scarce(self) -> None:

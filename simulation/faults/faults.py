@@ -99,7 +99,7 @@ class Faults(DiskFaults, LinkFaults, ZooKeeperFaults):
 
     def _offline(self, id: int) -> bool:
         node = self.cluster.nodes.get(id)
-        return node is not None and bool(node.broker.replicas.logs.places.offline)
+        return node is not None and bool(node.broker.logs.places.offline)
 
     # ------------------------------------------------------------ processes and machines
 

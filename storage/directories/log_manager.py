@@ -4,7 +4,7 @@ Opens, creates and removes logs, keeps their shared checkpoints, and has the pas
 its own tasks. A method marked "blocking" may run in a thread: it works on copies and does not touch a log's
 state.
 Left to others: when passes run (broker/node.py), who is told of a failed directory
-(broker/replicas/replicas.py).
+(broker/upkeep/disk_failures.py).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 from strandline.base.types import TopicPartition
@@ -51,7 +50,9 @@ class NobodyHosted:
 
     def __init__(self) -> None:
         self.disk_errors: list[DiskError] = []
-        self.host = SimpleNamespace(on_disk_failed=lambda _, error: self.disk_errors.append(error))
+
+    def disk_failed(self, _partition: None, error: DiskError) -> None:
+        self.disk_errors.append(error)
 
     def find(self, _partition: TopicPartition) -> None:
         return None
@@ -123,6 +124,7 @@ async def cleaning(stage: Stage, cleaners: Cleaners | None = None) -> AsyncItera
         stage.clock,
         cleaners or ThreadCleaners(RealDisk()),
         lambda count: bytes(count),
+        stage.replicas.disk_failed,
         stage.failures.append,
     )
     try:

@@ -14,11 +14,11 @@ from strandline.broker.config.broker import BrokerConfig
 from strandline.broker.config.live import LiveConfig
 from strandline.broker.context import BrokerContext
 from strandline.broker.handlers.table import HANDLERS
-from strandline.broker.metadata.cache import Picture
+from strandline.broker.metadata.cache import MetadataCache
 from strandline.broker.metadata.held_answers import HeldAnswers
 from strandline.broker.network.metrics import Metrics
 from strandline.broker.network.server import Server
-from strandline.broker.replicas.replicas import Replicas
+from strandline.broker.parts import ReplicaParts
 from strandline.broker.turn import Turn
 from strandline.client.network.connection import Connection
 from strandline.protocol.apis import Api
@@ -115,25 +115,25 @@ class Member:
             list(self.config.directories), disk, self.config.storage, clock,
             clean=False, before_loss=lambda *_: None,
         )  # fmt: skip
-        self.replicas = Replicas(
+        self.cache = MetadataCache(self.config.id)
+        self.parts = parts = ReplicaParts(
             self.config, self.incarnation, self.logs, cast(Any, self.cluster.registry), clock,
-            self.turn, is_known=lambda tp: tp.topic == TOPIC, on_failure=self.failures.append,
-            is_elsewhere=lambda tp, topic_id, epoch: (
-                self.broker.metadata.controller_epoch == epoch
-                and self.broker.metadata.is_elsewhere(self.config.id, tp, topic_id)
-            ),
+            self.turn, is_known=lambda tp: tp.topic == TOPIC, is_elsewhere=self.cache.is_elsewhere,
+            on_failure=self.failures.append,
         )  # fmt: skip
+        self.replicas = parts.replicas
         nothing = cast(Any, None)
         self.deleted: list[TopicPartition] = []
         groups = cast(Any, SimpleNamespace(partitions_deleted=self.deleted.extend, metrics=dict))
         self.broker = BrokerContext(
-            live=LiveConfig(self.config), clock=clock, cluster_id="c", incarnation=self.incarnation,
-            metadata=Picture(), metrics=self.server.admission.metrics, replicas=self.replicas, groups=groups,
-            controller=nothing, forwarder=nothing, producer_ids=nothing, cleaning=nothing,
-            held=HeldAnswers(self.replicas.host, lambda: self.broker.metadata),
-            refresh=nothing, fail=self.failures.append,
+            live=LiveConfig(self.config), clock=clock, cluster_id="c", cache=self.cache,
+            metrics=self.server.admission.metrics, logs=self.logs, shared=parts.shared,
+            replicas=parts.replicas, settings=parts.settings, isr=parts.isr, parked=parts.parked,
+            sessions=parts.sessions, fetchers=parts.fetchers, deletions=parts.deletions, roles=parts.roles,
+            groups=groups, controller=nothing, forwarder=nothing, producer_ids=nothing, cleaning=nothing,
+            held=HeldAnswers(parts.shared, self.cache.current), refresh=nothing, fail=self.failures.append,
         )  # fmt: skip
-        self.replicas.start()
+        self.parts.start()
         self.server.open(self.broker)
         await self.cluster.register(self)
         self.control = await self.connect("PLAINTEXT")
@@ -147,7 +147,7 @@ class Member:
     async def stop(self) -> None:
         await self.control.close()
         await self.server.stop()
-        await self.replicas.stop()
+        await self.parts.stop()
         self.logs.close(clean=False)
         assert not self.failures, self.failures
 

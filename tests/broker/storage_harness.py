@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
 from strandline.base.clock import SystemClock
-from strandline.base.types import BrokerId, Incarnation, TopicPartition
+from strandline.base.types import Incarnation, TopicPartition
 from strandline.broker.config.broker import BrokerConfig
-from strandline.broker.replicas.replicas import Replicas
+from strandline.broker.parts import ReplicaParts
 from strandline.broker.turn import Turn
 from strandline.broker.upkeep.disk_failures import DiskFailures
 from strandline.protocol.messages.control import (
@@ -57,6 +57,7 @@ class Box:
         self.zookeeper = SimZooKeeper()
         self.registry = cast(Any, DirectRegistry(self.zookeeper))
         self.epoch = 0
+        self.registered: list[tuple[list[TopicPartition], list[str]]] = []  # again, and the doubts on disk
         self.incarnations = Incarnations.load(cast(Any, disk), self.dirs, "boot")
 
     async def start(self) -> None:
@@ -70,15 +71,19 @@ class Box:
         self.incarnations.write(Intactness(1, 1), flush_mode=False)
         for path in (*documents.PERSISTENT_PATHS, documents.incarnation_path(ME)):
             await self.create(path)
-        self.failing = DiskFailures(
-            BrokerId(ME), self.incarnations, self.logs, self.registry, self.failures.append
-        )
-        self.replicas = self.failing.replicas = Replicas(
-            self.config, Incarnation(1), self.logs, self.registry, clock,
-            Turn(self.failures.append), is_known=lambda _: True, on_failure=self.failures.append,
-            on_disk_failed=self.failing.happened, vouches=lambda _, joined: joined == EARLIER,
+        self.parts = ReplicaParts(
+            self.config, Incarnation(1), self.logs, self.registry, clock, Turn(self.failures.append),
+            is_known=lambda _: True, vouches=lambda _, joined: joined == EARLIER,
+            on_failure=self.failures.append,
         )  # fmt: skip
-        self.replicas.host.on_order_failed = self.failing.order_failed
+        self.replicas = self.parts.replicas
+        self.failing = DiskFailures(
+            self.parts.shared, self.incarnations, self.logs, self.registry, self.replicas,
+            self.parts.fetchers, self.register, self.failures.append,
+        )  # fmt: skip
+
+    async def register(self, doubts: Collection[TopicPartition]) -> None:
+        self.registered.append((sorted(doubts), self.remembered(0)["doubts"]))
 
     async def create(self, path: str) -> None:
         if self.zookeeper.exists(path, self.registry.session_id, None) is None:
@@ -97,7 +102,7 @@ class Box:
             for number in numbers
         ]  # fmt: skip
         topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=states)
-        answer = await self.replicas.obey_leader_and_isr(
+        answer = await self.parts.roles.obey_leader_and_isr(
             LeaderAndIsrRequest(
                 controller_id=9, controller_epoch=1, broker_epoch=1, topic_states=[topic], live_leaders=[]
             )
@@ -123,7 +128,7 @@ class Box:
         return json.loads(Path(self.dirs[place], INCARNATION).read_text())
 
     async def stop(self) -> None:
-        await self.replicas.stop()
+        await self.parts.stop()
         await self.failing.stop()
         self.logs.close(clean=False)
         self.incarnations.release()

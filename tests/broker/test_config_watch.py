@@ -73,6 +73,7 @@ class Topics:
 
     def __init__(self) -> None:
         self.known: dict[str, Overrides] = {}
+        self.heard: list[str] = []
 
     def of(self, topic: str) -> Overrides:
         return self.known.get(topic, NOTHING)
@@ -96,7 +97,7 @@ def play(story: Callable[[Session, ConfigWatch, LiveConfig, Topics], Any]) -> No
         session.put("/config/brokers/1", log_segment_bytes="77")
         await watch.read_own()
         assert live.current.storage.segment_bytes == 77, "known before anything is served"
-        watch.start(kept)
+        watch.start(kept, topics.heard.append)
         try:
             await story(session, watch, live, topics)
         finally:
@@ -107,15 +108,13 @@ def play(story: Callable[[Session, ConfigWatch, LiveConfig, Topics], Any]) -> No
 
 def test_whoever_writes_is_heard() -> None:
     async def story(session: Session, watch: ConfigWatch, live: LiveConfig, topics: Topics) -> None:
-        heard: list[str] = []
-        watch.on_topic = heard.append
         session.put("/config/topics/t", retention_ms="5")
         session.notify({"version": 2, "entity_path": "topics/t"})
         await until(lambda: topics.of("t").names == {"retention.ms": "5"})
         session.put("/config/topics/t", retention_ms="6")
         session.notify({"version": 1, "entity_type": "topics", "entity_name": "t"})
         await until(lambda: topics.of("t").names == {"retention.ms": "6"})
-        assert topics.of("t").version == 1 and heard == ["t", "t"]
+        assert topics.of("t").version == 1 and topics.heard == ["t", "t"]
         session.put("/config/brokers/<default>", log_roll_ms="9")
         session.notify({"version": 2, "entity_path": "brokers/<default>"})
         await until(lambda: live.current.storage.segment_ms == 9)

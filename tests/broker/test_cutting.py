@@ -33,7 +33,7 @@ async def parted(directory: Path, disk: Any = RealDisk, **options: Any) -> Async
         await stage.elect(1, [1, 2])
         client = await stage.members[1].connect()
         assert outcome(await ask(client, produce(batch(b"both")))) == (0, 0)
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         await until(lambda: not stage.members[1].partition.parked)
         for value in (b"only", b"here", b"!"):
             assert outcome(await ask(client, produce(batch(value), acks=1)))[0] == 0
@@ -70,7 +70,7 @@ async def test_what_is_cut_is_kept_with_all_that_is_known_of_it(tmp_path: Path) 
         kept = (Path(row["path"]) / name).read_bytes()
         assert kept == bytes_before[-len(kept) :]
         assert [bytes(r.value or b"") for r in iterate(kept)] == [b"only", b"here", b"!"]
-        decision = stage.members[1].replicas.host.recorder.of("t-0")[-1]
+        decision = stage.members[1].parts.shared.recorder.of("t-0")[-1]
         assert decision.what == "truncated" and decision.values["aside"] == row["path"]
         assert decision.values["end"] == 1 and decision.values["was"] == 4
 
@@ -121,7 +121,7 @@ async def test_nothing_is_cut_while_there_is_no_room_to_keep_it(tmp_path: Path, 
         assert log.end_offset == 4 and stage.members[1].partition.offline is None
         place = tmp_path / "1.aside"
         await until(lambda: not any(place.iterdir()))  # but for the attempt that is being made
-        waits = stage.members[1].replicas.host.recorder.of("t-0")[-1]
+        waits = stage.members[1].parts.shared.recorder.of("t-0")[-1]
         assert waits.what == "cut_waits"
         disk.heal(fault)
         await until(lambda: log.end_offset == 2)
@@ -146,7 +146,7 @@ def test_where_nothing_can_ever_be_kept_the_follower_does_not_wait(
             await cut_by(stage)
             await until(lambda: log.end_offset == 2)
             assert aside(tmp_path) == []
-            told = list(stage.members[1].replicas.host.recorder.of("t-0"))[-2:]
+            told = list(stage.members[1].parts.shared.recorder.of("t-0"))[-2:]
             assert [each.what for each in told] == ["cut_unkept", "truncated"]
             assert os.strerror(error) in told[0].values["why"] and told[1].values["aside"] is None
 
@@ -162,7 +162,7 @@ async def test_a_copy_of_what_was_replaced_meanwhile_does_not_count(tmp_path: Pa
     async with parted(tmp_path) as stage:
         partition = stage.members[1].partition
         partition.log.roll(1000)
-        stage.members[1].replicas.fetchers.stop()
+        stage.members[1].parts.fetchers.stop()
         await stage.elect(2, [2])
         await until(lambda: partition.following is not None)
         cut = Cut(partition, Truncate(Offset(1), settled=True))
@@ -179,7 +179,7 @@ async def test_a_cut_is_made_of_the_log_that_was_looked_at(tmp_path: Path) -> No
 
     async with parted(tmp_path) as stage:
         partition = stage.members[1].partition
-        stage.members[1].replicas.fetchers.stop()
+        stage.members[1].parts.fetchers.stop()
         await stage.elect(2, [2])
         await until(lambda: partition.following is not None)
         cut = Cut(partition, Truncate(Offset(1), settled=True))
@@ -201,7 +201,7 @@ async def test_an_operator_may_prefer_to_keep_nothing(tmp_path: Path) -> None:
 async def test_a_cut_that_was_overtaken_is_not_made_and_its_copy_goes(tmp_path: Path) -> None:
     async with parted(tmp_path) as stage:
         partition = stage.members[1].partition
-        stage.members[1].replicas.fetchers.stop()
+        stage.members[1].parts.fetchers.stop()
         await stage.elect(2, [2])
         await until(lambda: partition.following is not None)
         cut = Cut(partition, Truncate(Offset(1), settled=True))
@@ -285,7 +285,7 @@ async def test_the_loop_waits_for_no_disk_when_logs_are_cut_or_begin_anew(
 
     async with parted(tmp_path, disk) as stage:
         away, partition = stage.members[1], stage.members[1].partition
-        await away.replicas.flushing.until_flushed(list(away.logs.logs.values()))
+        await away.parts.flushing.until_flushed(list(away.logs.logs.values()))
         away.logs.checkpoint_recovery_points()
         away.logs.checkpoint_high_watermarks(lambda: {TP: 4})
         if begins_anew:
@@ -338,7 +338,7 @@ async def test_a_cut_that_cannot_be_looked_at_waits_longer_each_time(
     """Without a descriptor there is no use in asking the leader again at once."""
 
     async with parted(tmp_path, replication={"fetch_backoff_ms": 50}) as stage:
-        partition, fetchers = stage.members[1].partition, stage.members[1].replicas.fetchers
+        partition, fetchers = stage.members[1].partition, stage.members[1].parts.fetchers
         whole, tried = partition.log.leaving, list[int]()
 
         def without_descriptor(offset: int) -> Any:

@@ -1,13 +1,11 @@
 """A log directory that fails: what lay there is offline, noted, reported, and never begun anew elsewhere."""
 
 import errno
-from collections.abc import Collection
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from strandline.base.types import TopicPartition
 from strandline.broker.errors import StorageLost
 from strandline.protocol.errors import ErrorCode, KafkaStorageError
 from strandline.protocol.messages.control import (
@@ -68,11 +66,11 @@ async def provoke(b: Box, call: str) -> None:
             partition.log.configure(partition.log.config.model_copy(update={"segment_bytes": 14}))
             b.append(0, b"x")
     elif call == "sync":
-        await b.replicas.flushing.until_flushed(list(b.logs.logs.values()))
+        await b.parts.flushing.until_flushed(list(b.logs.logs.values()))
     else:
         for number in (0, 2):
             partition = b.replicas.get(tp(number))
-        answer = await b.replicas.stop_replicas(delete(0))
+        answer = await b.parts.roles.stop_replicas(delete(0))
         assert answer.partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -97,7 +95,7 @@ def test_a_replica_in_a_failed_directory_cannot_be_deleted(tmp_path: Path) -> No
             b.disk.fail("append", f"{b.dirs[0]}/*")
             with pytest.raises(KafkaStorageError):
                 b.append(0, b"x")
-            answer = await b.replicas.stop_replicas(delete(0, 1))
+            answer = await b.parts.roles.stop_replicas(delete(0, 1))
             codes = [one.error_code for one in answer.partition_errors]
             assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
 
@@ -158,7 +156,7 @@ def test_a_replica_that_cannot_forget_its_predecessor_is_asked_for_again(
             b.append(0, b"x")
             b.logs.checkpoint_high_watermarks(lambda: {tp(0): 1})
             short = b.disk.fail("replace", "*-checkpoint", errno.ENOSPC)
-            await b.replicas.stop_replicas(delete(0))
+            await b.parts.roles.stop_replicas(delete(0))
             (answer,) = await b.lead(0)
             assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             await until(lambda: len(b.events()) == 1)
@@ -179,11 +177,11 @@ def test_a_replica_without_descriptors_to_go_is_asked_for_again(
             await b.lead(0)
             short = b.disk.fail("sync_dir", b.dirs[0], errno.EMFILE)
             for asked in (1, 2):
-                answer = await b.replicas.stop_replicas(delete(0))
+                answer = await b.parts.roles.stop_replicas(delete(0))
                 assert answer.partition_errors[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
                 await until(lambda asked=asked: len(b.events()) == asked)  # type: ignore[misc]
             b.disk.heal(short)
-            answer = await b.replicas.stop_replicas(delete(0))
+            answer = await b.parts.roles.stop_replicas(delete(0))
             assert answer.partition_errors[0].error_code == 0
 
     run(story)
@@ -211,15 +209,9 @@ def test_a_damaged_log_is_one_replicas_matter(tmp_path: Path) -> None:
     async def story() -> None:
         async with box(tmp_path) as b:
             await b.lead(0, 2)
-            registered: list[object] = []
-
-            async def register(doubts: Collection[TopicPartition]) -> None:
-                registered.append((sorted(doubts), b.remembered(0)["doubts"]))
-
-            b.failing.register = register
             b.replicas.get(tp(0)).disk_failed(LogDamaged(b.dirs[0], OSError(5, "bad batch")))
             await until(lambda: b.remembered(0)["doubts"] == ["t-0"])
-            await until(lambda: registered == [([tp(0)], ["t-0"])])  # written down before it is registered
+            await until(lambda: b.registered == [([tp(0)], ["t-0"])])  # written down before it is registered
             assert b.append(2, b"goes on") == 0
             await until(lambda: len(b.events()) == 1)  # the controller asks, and elects another
             assert [e.error_code for e in await b.lead(0, 2)] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]

@@ -18,7 +18,7 @@ REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def tell(stage: Any, state: SessionState) -> None:
-    stage.members[1].replicas._on_session(SessionEvent(state, 1))
+    stage.members[1].parts.ticks.on_session(SessionEvent(state, 1))
 
 
 def delete(offset: int) -> DeleteRecordsRequest:

@@ -74,7 +74,7 @@ def with_peer(tmp_path: Path, story: Callable[[Cluster, Peer], Awaitable[None]])
 
     async def play() -> None:
         async with cluster(tmp_path, 2) as stage:
-            stage.members[2].replicas.fetchers.stop()
+            stage.members[2].parts.fetchers.stop()
             connection = await stage.members[1].connect("PLAINTEXT")
             await stage.elect(1, [1, 2])
             await story(stage, Peer(connection))
@@ -116,7 +116,7 @@ def test_a_watermark_is_told_when_there_is_an_answer_and_wakes_nobody(tmp_path: 
         partition, loop = stage.members[1].partition, asyncio.get_running_loop()
         began = loop.time()
         waiting = peer.send(max_wait_ms=200)
-        await until(lambda: len(stage.members[1].replicas.host.deadlines))
+        await until(lambda: len(stage.members[1].parts.shared.deadlines))
         (entry,) = partition.parked
         entry.told = (0, 0)  # another one than it is now
         entry.news(grown=False, risen=True)
@@ -289,10 +289,10 @@ def test_a_log_start_that_moved_without_a_word_is_told(tmp_path: Path) -> None:
 def test_brokers_that_are_gone_keep_no_session(tmp_path: Path) -> None:
     async def story(stage: Cluster, peer: Peer) -> None:
         await peer.full(0)
-        replicas = stage.members[1].replicas
-        replicas.brokers_are([(1, None), (2, None)])
+        shared = stage.members[1].parts.shared
+        shared.brokers_are(frozenset(map(BrokerId, (1, 2))))
         assert (await peer.next()).error_code == 0
-        replicas.brokers_are([(1, None)])
+        shared.brokers_are(frozenset(map(BrokerId, (1,))))
         assert not stage.members[1].partition.parked
         assert (await peer.next()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -304,14 +304,14 @@ async def test_two_brokers_begin_anew_when_a_session_is_lost(tmp_path: Path) -> 
         await stage.elect(1, [1, 2])
         client = await stage.members[1].connect()
         assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
-        sessions = stage.members[1].replicas.sessions
+        sessions = stage.members[1].parts.sessions
         (held,) = sessions._of.values()
         assert len(held) == 1
         sessions.keep_only(frozenset())
         assert outcome(await ask(client, produce(batch(b"b")))) == (0, 1)
         (again,) = sessions._of.values()
         assert again is not held and stage.members[2].partition.log.end_offset == 2
-        stage.members[2].replicas.reborn(Incarnation(2))
+        stage.members[2].parts.shared.incarnation = Incarnation(2)
         assert outcome(await ask(client, produce(batch(b"c")))) == (0, 2)
         (third,) = sessions._of.values()
         assert third.fetcher.incarnation == 2

@@ -21,7 +21,7 @@ async def test_the_leader_comes_back_at_another_address(tmp_path: Path) -> None:
         await stage.elect(1, [1, 2])
         client = await stage.members[1].connect()
         await ask(client, produce(batch(b"a")))
-        fetchers = stage.members[2].replicas.fetchers
+        fetchers = stage.members[2].parts.fetchers
         fetcher = fetchers._by_leader[stage.members[1].config.id]
         assert fetcher._connection is not None
         fetcher._connection.give_up("the test says so")
@@ -59,7 +59,7 @@ async def test_who_was_refused_does_not_wait_for_the_parked_fetch(tmp_path: Path
         client = await stage.members[1].connect()
         assert outcome(await ask(client, produce(batch(b"a"))))[0] == 0
         await stage.tell(stage.members[2], 1, [1, 2], 0, index=1)
-        fetcher = stage.members[2].replicas.fetchers._by_leader[stage.members[1].config.id]
+        fetcher = stage.members[2].parts.fetchers._by_leader[stage.members[1].config.id]
         await until(lambda: fetcher._delays)
         await stage.tell(stage.members[1], 1, [1, 2], 0, index=1)
         began = loop.time()

@@ -76,7 +76,7 @@ async def test_a_connection_that_is_made_again_ends_the_wait(tmp_path: Path) -> 
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
         follower = stage.members[2]
-        (fetcher,) = follower.replicas.fetchers.of()
+        (fetcher,) = follower.parts.fetchers.of()
         await until(lambda: fetcher._connection is not None)
         assert fetcher._connection is not None
         fetcher._connection.give_up("the test wants it")

@@ -12,6 +12,7 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.broker.replicas.flushing import Flushing
 from strandline.broker.replicas.shared import Role
+from strandline.broker.turn import Turn
 from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import TopicConfigEntry
@@ -61,6 +62,10 @@ class GatedFile:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.file, name)
+
+
+def not_expected(error: BaseException) -> None:
+    raise error
 
 
 Story = Callable[[Cluster], Coroutine[Any, Any, None]]
@@ -275,9 +280,10 @@ async def test_no_more_flushes_at_once_than_there_are_threads(tmp_path: Path) ->
     flushing = Flushing(
         logs,
         StorageConfig(flush_threads=2),
-        lambda each: heard.append(str(each.partition)),
-        lambda each, error: heard.append(str(error)),
+        Turn(not_expected),
     )
+    flushing.flushed.subscribe(lambda each: heard.append(str(each.partition)))
+    flushing.failed.subscribe(lambda each, error: heard.append(str(error)))
     disk.gate.clear()
     for each in made:
         flushing.want(each)
@@ -298,7 +304,7 @@ async def test_no_more_flushes_at_once_than_there_are_threads(tmp_path: Path) ->
 async def test_a_stop_waits_for_what_is_under_way_and_begins_no_more(tmp_path: Path) -> None:
     disk = GatedDisk()
     logs, made = several(tmp_path, disk, 3)
-    flushing = Flushing(logs, StorageConfig(flush_threads=1), lambda each: None, lambda each, error: None)
+    flushing = Flushing(logs, StorageConfig(flush_threads=1), Turn(not_expected))
     disk.gate.clear()
     waiting = asyncio.ensure_future(flushing.until_flushed(made))
     await until(lambda: disk.waiting == 1)
@@ -317,7 +323,8 @@ async def test_a_lack_of_descriptors_passes(tmp_path: Path) -> None:
     disk = GatedDisk()
     logs, made = several(tmp_path, disk, 1)
     failures: list[DiskError] = []
-    flushing = Flushing(logs, StorageConfig(), lambda each: None, lambda each, error: failures.append(error))
+    flushing = Flushing(logs, StorageConfig(), Turn(not_expected))
+    flushing.failed.subscribe(lambda each, error: failures.append(error))
     disk.fault = errno.EMFILE
     waiting = asyncio.ensure_future(flushing.until_flushed(made))
     await until(lambda: disk.syncs == 1)

@@ -35,7 +35,6 @@ class FakeBroker:
         self.metadata = SimpleNamespace(topics={"t": None})
         logs: Any = SimpleNamespace(config=self.live.current.storage)
         self.settings = TopicSettings(logs, {})
-        self.replicas = SimpleNamespace(settings=self.settings)
         self.forwarder = self
         self.forwarded: list[Any] = []
         self.refreshed = 0

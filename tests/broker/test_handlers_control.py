@@ -6,7 +6,7 @@ from threading import current_thread, main_thread
 from typing import Any
 from uuid import UUID
 
-from strandline.broker.replicas.controller_fence import ControlGate
+from strandline.broker.roles.controller_fence import ControlGate
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import (
     LeaderAndIsrPartitionState,
@@ -99,7 +99,7 @@ async def test_stop_replica(tmp_path: Path) -> None:
 async def test_a_log_of_an_earlier_topic_is_set_aside(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1) as stage:
         member = stage.members[1]
-        member.logs.create(TP, UUID(int=5), member.replicas.settings.config_of(TOPIC))
+        member.logs.create(TP, UUID(int=5), member.parts.settings.config_of(TOPIC))
         await stage.elect(1, [1])
         assert member.partition.log.topic_id == TOPIC_ID
         assert [p.name for p in (tmp_path / "1").glob("*-stray")] != []
@@ -124,10 +124,10 @@ async def test_whoever_shuts_down_is_still_there_and_counts_for_no_isr(tmp_path:
         member = stage.members[1]
         picture = stage.picture(1, [1, 2], 0)
         assert (await ask(member.control, picture)).error_code == 0
-        assert member.replicas.host.membership.live == {1, 2}
+        assert member.parts.shared.membership.live == {1, 2}
         picture.live_brokers[1].is_leaving = True
         assert (await ask(member.control, picture)).error_code == 0
-        assert member.replicas.host.membership.live == {1}
+        assert member.parts.shared.membership.live == {1}
 
 
 async def test_a_deletion_is_on_the_medium_when_it_is_answered_and_not_by_the_loop(tmp_path: Path) -> None:

@@ -168,12 +168,12 @@ def test_all_live_replicas_have_followed_when_it_is_answered(tmp_path: Path) -> 
 def test_a_live_follower_that_does_not_fetch_is_waited_for(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
         follower = stage.members[3].partition
-        stage.members[3].replicas.fetchers.drop(follower)
+        stage.members[3].parts.fetchers.drop(follower)
         pending = client.submit(delete(4), deadline=asyncio.get_running_loop().time() + 5)
         await until(lambda: log_of(stage, 2).start_offset == 4)
         await until(lambda: kept_start(stage, 1) == 4)
         assert not pending.done()
-        stage.members[3].replicas.fetchers.follow(follower)
+        stage.members[3].parts.fetchers.follow(follower)
         assert told(await pending) == (0, 4)
 
     run(tmp_path, story, members=3)
@@ -181,12 +181,11 @@ def test_a_live_follower_that_does_not_fetch_is_waited_for(tmp_path: Path) -> No
 
 def test_a_follower_that_has_died_is_not_waited_for(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
-        stage.members[3].replicas.fetchers.drop(stage.members[3].partition)
+        stage.members[3].parts.fetchers.drop(stage.members[3].partition)
         pending = client.submit(delete(4), deadline=asyncio.get_running_loop().time() + 5)
         await until(lambda: log_of(stage, 2).start_offset == 4)
         assert not pending.done()
-        replicas = stage.members[1].replicas
-        replicas.brokers_are((BrokerId(id), None) for id in (1, 2))
+        stage.members[1].parts.shared.brokers_are(frozenset(map(BrokerId, (1, 2))))
         assert told(await pending) == (0, 4)
 
     run(tmp_path, story, members=3)
@@ -194,19 +193,19 @@ def test_a_follower_that_has_died_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_the_time_can_be_up(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         assert told(await ask(client, delete(4, timeout_ms=10))) == (ErrorCode.REQUEST_TIMED_OUT, -1)
         assert log_of(stage, 1).start_offset == 4
-        assert not stage.members[1].replicas.deletions._queues
+        assert not stage.members[1].parts.deletions._queues
 
     run(tmp_path, story, members=2)
 
 
 def test_a_leader_that_resigns_tells_those_who_wait(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         pending = client.submit(delete(4), deadline=asyncio.get_running_loop().time() + 5)
-        await until(lambda: stage.members[1].replicas.deletions._queues)
+        await until(lambda: stage.members[1].parts.deletions._queues)
         await stage.elect(2, (1, 2))
         assert told(await pending) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         assert log_of(stage, 1).start_offset == 4, "what is gone stays gone"

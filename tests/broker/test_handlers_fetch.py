@@ -143,7 +143,7 @@ def test_a_parked_fetch_is_woken_or_times_out(tmp_path: Path) -> None:
         assert not patient.done()
         assert len(bytes(fetched(await patient).records)) > 0
         assert not stage.members[1].partition.parked
-        assert len(stage.members[1].replicas.host.deadlines) == 0
+        assert len(stage.members[1].parts.shared.deadlines) == 0
         await producer.close()
 
     run(tmp_path, story)
@@ -151,7 +151,7 @@ def test_a_parked_fetch_is_woken_or_times_out(tmp_path: Path) -> None:
 
 def test_consumers_do_not_see_beyond_the_watermark(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         await asyncio.sleep(0.45)
         await ask(client, produce(batch(b"a"), acks=1))
         assert stage.members[1].partition.log.end_offset == 1
@@ -253,7 +253,7 @@ async def test_a_followers_parked_fetch_is_woken_after_the_append_and_before_the
 
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         leader = stage.members[1].partition
         follower = await stage.members[1].connect("PLAINTEXT")
         client = await stage.members[1].connect()

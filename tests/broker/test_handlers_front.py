@@ -105,6 +105,7 @@ def broker(**changes: Any) -> Any:
         config=config(listeners="PLAINTEXT://127.0.0.1:0", **changes),
         cluster_id="the-cluster",
         metadata=picture,
+        cache=SimpleNamespace(picture=picture),
         metrics=Metrics(),
         controller=Controller(),
         producer_ids=ProducerIds(),
@@ -197,7 +198,7 @@ def test_a_topic_is_found_by_its_id() -> None:
 
 def test_a_dead_leader_is_no_leader_and_dead_brokers_are_not_named() -> None:
     made = broker()
-    made.metadata = made.metadata.updated(update(brokers=(1,)))
+    made.cache.picture = made.metadata = made.metadata.updated(update(brokers=(1,)))
     response = metadata.handle(made, exchange(Api.METADATA, 9), MetadataRequest(topics=None))
     assert [b.node_id for b in response.brokers] == [1]
     first = response.topics[0].partitions[0]
@@ -213,9 +214,11 @@ def test_operations_are_told_when_asked_for() -> None:
 
 
 def forwarding(made: Any) -> Forwarder:
-    forwarder = Forwarder(Tasks("test"), Random(1).randbytes)
+    live: Any = SimpleNamespace(current=made.config)
+    forwarder = Forwarder(
+        live, made.cache, made.controller, made.held, made.metrics, Tasks("test"), Random(1).randbytes
+    )
     made.forwarder = forwarder
-    forwarder.broker = made
     return forwarder
 
 

@@ -19,7 +19,7 @@ from tests.broker.storage_harness import TOPIC, Box, box, run, tp
 
 
 async def describe(b: Box, topics: list[DescribableLogDirTopic] | None = None) -> DescribeLogDirsResponse:
-    broker = cast(Any, SimpleNamespace(replicas=b.replicas))
+    broker = cast(Any, SimpleNamespace(replicas=b.replicas, logs=b.logs))
     return await log_dirs.handle(broker, cast(Any, None), DescribeLogDirsRequest(topics=topics))
 
 

@@ -80,7 +80,7 @@ def test_acks_1_and_a_duplicate(tmp_path: Path) -> None:
 def test_a_duplicate_with_acks_all_waits_for_the_watermark(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
         follower = stage.members[2].partition
-        stage.members[2].replicas.fetchers.drop(follower)
+        stage.members[2].parts.fetchers.drop(follower)
         await asyncio.sleep(0.45)
         again = batch(b"a", producer_id=5, sequence=0)
         loop = asyncio.get_running_loop()
@@ -89,7 +89,7 @@ def test_a_duplicate_with_acks_all_waits_for_the_watermark(tmp_path: Path) -> No
         second = client.submit(produce(again), deadline=loop.time() + 5)
         await until(lambda: len(stage.members[1].partition.acks) > 0)
         assert not second.done()
-        stage.members[2].replicas.fetchers.follow(follower)
+        stage.members[2].parts.fetchers.follow(follower)
         assert outcome(await second) == (0, 0)
         assert stage.members[1].partition.log.end_offset == 1
 
@@ -98,7 +98,7 @@ def test_a_duplicate_with_acks_all_waits_for_the_watermark(tmp_path: Path) -> No
 
 def test_min_insync_replicas(tmp_path: Path) -> None:
     async def story(stage: Cluster, client: Connection) -> None:
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         await asyncio.sleep(0.45)
         after = client.submit(produce(batch(b"a")), deadline=asyncio.get_running_loop().time() + 5)
         assert outcome(await after)[0] == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -19,11 +19,11 @@ async def test_a_follower_that_is_gone_is_counted_and_one_that_is_back_is_not(tm
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2], [TopicConfigEntry(name="min.insync.replicas", value="2")])
         one, two = stage.members[1], stage.members[2]
-        leader, follower = lambda: of_replicas(one.replicas), lambda: of_replicas(two.replicas)
+        leader, follower = lambda: of_replicas(one.broker), lambda: of_replicas(two.broker)
         assert leader()["AtMinIsrPartitionCount"] == 1 and leader()["UnderReplicatedPartitions"] == 0
         client = await one.connect()
         assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
-        two.replicas.fetchers.drop(two.partition)
+        two.parts.fetchers.drop(two.partition)
         await ask(client, produce(batch(b"b"), acks=1))
         await until(lambda: leader()["IsrShrinks"] == 1)
         assert leader()["UnderReplicatedPartitions"] == 1
@@ -40,10 +40,10 @@ async def test_lag_is_what_a_follower_lacks(tmp_path: Path) -> None:
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
         partition = stage.members[2].partition
-        assert of_replicas(stage.members[2].replicas)["MaxLag"] == 0
-        stage.members[2].replicas.fetchers.drop(partition)
+        assert of_replicas(stage.members[2].broker)["MaxLag"] == 0
+        stage.members[2].parts.fetchers.drop(partition)
         partition.missing = 7  # as the last fetch told
-        assert of_replicas(stage.members[2].replicas)["MaxLag"] == 7
+        assert of_replicas(stage.members[2].broker)["MaxLag"] == 7
 
 
 async def test_what_the_controller_counts_is_told(tmp_path: Path) -> None:
@@ -52,6 +52,8 @@ async def test_what_the_controller_counts_is_told(tmp_path: Path) -> None:
         decision_notes.elections, decision_notes.unclean_elections, decision_notes.potential_losses = 5, 2, 3
         broker: Any = SimpleNamespace(
             replicas=stage.members[1].replicas,
+            isr=stage.members[1].parts.isr,
+            shared=stage.members[1].parts.shared,
             controller=SimpleNamespace(view=None, active=True, decision_notes=decision_notes),
             metrics=Metrics(),
         )
@@ -68,11 +70,11 @@ def test_a_leader_that_zookeeper_has_lost_answers_nobody_if_it_is_told_to(tmp_pa
         replication = load(text).config.replication
         async with cluster(tmp_path / fences, 1, replication=replication) as stage:
             await stage.elect(1, [1])
-            replicas = stage.members[1].replicas
+            ticks = stage.members[1].parts.ticks
             client = await stage.members[1].connect()
             told = []
             for state in (SessionState.EXPIRED, SessionState.CONNECTED):
-                replicas._on_session(cast(Any, SessionEvent(state, 1)))
+                ticks.on_session(cast(Any, SessionEvent(state, 1)))
                 told.append(outcome(await ask(client, produce(batch(b"a"), acks=1)))[0])
             await client.close()
             return told

@@ -21,6 +21,7 @@ from uuid import UUID
 
 import pytest
 
+from strandline.base.event import Event
 from strandline.base.types import BrokerId, TopicPartition
 from strandline.broker.handlers import metadata
 from strandline.broker.handlers.groups import coordinators
@@ -89,7 +90,8 @@ class Story:
         self.clients: dict[str, Client] = {}
         self.loop = StandingLoop()
         loop = cast(asyncio.AbstractEventLoop, self.loop)
-        host = cast(ReplicaShared, SimpleNamespace(loop=loop, deadlines=Deadlines(loop)))
+        events: dict[str, Event[...]] = {name: Event() for name in ("told", "lost", "back", "left")}
+        host = cast(ReplicaShared, SimpleNamespace(loop=loop, deadlines=Deadlines(loop), **events))
         self.held = HeldAnswers(host, lambda: self.broker.metadata)
         self.broker: Any = SimpleNamespace(
             id=2,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from strandline.broker.network import connection
-from strandline.broker.replicas import leader_and_isr
+from strandline.broker.roles import leader_and_isr
 from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode
 from tests.broker.replica_harness import (
@@ -62,7 +62,7 @@ async def begin(stage: Cluster, gate: Gate) -> "asyncio.Task[None]":
     """A new epoch for the same leader, which cannot be finished until the gate is open."""
     gate.open.clear()
     task = asyncio.get_running_loop().create_task(stage.elect(1, [1]))
-    await until(lambda: stage.members[1].replicas.host.change is not None)
+    await until(lambda: stage.members[1].parts.roles.change is not None)
     return task
 
 

@@ -74,9 +74,9 @@ async def cut(b: Box, number: int, to: int) -> None:
 async def everything_else_goes_on(b: Box) -> None:
     """In the second directory: watermarks, log starts, cuts, flushes, new replicas, deletion."""
     loop, logs, (_, well) = asyncio.get_running_loop(), b.logs, b.dirs
-    await b.replicas.checkpoint_watermarks(well)
+    await b.parts.watermarks.write(well)
     log = b.replicas.get(tp(3)).log
-    await b.replicas.flushing.until_flushed([log])
+    await b.parts.flushing.until_flushed([log])
     await loop.run_in_executor(None, logs.checkpoint_recovery_points, well)
     log.move_start(1)
     await loop.run_in_executor(None, logs.checkpoint_start_offsets, well)
@@ -100,12 +100,12 @@ def test_only_what_waits_for_that_medium_waits(tmp_path: Path) -> None:
             for number in range(5):
                 b.append(number, b"one", b"two")
                 b.append(number, b"three")
-            await b.replicas.checkpoint_watermarks()
+            await b.parts.watermarks.write()
             beating = asyncio.ensure_future(beat(gaps))
             disk.hang(b.dirs[0])
-            late = asyncio.ensure_future(b.replicas.checkpoint_watermarks(b.dirs[0]))
+            late = asyncio.ensure_future(b.parts.watermarks.write(b.dirs[0]))
             flush = asyncio.ensure_future(
-                b.replicas.flushing.until_flushed([b.replicas.get(tp(n)).log for n in (0, 2, 4)])
+                b.parts.flushing.until_flushed([b.replicas.get(tp(n)).log for n in (0, 2, 4)])
             )
             await until(lambda: disk.waiting >= 2)
             waits = asyncio.ensure_future(cut(b, 0, 2))
@@ -131,14 +131,14 @@ def test_a_cut_while_it_is_written_down_how_far_a_log_is_clean(tmp_path: Path) -
             for number in range(5):
                 b.append(number, b"one", b"two")
                 b.append(number, b"three")
-            await b.replicas.checkpoint_watermarks()
+            await b.parts.watermarks.write()
             path = f"{b.dirs[0]}/{CLEANER_OFFSETS}"
             beating = asyncio.ensure_future(beat(gaps))
             disk.hang(path)
             with ThreadPoolExecutor(1) as cleaner:
                 noted = cleaner.submit(b.logs.cleaned.note, tp(0), 3, 0)
                 await until(lambda: disk.waiting == 1)
-                lower = b.replicas.host.lower
+                lower = b.parts.shared.lower
 
                 def late(cuts: Mapping[TopicPartition, Bounds]) -> Lowered:
                     lowered = lower(cuts)
@@ -146,7 +146,7 @@ def test_a_cut_while_it_is_written_down_how_far_a_log_is_clean(tmp_path: Path) -
                         noted.result(RELEASED_AFTER_S)
                     return lowered
 
-                b.replicas.host.lower = late
+                b.parts.shared.lower = late
                 waits = asyncio.ensure_future(cut(b, 0, 2))
                 await until(lambda: b.logs._promises.is_bound(tp(0)))
                 await everything_else_goes_on(b)
@@ -204,7 +204,7 @@ def test_a_watermark_of_a_log_that_was_made_anew_while_its_writer_waited(tmp_pat
             await b.lead(0, 1, 2, 3)
             b.append(1, b"one", b"two")
             disk.hang(f"{b.dirs[0]}/{HIGH_WATERMARKS}")
-            writing = asyncio.ensure_future(b.replicas.checkpoint_watermarks())
+            writing = asyncio.ensure_future(b.parts.watermarks.write())
             await until(lambda: disk.waiting)
             b.replicas.unhost(tp(1))
             await b.lead(1)
@@ -276,7 +276,7 @@ def test_what_one_replica_must_cut_first_keeps_no_other_from_following(tmp_path:
     async def story() -> None:
         async with two_brokers(tmp_path, disk) as stage:
             leader, other = stage.members[1].partition, stage.members[2]
-            other.replicas.fetchers.drop(other.partition)
+            other.parts.fetchers.drop(other.partition)
             await until(lambda: not leader.parked)
             await put(stage, 1, b"only", 0)
             assert (leader.log.end_offset, other.partition.log.end_offset) == (2, 1)

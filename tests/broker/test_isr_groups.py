@@ -19,7 +19,8 @@ ME, OTHER = BrokerId(1), BrokerId(2)
 
 
 class FakePartition:
-    def __init__(self, number: int, leader: Leader) -> None:
+    def __init__(self, number: int, leader: Leader, host: Any) -> None:
+        self.host = host
         self.tp = TopicPartition("t", number)
         self.leading: Leader | None = leader
         self.log = SimpleNamespace(topic_id=None)  # as made by a tool that knows none
@@ -68,11 +69,11 @@ class Stage:
             )
         loop = asyncio.get_running_loop()
         recorder = SimpleNamespace(note=lambda *a, **k: None)
-        host = SimpleNamespace(
+        self.host = SimpleNamespace(
             me=ME, incarnation=Incarnation(0), loop=loop, recorder=recorder, untold=lambda: None
         )
         self.tasks = Tasks("test")
-        self.writer = IsrWriter(cast(Any, self.registry), self.tasks, lambda: cast(Any, host), lambda p: None)
+        self.writer = IsrWriter(cast(Any, self.registry), self.tasks)
         self.partitions = [self.led(number) for number in range(count)]
         self.loop = loop
 
@@ -88,7 +89,7 @@ class Stage:
         mandate = Mandate(Epoch(0), (ME, OTHER), tuple(map(BrokerId, isr)), 0)
         live = LiveBrokers(frozenset({ME, OTHER}))
         leader = Leader(ME, mandate, Offset(0), Offset(0), 0.0, live, LeaderOptions())
-        return FakePartition(number, leader)
+        return FakePartition(number, leader, self.host)
 
     def all_join(self, incarnation: int = 0) -> None:
         for partition in self.partitions:

@@ -90,7 +90,7 @@ async def test_while_the_outcome_is_unknown_the_newcomer_counts(tmp_path: Path) 
         leader = stage.members[1].partition.leading
         await until(lambda: count["lost"] >= 1)
         assert isinstance(leader.isr, Growing)
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         await asyncio.sleep(0.45)
         client = await stage.members[1].connect()
         await ask(client, produce(batch(b"a"), acks=1))
@@ -124,7 +124,7 @@ async def test_nothing_is_written_for_a_leadership_that_has_ended(tmp_path: Path
         await stage.elect(1, [1])
         stage.registry.multi = multi  # type: ignore[method-assign]
         await until(lambda: reads)
-        running = replicas._tasks._running
+        running = stage.members[1].parts._tasks._running
         await until(lambda: not any(".isr-" in task.get_name() for task in running))
         assert writes == [] and stage.state().isr == [1]
 
@@ -132,7 +132,7 @@ async def test_nothing_is_written_for_a_leadership_that_has_ended(tmp_path: Path
 async def test_a_leader_that_zookeeper_has_replaced_steps_down(tmp_path: Path) -> None:
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         await asyncio.sleep(0.45)
         state = stage.state().model_copy(update={"leader": 2, "leader_epoch": 1})
         await stage.registry.multi([SetData(documents.state_path(TP), state.data(), 1)])

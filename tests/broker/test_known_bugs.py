@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from strandline.base.types import BrokerId, Epoch
-from strandline.broker.replicas import leader_and_isr as transitions
+from strandline.broker.replicas.local_appends import append_local
+from strandline.broker.roles import leader_and_isr as transitions
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.fetch import ReplicaState
 from strandline.replication.follower import AskEpochEnd, AskRecords
@@ -30,10 +31,10 @@ async def test_a_transition_that_failed_half_way_is_made_again(
             patch.setattr(transitions, "_save_all", fails)
             stage.epoch += 1
             with pytest.raises(RuntimeError):
-                await member.replicas.obey_leader_and_isr(command(stage))
+                await member.parts.roles.obey_leader_and_isr(command(stage))
         client = await member.connect()
         assert outcome(await ask(client, produce(batch(b"a"))))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        await member.replicas.obey_leader_and_isr(command(stage))
+        await member.parts.roles.obey_leader_and_isr(command(stage))
         assert outcome(await ask(client, produce(batch(b"a"))))[0] == ErrorCode.NONE
         await client.close()
 
@@ -131,7 +132,7 @@ async def test_whoever_is_acknowledged_may_produce_and_fetch_there_at_once(
 
         def append() -> None:
             value = bytearray(batch(b"v%d" % len(told)))
-            member.replicas.append_local(TP, value, acknowledged, loop.time() + 5)
+            append_local(member.replicas.get, TP, value, acknowledged, loop.time() + 5)
 
         client = await member.connect()
         reader = asyncio.ensure_future(ask(client, fetch(0, max_wait_ms=4000, min_bytes=length * 60)))
@@ -149,7 +150,7 @@ async def test_waiters_that_a_smaller_isr_completes_may_produce_there(tmp_path: 
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
         member, loop, told = stage.members[1], asyncio.get_running_loop(), list[tuple[int, int]]()
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
 
         def acknowledged(code: ErrorCode, base_offset: int) -> None:
             assert not code and member.partition.leading.isr.members == {1}
@@ -158,7 +159,7 @@ async def test_waiters_that_a_smaller_isr_completes_may_produce_there(tmp_path: 
                 append(b"after")
 
         def append(value: bytes) -> None:
-            member.replicas.append_local(TP, bytearray(batch(value)), acknowledged, loop.time() + 5)
+            append_local(member.replicas.get, TP, bytearray(batch(value)), acknowledged, loop.time() + 5)
 
         await asyncio.sleep(0.5)  # a fetch that was under way has ended: nobody acknowledges any more
         for _ in range(10):
@@ -174,7 +175,7 @@ async def test_waiters_that_lost_leadership_completes_may_ask_again_at_once(tmp_
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
         member, loop, told = stage.members[1], asyncio.get_running_loop(), list[ErrorCode]()
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         await asyncio.sleep(0.5)
 
         def refused(code: ErrorCode, _: int) -> None:
@@ -183,7 +184,7 @@ async def test_waiters_that_lost_leadership_completes_may_ask_again_at_once(tmp_
                 append()
 
         def append() -> None:
-            member.replicas.append_local(TP, bytearray(batch(b"a")), refused, loop.time() + 5)
+            append_local(member.replicas.get, TP, bytearray(batch(b"a")), refused, loop.time() + 5)
 
         for _ in range(3):
             append()
@@ -205,7 +206,7 @@ async def test_no_watermark_waits_for_a_broker_that_is_shutting_down(tmp_path: P
         await stage.elect(1, [1])  # as the controller does when a broker asks to be relieved
         progress = leader.partition.leading.progress_of(BrokerId(2))
         await until(lambda: progress.end_offset == 1)  # it follows on, and has all
-        leaver.replicas.fetchers.drop(leaver.partition)
+        leaver.parts.fetchers.drop(leaver.partition)
         await asyncio.sleep(0.2)
         began = asyncio.get_running_loop().time()
         for _ in range(5):

@@ -150,7 +150,7 @@ def test_after_its_session_has_ended_a_broker_is_back_one_incarnation_later(
                 while made.broker.incarnation != 2 or not made.broker.controller.active:
                     await asyncio.sleep(0.02)
             assert (await producer.send("events", b"after", key="k")).offset == 1
-            assert made.broker.replicas.host.incarnation == 2
+            assert made.broker.incarnation == 2
 
     run(story())
 
@@ -191,13 +191,12 @@ def test_a_reign_is_over_before_the_new_session_registers() -> None:
         said.append(sorted(doubts))
 
     node: Any = SimpleNamespace(
-        broker=SimpleNamespace(
-            controller=SimpleNamespace(over=over), replicas=SimpleNamespace(reborn=said.append)
-        ),
+        broker=SimpleNamespace(controller=SimpleNamespace(over=over)),
+        _parts=SimpleNamespace(shared=SimpleNamespace(incarnation=1)),
         _registration=SimpleNamespace(register_again=register_again, incarnation=2),
     )
     asyncio.run(Node._register_again(node))
-    assert said == ["over", [], 2] and node.broker.incarnation == 2
+    assert said == ["over", []] and node._parts.shared.incarnation == 2
     said.clear()
     asyncio.run(Node._register_again(node, {"t-0"}))  # type: ignore[arg-type]
-    assert said == [["t-0"], 2]
+    assert said == [["t-0"]]

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from strandline.base.tasks import Tasks
-from strandline.broker.replicas import out_of_reach
-from strandline.broker.replicas.out_of_reach import OutOfReach
+from strandline.broker.roles import out_of_reach
+from strandline.broker.roles.out_of_reach import OutOfReach
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import (
     StopReplicaPartitionState,
@@ -84,7 +84,11 @@ class Stage:
 
     def looker(self, tasks: Tasks) -> OutOfReach:
         """One more for the first broker."""
-        return OutOfReach(cast(Any, self.cluster.registry), self.first.replicas, tasks)
+        return self.looker_with(cast(Any, self.cluster.registry), tasks)
+
+    def looker_with(self, registry: Any, tasks: Tasks) -> OutOfReach:
+        parts = self.first.parts
+        return OutOfReach(registry, parts.shared, parts.replicas, parts.settings, parts.roles, tasks)
 
     def led_by(self, member: Member) -> int:
         """In which epoch it leads."""
@@ -108,7 +112,7 @@ def test_a_leader_that_finds_a_newer_epoch_of_its_own_leads_on_in_it(tmp_path: P
     async def story(stage: Stage) -> None:
         await stage.write(1, [1])
         client = await stage.first.connect()
-        stage.first.replicas.host.untold()
+        stage.first.parts.shared.untold()
         await until(lambda: stage.led_by(stage.first) == 1)
         assert stage.first.partition.leading.isr.members == {1}
         assert stage.first.partition.log.epochs.latest == 1
@@ -123,7 +127,7 @@ def test_a_deposed_leader_and_a_refused_follower_take_the_roles_that_are_written
 
     async def story(stage: Stage) -> None:
         await stage.write(2, [1, 2])
-        stage.second.replicas.host.untold()
+        stage.second.parts.shared.untold()
         await until(lambda: stage.led_by(stage.second) == 1)
         stage.first.partition.leading.revalidate()  # as it does every ten seconds, and when it writes its ISR
         await until(lambda: stage.first.partition.following is not None)
@@ -225,7 +229,7 @@ def test_nothing_is_read_if_commands_still_come(tmp_path: Path) -> None:
             return await stage.cluster.registry.get_many(paths)
 
         registry = cast(Any, SimpleNamespace(get_many=get_many))
-        looker = OutOfReach(registry, stage.first.replicas, tasks := Tasks("test"))
+        looker = stage.looker_with(registry, tasks := Tasks("test"))
         looker.suspect()
         await asyncio.sleep(0)
         await stage.cluster.elect(1, [1, 2])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from strandline.base.types import TopicPartition
+from strandline.broker.replicas.local_appends import append_local
 from strandline.broker.replicas.shared import Role
 from strandline.protocol.batches import read_header
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
@@ -94,13 +95,17 @@ async def test_what_the_broker_itself_appends_is_told_when_committed(tmp_path: P
         replicas = stage.members[1].replicas
         told: list[tuple[int, int]] = []
         deadline = asyncio.get_running_loop().time() + 3
-        replicas.append_local(
-            TP, bytearray(batch(b"a")), lambda code, offset: told.append((code, offset)), deadline
+        append_local(
+            replicas.get,
+            TP,
+            bytearray(batch(b"a")),
+            lambda code, offset: told.append((code, offset)),
+            deadline,
         )
         assert told == []
         await until(lambda: told == [(0, 0)])
         other = TopicPartition("t", 9)
-        replicas.append_local(other, bytearray(batch(b"a")), lambda c, o: told.append((c, o)), deadline)
+        append_local(replicas.get, other, bytearray(batch(b"a")), lambda c, o: told.append((c, o)), deadline)
         assert told[1:] == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
         with pytest.raises(NotLeaderOrFollower):
             replicas.get(other)
@@ -109,8 +114,8 @@ async def test_what_the_broker_itself_appends_is_told_when_committed(tmp_path: P
 async def test_hooks_hear_of_leadership_but_not_of_every_epoch(tmp_path: Path) -> None:
     async with cluster(tmp_path, 2) as stage:
         heard: list[str] = []
-        stage.members[1].replicas.on_leading.append(lambda partition: heard.append(f"+{partition.tp}"))
-        stage.members[1].replicas.on_resigned.append(lambda tp: heard.append(f"-{tp}"))
+        stage.members[1].parts.shared.on_leading.subscribe(lambda partition: heard.append(f"+{partition.tp}"))
+        stage.members[1].parts.shared.on_resigned.subscribe(lambda tp: heard.append(f"-{tp}"))
         await stage.elect(1, [1, 2])
         await stage.elect(1, [1, 2])
         await stage.elect(2, [1, 2])

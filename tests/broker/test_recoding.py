@@ -84,7 +84,7 @@ def test_producer_keeps_what_came_and_no_thread_is_asked(
         for place, codec in enumerate(Codec):
             assert outcome(await ask(client, produce(batch(codec, b"x")))) == (0, place)
         assert codecs(await stored(client)) == list(Codec)
-        assert not stage.members[1].replicas.host.recoding.is_wanted
+        assert not stage.members[1].parts.shared.recoding.is_wanted
 
     play(tmp_path, story)
 
@@ -188,7 +188,7 @@ def test_a_peer_that_has_gone_meanwhile_leaves_nothing(
             await asking
         slow.may_end.set()
         await until(lambda: len(connections) == before)
-        assert not stage.members[1].replicas.host.recoding._under_way
+        assert not stage.members[1].parts.shared.recoding._under_way
         assert outcome(await ask(client, produce(batch(Codec.ZSTD, b"2"))))[0] == 0
 
     play(tmp_path, story, compression_type="zstd")

@@ -76,14 +76,14 @@ async def test_a_leader_that_finds_itself_deposed_names_its_successor(tmp_path: 
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
         await until(lambda: stage.members[2].partition.following is not None)
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         first = stage.members[1]
         client = await first.connect()
         deadline = asyncio.get_running_loop().time() + 5
         waiting = client.submit(produce(batch(b"a")), deadline=deadline)
         await until(lambda: first.partition.acks)
         deposed = [StepDown(BrokerId(2), Epoch(5))]
-        first.replicas.host.perform(first.partition, first.partition.leading, deposed)
+        first.parts.shared.perform(first.partition, first.partition.leading, deposed)
         for answer in (await waiting, await ask(client, produce(batch(b"b")))):
             told = answer.responses[0].partition_responses[0]
             assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -98,7 +98,7 @@ async def test_waiting_produce_and_fetch_are_answered_when_leadership_is_lost(tm
         await stage.elect(1, [1, 2])
         await stage.members[2].server.stop()
         await until(lambda: stage.members[2].partition.following is not None)
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         await asyncio.sleep(0.5)
         producer = await stage.members[1].connect()
         consumer = await stage.members[1].connect()
@@ -118,13 +118,13 @@ async def test_a_silent_follower_leaves_the_isr_and_comes_back(tmp_path: Path) -
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
         follower = stage.members[2].partition
-        stage.members[2].replicas.fetchers.drop(follower)
+        stage.members[2].parts.fetchers.drop(follower)
         await asyncio.sleep(0.45)
         client = await stage.members[1].connect()
         assert outcome(await ask(client, produce(batch(b"a")))) == (0, 0)
         assert stage.state().isr == [1]
         assert stage.state().isr_epochs == {1: 1}
-        stage.members[2].replicas.fetchers.follow(follower)
+        stage.members[2].parts.fetchers.follow(follower)
         await until(lambda: stage.state().isr == [1, 2])
         assert stage.state().isr_epochs == {1: 1, 2: 1}
         assert follower.log.end_offset == 1
@@ -134,7 +134,7 @@ async def test_a_silent_follower_leaves_the_isr_and_comes_back(tmp_path: Path) -
 async def test_followers_cut_what_the_new_leader_does_not_have(tmp_path: Path) -> None:
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
-        stage.members[2].replicas.fetchers.drop(stage.members[2].partition)
+        stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         await asyncio.sleep(0.45)
         client = await stage.members[1].connect()
         assert outcome(await ask(client, produce(batch(b"lost"), acks=1))) == (0, 0)
@@ -153,6 +153,6 @@ async def test_watermarks_are_written_down(tmp_path: Path) -> None:
         await stage.elect(1, [1])
         client = await stage.members[1].connect()
         await ask(client, produce(batch(b"a")))
-        await stage.members[1].replicas.checkpoint_watermarks()
+        await stage.members[1].parts.watermarks.write()
         assert stage.members[1].logs.high_watermarks[TP] == 1
         await client.close()

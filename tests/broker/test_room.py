@@ -157,12 +157,12 @@ def test_a_follower_without_room_stops_asking_and_begins_again(tmp_path: Path) -
     async def story() -> None:
         async with box(tmp_path) as b:
             await b.lead(0, leader=2)
-            follower, fetcher = b.replicas.get(tp(0)), b.replicas.fetchers._by_leader[BrokerId(2)]
+            follower, fetcher = b.replicas.get(tp(0)), b.parts.fetchers._by_leader[BrokerId(2)]
             b.disk.fill(b.dirs[0])
             follower.disk_failed(DiskFull(b.dirs[0], OSError(errno.ENOSPC, "no room")))
             assert follower not in fetcher.partitions and follower.offline is None
             b.disk.make_room(b.dirs[0])
-            fetchers = b.replicas.fetchers._by_leader
+            fetchers = b.parts.fetchers._by_leader
             await until(lambda: BrokerId(2) in fetchers and follower in fetchers[BrokerId(2)].partitions)
 
     run(story)
@@ -189,7 +189,7 @@ def test_checkpoints_that_find_no_room_are_no_harm(tmp_path: Path) -> None:
             await b.lead(0)
             b.append(0, b"x")
             b.disk.fail("replace", "*-checkpoint", errno.ENOSPC)
-            await b.replicas.checkpoint_watermarks()
+            await b.parts.watermarks.write()
             assert not b.logs.places.full and not b.logs.places.offline and not b.failures
 
     run(story)

@@ -21,7 +21,7 @@ async def test_a_follower_takes_no_bad_batch_and_the_leader_goes_offline(tmp_pat
     async with cluster(tmp_path, 2, replication={"fetch_backoff_ms": 50, "fetch_wait_max_ms": 50}) as stage:
         leader, follower = stage.members[1], stage.members[2]
         await stage.elect(1, [1])
-        follower.replicas.fetchers.drop(follower.partition)
+        follower.parts.fetchers.drop(follower.partition)
         client = await leader.connect()
         for value in (b"good", b"bad", b"more"):
             assert outcome(await ask(client, produce(batch(value), acks=1)))[0] == 0
@@ -32,7 +32,7 @@ async def test_a_follower_takes_no_bad_batch_and_the_leader_goes_offline(tmp_pat
         assert damage_at(log.segments, 1, 3)
         log._tail.clear()
         with capture_logs() as lines:
-            follower.replicas.fetchers.follow(follower.partition)
+            follower.parts.fetchers.follow(follower.partition)
             await until(lambda: leader.partition.offline is not None)
         if at < 0:
             assert any(line["event"] == "fetch_refused" for line in lines), "the follower has said so"

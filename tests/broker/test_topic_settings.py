@@ -19,7 +19,7 @@ async def test_an_older_reading_changes_nothing(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1) as stage:
         member = stage.members[1]
         await stage.elect(1, [1], [TopicConfigEntry(name="retention.ms", value="5")])
-        settings, partition = member.replicas.settings, member.partition
+        settings, partition = member.parts.settings, member.partition
         assert partition.topic_config.retention_ms == kept(member) == 5
         settings.learn(TOPIC, Overrides({"retention.ms": "7"}, 30, 2))
         assert partition.log.config.retention_ms == kept(member) == 7
@@ -36,7 +36,7 @@ async def test_a_leader_counts_by_its_new_settings(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1) as stage:
         member = stage.members[1]
         await stage.elect(1, [1])
-        settings, partition = member.replicas.settings, member.partition
+        settings, partition = member.parts.settings, member.partition
         assert partition.leading is not None
         settings.learn(TOPIC, Overrides({"min.insync.replicas": "2", "max.message.bytes": "99"}, 1, 0))
         assert partition.leading.min_insync_replicas == 2
@@ -52,16 +52,16 @@ async def test_replicas_take_over_what_they_inherit(tmp_path: Path) -> None:
         await stage.elect(1, [1], [TopicConfigEntry(name="segment.ms", value="8")])
         new = {"retention_ms": 9, "segment_ms": 9, "validate_records": True, "producer_ids_max": 3}
         member.logs.configure(member.logs.config.model_copy(update=new))
-        await member.replicas.config_changed()
+        await member.parts.config_changed()
         config = member.partition.log.config
         assert (config.retention_ms, config.segment_ms, kept(member)) == (9, 8, 9)
-        assert member.replicas.host.validate_records
+        assert member.parts.shared.validate_records
         assert member.partition.log.producers.producers_max == 3
 
 
 async def test_topics_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1) as stage:
-        settings = stage.members[1].replicas.settings
+        settings = stage.members[1].parts.settings
         await stage.elect(1, [1])
         settings.learn("gone", Overrides({"retention.ms": "5"}, 1, 0))
         settings.learn("stays", Overrides({"retention.ms": "5"}, 1, 0))

@@ -60,11 +60,14 @@ class World:
         )
         self.failed: list[object] = []
         self.watermarks: dict[TopicPartition, int] = {}
-        host = SimpleNamespace(me=1, on_disk_failed=lambda partition, error: self.failed.append(error))
-        replicas: Any = SimpleNamespace(find=self.find, host=host)
+        shared: Any = SimpleNamespace(me=1, on_disk_failed=lambda partition, error: self.failed.append(error))
+        replicas: Any = SimpleNamespace(find=self.find)
+        flushing: Any = None  # no pass here writes recovery points
         self.elsewhere: set[TopicPartition] = set()
         picture: Any = SimpleNamespace(is_in_sync_elsewhere=lambda me, tp: tp in self.elsewhere)
-        self.upkeep = Upkeep(self.logs, replicas, self.clock, self.failed.append, lambda: picture)
+        self.upkeep = Upkeep(
+            self.logs, shared, replicas, flushing, self.clock, self.failed.append, lambda: picture
+        )
 
     def find(self, partition: TopicPartition) -> Any:
         if partition not in self.watermarks:

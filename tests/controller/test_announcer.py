@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from strandline.base.types import TopicPartition
-from strandline.broker.replicas.controller_fence import ControlGate
+from strandline.broker.roles.controller_fence import ControlGate
 from strandline.client.network.connection import Connection
 from strandline.controller import broker_channels
 from strandline.controller.broker_channels import Announcer, Reports

@@ -9,8 +9,8 @@ from typing import Any, cast
 from strandline.base.clock import SystemClock
 from strandline.base.types import Incarnation
 from strandline.broker.config.broker import BrokerConfig
+from strandline.broker.parts import ReplicaParts
 from strandline.broker.replicas.purgatory import Waiter
-from strandline.broker.replicas.replicas import Replicas
 from strandline.broker.turn import Turn
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import iterate
@@ -141,11 +141,12 @@ class Actor:
             clean=False, before_loss=lambda *_: None,
         )  # fmt: skip
         self.turn = StoryTurn(_fail)
-        self.replicas = Replicas(
+        self.parts = ReplicaParts(
             self.config, Incarnation(self.start_number), self.logs, cast(Any, self.session), clock,
             self.turn, is_known=lambda tp: True,
         )  # fmt: skip
-        self.replicas.fetchers.stop()  # what is fetched, and when, is the story's to tell
+        self.replicas = self.parts.replicas
+        self.parts.fetchers.stop()  # what is fetched, and when, is the story's to tell
 
     @property
     def partition(self) -> Any:

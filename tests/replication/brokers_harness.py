@@ -69,7 +69,7 @@ class Story:
             for actor in self.actors.values():
                 for _, _, gate in actor.session.waiting:
                     gate.cancel()
-                await actor.replicas.stop()
+                await actor.parts.stop()
                 actor.logs.close(clean=False)
 
         self.loop.run_until_complete(end())
@@ -161,13 +161,13 @@ class Story:
     async def obeys(self, name: str, number: str, state: documents.StateDocument, version: int) -> None:
         actor = self.actors[name]
         registered = [n for n, a in self.actors.items() if self.is_registered(a)]
-        actor.replicas.brokers_are((NAMES.index(n), ("127.0.0.1", 1)) for n in registered)
+        actor.parts.shared.brokers_are(frozenset(BrokerId(NAMES.index(n)) for n in registered))
         told = LeaderAndIsrPartitionState(
             partition_index=0, controller_epoch=int(number), leader=state.leader,
             leader_epoch=state.leader_epoch, isr=state.isr, partition_epoch=version, replicas=[0, 1, 2],
         )  # fmt: skip
         topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=TOPIC_ID, partition_states=[told])
-        answer = await actor.replicas.obey_leader_and_isr(
+        answer = await actor.parts.roles.obey_leader_and_isr(
             LeaderAndIsrRequest(
                 controller_id=1, controller_epoch=int(number), broker_epoch=actor.start_number,
                 topic_states=[topic], live_leaders=[],
@@ -189,7 +189,7 @@ class Story:
     async def returns(self, name: str, is_empty: str | None) -> None:
         """A new start of the same id, registered with the next incarnation."""
         actor = self.actors[name]
-        await actor.replicas.stop()
+        await actor.parts.stop()
         actor.logs.close(clean=False)
         actor.begin(disk_is_empty=is_empty is not None)
         path = documents.incarnation_path(actor.id)
@@ -222,7 +222,7 @@ class Story:
         if actor.partition.following is None:
             self.say(f"{name} does not follow")
             return False
-        host, config = actor.replicas.host, actor.config.replication
+        host, config = actor.parts.shared, actor.config.replication
         question: Any = EpochRound(host, [actor.partition])
         if not question:
             question = FetchRound(host, config, [actor.partition])
@@ -294,7 +294,7 @@ class Story:
     def passes(self, seconds: str) -> None:
         self.loop.ahead += float(seconds)
         for actor in self.actors.values():
-            actor.replicas.tick([actor.partition], self.loop.time())
+            actor.parts.ticks.tick([actor.partition], self.loop.time())
 
     async def goes_on(self, name: str) -> None:
         session = self.actors[name].session

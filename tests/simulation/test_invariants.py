@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from strandline.base.types import TopicPartition
-from strandline.broker.replicas.controller_fence import ControlGate
 from strandline.broker.replicas.partition import Partition
+from strandline.broker.roles.controller_fence import ControlGate
 from strandline.protocol.errors import ErrorCode
 from strandline.simulation.cluster import BROKERS
 from strandline.simulation.families import FAMILIES
@@ -171,7 +171,7 @@ def test_nobody_obeys_an_earlier_term(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ControlGate, "admit", admit)
 
     async def go_back(world: World) -> None:
-        gate = world.cluster.nodes[1].broker.replicas.gate
+        gate = world.cluster.nodes[1].broker.roles.gate
         gate.admit(gate.controller_epoch - 1, 0, 0, 0)
 
     assert "I7" in said(go_back)

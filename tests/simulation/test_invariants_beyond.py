@@ -157,7 +157,7 @@ def test_a_thread_may_sync(interleaves: float) -> None:
 
 def test_the_loop_waits_for_no_lock_of_a_thread() -> None:
     async def wait(world: World) -> None:
-        lock = next(iter(world.cluster.nodes[1].broker.replicas.logs._promises._turns.values()))
+        lock = next(iter(world.cluster.nodes[1].broker.logs._promises._turns.values()))
 
         def hold() -> None:
             with lock:

@@ -8,15 +8,15 @@ This broker suspects it when its epoch is over, its leader is unreachable, someb
 it is challenged through ZooKeeper. If no request of the controller has come a moment later, it reads the
 state znodes of its partitions. A state with a newer epoch than the replica's is obeyed as if it were a
 LeaderAndIsr: the znodes of the partition and of its topic hold the same content.
-Left to others: the suspicion (isr_writer.py, follower/fetcher.py, controller/challenges.py), what a role
-means (leader_and_isr.py). Topics that this broker has not heard of at all wait for the controller.
+Left to others: the suspicion (replicas/isr_writer.py, follower/fetcher.py, controller/challenges.py), what a
+role means (leader_and_isr.py). Topics that this broker has not heard of at all wait for the controller.
 Why: docs/decisions/0050-a-role-that-nobody-can-tell-is-read.md
 """
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -31,10 +31,11 @@ from ...protocol.messages.control import (
 from ...zookeeper import documents
 from ...zookeeper.client import TOGETHER_MAX, ZkClient, ZkError
 from ...zookeeper.documents import BadDocument, StateDocument, TopicDocument
-from .partition import Partition
-
-if TYPE_CHECKING:
-    from .replicas import Replicas
+from ..replicas.partition import Partition
+from ..replicas.replicas import Replicas
+from ..replicas.shared import ReplicaShared
+from ..replicas.topic_configs import TopicSettings
+from .leader_and_isr import LeaderAndIsr
 
 logger = structlog.get_logger(__name__)
 
@@ -51,17 +52,29 @@ Read = tuple[StateDocument, int]  # and the version of its znode
 class OutOfReach:
     """Looks in ZooKeeper for roles that this broker has not been told."""
 
-    def __init__(self, registry: ZkClient, replicas: "Replicas", tasks: Tasks) -> None:
+    def __init__(
+        self,
+        registry: ZkClient,
+        shared: ReplicaShared,
+        replicas: Replicas,
+        settings: TopicSettings,
+        roles: LeaderAndIsr,
+        tasks: Tasks,
+    ) -> None:
         self._registry = registry
+        self._shared = shared
         self._replicas = replicas
+        self._settings = settings
+        self._roles = roles
         self._tasks = tasks
         self._looking: asyncio.Task[None] | None = None
         self._looked_at = float("-inf")
         self._known = 0  # requests admitted when this was last suspected
+        shared.untold.subscribe(self.suspect)
 
     def suspect(self) -> None:
         """This broker may have missed a request of the controller, or another broker cannot reach it."""
-        self._known = self._replicas.gate.admitted
+        self._known = self._roles.gate.admitted
         if (self._looking is None or self._looking.done()) and not self._tasks.is_stopping:
             self._looking = self._tasks.spawn(self._look(), "roles")
 
@@ -69,7 +82,7 @@ class OutOfReach:
         loop = asyncio.get_running_loop()
         for _ in range(LOOKS_MAX):
             await asyncio.sleep(max(LOOK_AFTER_S, self._looked_at + LOOK_EVERY_S - loop.time()))
-            if self._known != self._replicas.gate.admitted:
+            if self._known != self._roles.gate.admitted:
                 return
             self._looked_at = loop.time()
             await self._look_once()
@@ -90,7 +103,7 @@ class OutOfReach:
             request = LeaderAndIsrRequest(
                 controller_id=NOBODY, controller_epoch=NOBODY, topic_states=topics, live_leaders=[]
             )
-            await self._replicas.transitions.take_up(request, known)
+            await self._roles.take_up(request, known)
 
     async def _untold(self) -> list[LeaderAndIsrTopicState]:
         """Roles in newer epochs than those of the replicas here."""
@@ -123,7 +136,7 @@ class OutOfReach:
         """Whether the state has a newer epoch. If it names this broker as leader, it must mean this start: an
         earlier one may have held more, and the controller would then announce no leader.
         """
-        partition, host = self._replicas.find(tp), self._replicas.host
+        partition, host = self._replicas.find(tp), self._shared
         is_newer = (
             partition is not None and _may_be_told(partition) and state.leader_epoch > partition.leader_epoch
         )
@@ -141,7 +154,7 @@ class OutOfReach:
         except BadDocument as bad:
             logger.info("topic_unreadable", topic=name, reason=str(bad))
             topic = TopicDocument(partitions={})
-        me, known = self._replicas.host.me, self._replicas.settings.of(name)
+        me, known = self._shared.me, self._settings.of(name)
         born, version = known.edition
         return LeaderAndIsrTopicState(
             topic_name=name,

@@ -8,13 +8,10 @@ Left to others: the changes themselves (leader_and_isr.py), the wait (network/co
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ...base.types import TopicPartition
 from ..network.exchange import Exchange, Held
-
-if TYPE_CHECKING:
-    from .replicas import Replicas
+from ..replicas.replicas import Replicas
 
 
 class RoleChange:
@@ -27,9 +24,10 @@ class RoleChange:
         self.making: set[TopicPartition] = set()  # replicas whose logs do not exist yet
 
 
-def hold(replicas: "Replicas", exchange: Exchange, named: Iterable[tuple[str, int]]) -> None:
+def hold(
+    change: RoleChange | None, replicas: Replicas, exchange: Exchange, named: Iterable[tuple[str, int]]
+) -> None:
     """Raises Held if one of the `named` partitions is changing its role, but only once for each request."""
-    change = replicas.host.change
     if change is None or exchange.was_held:
         return
     for topic, index in named:

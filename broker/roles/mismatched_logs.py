@@ -4,7 +4,8 @@ Usually the topic was deleted and created again; the new topic's ISR has this br
 that topic. But the id on disk may be corrupt. Then starting the replica empty, while the ISR counts it as
 complete, would lose records. So we refuse while it is in that ISR; the controller elects another replica and
 takes this one out.
-Left to others: setting aside (replicas.py), the consequences of the refusal (upkeep/disk_failures.py).
+Left to others: setting aside (replicas/replicas.py), the consequences of the refusal
+(upkeep/disk_failures.py).
 """
 
 import errno

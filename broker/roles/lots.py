@@ -1,6 +1,6 @@
 """One LeaderAndIsr, split by log directory: the progress and result of each part.
 
-Left to others: obeying it (replicas/leader_and_isr.py).
+Left to others: obeying it (roles/leader_and_isr.py).
 """
 
 import asyncio
@@ -8,14 +8,14 @@ import posixpath
 from collections.abc import Sequence
 from dataclasses import field
 
-from ..base.types import TopicPartition
-from ..base.values import dataclass
-from ..protocol.errors import ErrorCode
-from ..protocol.messages.control import LeaderAndIsrPartitionState, LeaderAndIsrRequest
-from ..storage.directories.log_manager import Logs
-from ..storage.log.new_log import Fresh
-from .replicas.new_replicas import Named
-from .replicas.partition import Partition
+from ...base.types import TopicPartition
+from ...base.values import dataclass
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.control import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from ...storage.directories.log_manager import Logs
+from ...storage.log.new_log import Fresh
+from ..replicas.partition import Partition
+from .new_replicas import Named
 
 NOWHERE = ""  # the "directory" of a log that is not here, or cannot be made
 Removals = list[tuple[frozenset[TopicPartition], asyncio.Task[bool]]]  # removed logs, and the task to sync it

@@ -7,13 +7,12 @@ The partitions of a request take these steps together, per log directory:
 4. Each partition takes its new role, if its replica is still as it was before the hop.
 If one directory hangs, the others still lead and follow. One request at a time, so that no two transitions
 overlap.
-Left to others: which requests count (controller_fence.py), the roles themselves (partition.py), fetching
-(follower/fetcher.py).
+Left to others: which requests count (controller_fence.py), the roles themselves (replicas/partition.py),
+fetching (follower/fetcher.py).
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -33,19 +32,22 @@ from ...protocol.messages.control import (
     StopReplicaResponse,
 )
 from ...replication.leader import Mandate
+from ...storage.directories.log_manager import Logs
 from ...storage.disk import Disk, DiskError, ReplicaElsewhere
 from ...storage.log import bulk_sync
 from ...storage.log.log import Log
-from ..lots import Lot, Removals, Transition, lots_of
+from ..follower.fetcher import Fetchers
+from ..replicas.partition import Partition
+from ..replicas.per_directory import side_by_side
+from ..replicas.replicas import Replicas
+from ..replicas.shared import ReplicaShared
+from ..replicas.topic_configs import TopicSettings
+from ..replicas.truncation import Uncut, cut_unasked
 from .controller_fence import ControlGate
 from .held_requests import RoleChange
+from .lots import Lot, Removals, Transition, lots_of
+from .mismatched_logs import MismatchedLogs
 from .new_replicas import FULL, NewReplicas, Unmade
-from .partition import Partition
-from .per_directory import side_by_side
-from .truncation import Uncut, cut_unasked
-
-if TYPE_CHECKING:
-    from .replicas import Replicas
 
 logger = structlog.get_logger(__name__)
 
@@ -56,17 +58,31 @@ LINES_MAX = 100  # above it, one log line sums up all new roles; `why leader` kn
 class LeaderAndIsr:
     """Performs the requests of controllers, one after the other."""
 
-    def __init__(self, replicas: "Replicas", gate: ControlGate, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        shared: ReplicaShared,
+        logs: Logs,
+        replicas: Replicas,
+        settings: TopicSettings,
+        fetchers: Fetchers,
+        mismatched: MismatchedLogs,
+        tasks: Tasks,
+    ) -> None:
+        self.gate = ControlGate()
+        self.change: RoleChange | None = None  # under way
+        self._shared = shared
+        self._logs = logs
         self._replicas = replicas
-        self._gate = gate
+        self._settings = settings
+        self._fetchers = fetchers
         self._tasks = tasks
-        self._new = NewReplicas(replicas)
+        self._new = NewReplicas(shared, logs, replicas, settings, mismatched)
         self._turn = asyncio.Lock()
 
     async def obey_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Become leader or follower, or wait for a leader, as the controller says."""
         async with self._turn:
-            refused = self._gate.admit(
+            refused = self.gate.admit(
                 request.controller_epoch, request.broker_epoch, request.control_sequence, self._incarnation
             )
             if refused:
@@ -78,35 +94,32 @@ class LeaderAndIsr:
         `known` requests have been admitted: one of them may have stopped or deleted a replica named here.
         """
         async with self._turn:
-            if self._gate.admitted == known:
+            if self.gate.admitted == known:
                 await self._obey(request)
 
     async def _obey(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        host = self._replicas.host
-        host.change = change = RoleChange(host.loop)
+        self.change = change = RoleChange(self._shared.loop)
         try:
             return await self._change(request, change)
         finally:
-            host.change = None
+            self.change = None
             change.done.set_result(None)
 
     async def _change(self, request: LeaderAndIsrRequest, change: RoleChange) -> LeaderAndIsrResponse:
-        began_s = self._replicas.host.loop.time()
-        self._replicas.fetchers.know(
-            (BrokerId(b.broker_id), b.host_name, b.port) for b in request.live_leaders
-        )
+        began_s = self._shared.loop.time()
+        self._fetchers.know((BrokerId(b.broker_id), b.host_name, b.port) for b in request.live_leaders)
         if request.type == FULL:
             self._set_strays_aside(request)
         for topic in request.topic_states:
-            self._replicas.settings.told(topic)
+            self._settings.told(topic)
         wanted, unmade = self._new.missing(request, change.making)
         removals = self._begin_removals()
-        lots = lots_of(self._replicas.logs, request, wanted)
+        lots = lots_of(self._logs, request, wanted)
         await side_by_side(self._obey_lot(lot, removals, unmade) for lot in lots)
         for _, settled in removals:
             await settled
         codes = {tp: code for lot in lots for tp, code in lot.codes.items()}
-        took_ms = round((self._replicas.host.loop.time() - began_s) * 1000, 1)
+        took_ms = round((self._shared.loop.time() - began_s) * 1000, 1)
         begun = sum(len(lot.begun) for lot in lots)
         logger.info("roles_told", partitions=begun, full=request.type == FULL, took_ms=took_ms)
         return LeaderAndIsrResponse(
@@ -150,7 +163,7 @@ class LeaderAndIsr:
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete those marked for deletion."""
         async with self._turn:
-            refused = self._gate.admit(
+            refused = self.gate.admit(
                 request.controller_epoch, request.broker_epoch, request.control_sequence, self._incarnation
             )
             if refused:
@@ -179,14 +192,14 @@ class LeaderAndIsr:
         """Sync the removal of logs: for each directory the removed names, and the task that syncs them."""
         return [
             (frozenset(names), self._tasks.spawn(self._settle_removals(directory), "removals"))
-            for directory, names in self._replicas.logs.removed.items()
+            for directory, names in self._logs.removed.items()
         ]
 
     async def _settle_removals(self, directory: str) -> bool:
         """Sync the removals of one directory. False if that failed."""
         try:
-            settle = self._replicas.logs.settle_removals
-            await self._replicas.host.loop.run_in_executor(None, settle, directory)
+            settle = self._logs.settle_removals
+            await self._shared.loop.run_in_executor(None, settle, directory)
         except DiskError as error:
             self._failed(error)
             return False
@@ -194,15 +207,15 @@ class LeaderAndIsr:
 
     def _failed(self, error: DiskError) -> None:
         """A replica could not be made or deleted."""
-        self._replicas.host.on_disk_failed(None, error)
-        self._replicas.host.on_order_failed(error)
+        self._shared.on_disk_failed(None, error)
+        self._shared.on_order_failed(error)
 
     @property
     def _incarnation(self) -> int:
-        return self._replicas.host.incarnation
+        return self._shared.incarnation
 
     def _leads(self, state: LeaderAndIsrPartitionState) -> bool:
-        return state.leader == self._replicas.host.me
+        return state.leader == self._shared.me
 
     # LeaderAndIsr, step by step.
 
@@ -215,7 +228,7 @@ class LeaderAndIsr:
         for tp in self._replicas.strays(named, request.controller_epoch):
             partition = self._replicas.find(tp)
             if partition is not None:
-                self._replicas.fetchers.drop(partition)
+                self._fetchers.drop(partition)
                 partition.stop(partition.leader_epoch)
             self._new.set_aside(tp)
 
@@ -252,7 +265,7 @@ class LeaderAndIsr:
     ) -> ErrorCode:
         replicas = self._replicas
         tp = TopicPartition(topic.topic_name, state.partition_index)
-        if replicas.host.me not in state.replicas:
+        if self._shared.me not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not self._new.can_be(state):
             return ErrorCode.INVALID_REQUEST
@@ -261,7 +274,7 @@ class LeaderAndIsr:
             return ErrorCode.INCONSISTENT_TOPIC_ID if hosted else ErrorCode.KAFKA_STORAGE_ERROR
         if tp in unmade:
             raise unmade[tp]
-        config = replicas.settings.config_of(topic.topic_name)
+        config = self._settings.config_of(topic.topic_name)
         partition = replicas.find(tp) or replicas.host_partition(tp, topic.topic_id)
         if partition.offline is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -272,22 +285,21 @@ class LeaderAndIsr:
         if self._leads(state) and partition.log.epochs.latest > state.leader_epoch:
             partition.fail(f"its log knows epoch {partition.log.epochs.latest}, later than its leadership")
             return ErrorCode.KAFKA_STORAGE_ERROR
-        replicas.host.told(tp, state.leader_epoch)
+        self._shared.told(tp, state.leader_epoch)
         partition.configure(config)
         partition.pause()
-        replicas.fetchers.drop(partition)
-        if self._leads(state) and replicas.host.options.semantics.begins_when_elected:
+        self._fetchers.drop(partition)
+        if self._leads(state) and self._shared.options.semantics.begins_when_elected:
             partition.log.assign_epoch(state.leader_epoch)
         begun.append(Transition(partition, state, partition.log.generation, partition.log.end_offset))
         return ErrorCode.NONE
 
     async def _save(self, new: Sequence[Log], leading: Sequence[Transition]) -> None:
         """Sync new logs and all new leaders' epochs (KAFKA-7415: before their first append), in one hop."""
-        logs = self._replicas.logs
         if not (new or leading):
             return
         led = [change.partition.log for change in leading]
-        failures = await self._replicas.host.loop.run_in_executor(None, _save_all, logs.disk, new, led)
+        failures = await self._shared.loop.run_in_executor(None, _save_all, self._logs.disk, new, led)
         for held, error in failures:
             partition = self._replicas.find(held.partition)
             if partition is not None and partition.log is held and partition.offline is None:
@@ -308,10 +320,9 @@ class LeaderAndIsr:
             if effects := follower.opened():
                 uncut.append((change.partition, follower, effects))
             else:
-                self._replicas.fetchers.follow(change.partition)
+                self._fetchers.follow(change.partition)
         if uncut:
-            fetchers, host = self._replicas.fetchers, self._replicas.host
-            self._tasks.spawn(cut_unasked(host, uncut, fetchers.follow), "cuts")
+            self._tasks.spawn(cut_unasked(self._shared, uncut, self._fetchers.follow), "cuts")
 
     def _finish(self, change: Transition, quiet: bool) -> None:
         partition, state = change.partition, change.state
@@ -335,7 +346,6 @@ class LeaderAndIsr:
         else:
             leader = NO_LEADER if state.leader < 0 else BrokerId(state.leader)
             partition.follow(leader, epoch)
-        self._replicas.look_after(partition)
         self._note(partition, state)
         if quiet:
             return
@@ -346,7 +356,7 @@ class LeaderAndIsr:
 
     def _note(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
         """Record the new role for `why`, and which controller gave it."""
-        self._replicas.host.recorder.note(
+        self._shared.recorder.note(
             str(partition.tp), f"became_{partition.role.value}", epoch=state.leader_epoch,
             controller_epoch=state.controller_epoch, leader=state.leader, isr=list(state.isr),
             replicas=list(state.replicas), end=partition.log.end_offset, watermark=partition.high_watermark,
@@ -358,15 +368,14 @@ class LeaderAndIsr:
     def _stop(self, tp: TopicPartition, state: StopReplicaPartitionState) -> ErrorCode:
         partition = self._replicas.find(tp)
         if partition is not None:
-            if partition.log.failed and self._replicas.logs.get(tp) is None:
+            if partition.log.failed and self._logs.get(tp) is None:
                 return ErrorCode.KAFKA_STORAGE_ERROR  # its directory is offline: it cannot be deleted there
             if 0 <= state.leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            self._replicas.fetchers.drop(partition)
+            self._fetchers.drop(partition)
             partition.stop(Epoch(max(state.leader_epoch, partition.leader_epoch)))
-            self._replicas.look_after(partition)
-        logger.info("replica_stopped", partition=str(tp), delete=state.delete_partition)
-        self._replicas.host.recorder.note(str(tp), "stopped", deleted=state.delete_partition)
+            logger.info("replica_stopped", partition=str(tp), delete=state.delete_partition)
+        self._shared.recorder.note(str(tp), "stopped", deleted=state.delete_partition)
         try:
             if state.delete_partition:
                 self._replicas.unhost(tp)

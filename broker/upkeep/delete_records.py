@@ -13,16 +13,16 @@ from typing import NamedTuple
 import structlog
 
 from ...base.tasks import Tasks
-from ...base.types import Offset, TopicPartition
+from ...base.types import BrokerId, Offset, TopicPartition
 from ...protocol.errors import ErrorCode, InvalidTopic, NotLeaderOrFollower, OffsetOutOfRange
 from ...protocol.group_errors import PolicyViolation
 from ...storage.directories.log_manager import Logs
 from ...storage.disk import DiskError
 from ..fetch.parked import ParkedReplicas
+from ..replicas.partition import Partition
+from ..replicas.purgatory import AckQueue, Waiter
+from ..replicas.shared import ReplicaShared
 from ..topic_names import INTERNAL_TOPICS
-from .partition import Partition
-from .purgatory import AckQueue, Waiter
-from .shared import ReplicaShared
 
 logger = structlog.get_logger(__name__)
 
@@ -76,6 +76,9 @@ class Deletions:
         self._fresh: dict[str, list[Wait]] = {}  # by directory; their starts are not checkpointed yet
         self._writing: set[str] = set()
         self._queues: dict[Partition, AckQueue] = {}
+        host.on_start_reported.subscribe(self.look_at)
+        host.on_resigned.subscribe(self.resigned)
+        host.on_brokers.subscribe(self.look_at_all)
 
     def begin(self, wait: Wait) -> None:
         """The log start has moved: checkpoint it, answer parked followers, then queue `wait`."""
@@ -123,7 +126,7 @@ class Deletions:
             queue.reach(low_watermark(partition), ErrorCode.NONE)
             self._forget_empty(partition, queue)
 
-    def look_at_all(self) -> None:
+    def look_at_all(self, _registered: frozenset[BrokerId]) -> None:
         """The set of live brokers has changed."""
         for partition in list(self._queues):
             self.look_at(partition)

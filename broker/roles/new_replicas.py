@@ -1,11 +1,10 @@
 """Creates the logs of new replicas that LeaderAndIsr assigns here, in a thread, before any role begins.
 
 Left to others: the command (leader_and_isr.py), the files of a new log (storage/log/new_log.py), logs of
-deleted topics (replicas.py, mismatched_logs.py).
+deleted topics (replicas/replicas.py, mismatched_logs.py).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
@@ -17,12 +16,14 @@ from ...protocol.messages.control import (
     LeaderAndIsrTopicState,
 )
 from ...protocol.primitives import NO_UUID
+from ...storage.directories.log_manager import Logs
 from ...storage.disk import DiskError
 from ...storage.log.log import Log
 from ...storage.log.new_log import Fresh
-
-if TYPE_CHECKING:
-    from .replicas import Replicas
+from ..replicas.replicas import Replicas
+from ..replicas.shared import ReplicaShared
+from ..replicas.topic_configs import TopicSettings
+from .mismatched_logs import MismatchedLogs
 
 logger = structlog.get_logger(__name__)
 
@@ -36,13 +37,24 @@ Named = tuple[TopicPartition, LeaderAndIsrTopicState, LeaderAndIsrPartitionState
 class NewReplicas:
     """Creates the logs that LeaderAndIsr requests need and this broker lacks."""
 
-    def __init__(self, replicas: "Replicas") -> None:
+    def __init__(
+        self,
+        shared: ReplicaShared,
+        logs: Logs,
+        replicas: Replicas,
+        settings: TopicSettings,
+        mismatched: MismatchedLogs,
+    ) -> None:
+        self._shared = shared
+        self._logs = logs
         self._replicas = replicas
+        self._settings = settings
+        self._mismatched = mismatched
         self._never_made: set[tuple[TopicPartition, UUID]] = set()  # new replicas that have no log yet
 
     def can_be(self, state: LeaderAndIsrPartitionState) -> bool:
         """Whether the state is consistent: we are a replica, and if we are to lead, we are in the ISR."""
-        me = self._replicas.host.me
+        me = self._shared.me
         return me in state.replicas and (state.leader != me or me in state.isr)
 
     def is_of_another_topic(self, tp: TopicPartition, topic: LeaderAndIsrTopicState) -> bool:
@@ -58,7 +70,6 @@ class NewReplicas:
         The controller says `is_new` only once. If the log could not be made then, for lack of descriptors
         say, it still counts as new when the controller sends a full request: it is in no offline directory.
         """
-        replicas = self._replicas
         if request.type == FULL:
             told = {(tp, topic.topic_id) for tp, topic, _ in self._unhosted(request)}
             self._never_made &= told  # the other topics are gone
@@ -67,13 +78,13 @@ class NewReplicas:
         for tp, topic, state in self._unhosted(request):
             if self.is_of_another_topic(tp, topic):
                 self.set_aside(tp)
-            if replicas.logs.get(tp) is None:
-                config = replicas.settings.config_of(topic.topic_name)
+            if self._logs.get(tp) is None:
+                config = self._settings.config_of(topic.topic_name)
                 topic_id = topic.topic_id if topic.topic_id.int else None
                 is_new = state.is_new or (tp, topic.topic_id) in self._never_made
                 try:
-                    replicas.estranged.check(tp, state)
-                    wanted.append(replicas.logs.fresh(tp, topic_id, config, is_new))
+                    self._mismatched.check(tp, state)
+                    wanted.append(self._logs.fresh(tp, topic_id, config, is_new))
                     making.add(tp)
                 except DiskError as error:
                     unmade[tp] = error
@@ -83,7 +94,7 @@ class NewReplicas:
 
     async def make(self, wanted: Sequence[Fresh], unmade: Unmade) -> list[Log]:
         """Make the logs, not synced yet, and return them. The errors of the others go to `unmade`."""
-        logs, loop = self._replicas.logs, self._replicas.host.loop
+        logs, loop = self._logs, self._shared.loop
         made: list[Log] = []
         for first in range(0, len(wanted), MADE_AT_ONCE):
             some = wanted[first : first + MADE_AT_ONCE]
@@ -99,11 +110,11 @@ class NewReplicas:
     def set_aside(self, tp: TopicPartition) -> None:
         """Set aside the log of this name here."""
         try:
-            self._replicas.set_aside(tp)
+            self._mismatched.add(tp, self._replicas.set_aside(tp))
         except DiskError as error:
             logger.error("stray_not_set_aside", partition=str(tp), reason=str(error))
-            self._replicas.host.on_disk_failed(None, error)
-            self._replicas.host.on_order_failed(error)
+            self._shared.on_disk_failed(None, error)
+            self._shared.on_order_failed(error)
 
     def _unhosted(self, request: LeaderAndIsrRequest) -> Iterator[Named]:
         for topic in request.topic_states:

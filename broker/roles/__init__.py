@@ -1,0 +1,1 @@
+"""What the controller orders: LeaderAndIsr and StopReplica, carried out for all replicas here."""
