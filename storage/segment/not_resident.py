@@ -8,52 +8,52 @@ Left to others: the threads, and who waits (broker/replicas/cold_reads.py), data
 """
 
 import errno
-from typing import TYPE_CHECKING
 
 from ..disk import Disk, DiskError, LogDamaged, disk_error
 from .batch_walk import CorruptBatch
+from .file_names import LOG
 from .index import OffsetIndex
-
-if TYPE_CHECKING:
-    from .segment import Segment
+from .index_files import Indexes
 
 AHEAD_BYTES = 2 << 20  # read ahead this much more than asked for: a reader usually goes on
 PIECE_BYTES = 1 << 20
 
 
 class Cold(Exception):
-    """Bytes of `segment` at `position`, or around `offset`, are on disk only."""
+    """Bytes of a segment at `position`, or around `offset`, are on disk only."""
 
     def __init__(
-        self, segment: "Segment", size: int, *, position: int = -1, offset: int = -1, is_blind: bool = False
+        self, indexes: Indexes, size: int, *, position: int = -1, offset: int = -1, is_blind: bool = False
     ) -> None:
-        """`is_blind`: the file system cannot tell what is in memory, so warming does not help."""
-        super().__init__(segment.directory, segment.base_offset)
+        """`indexes`: of the segment. `is_blind`: the file system cannot tell what is in memory, so warming
+        does not help.
+        """
+        super().__init__(indexes.stem)
         self.is_blind = is_blind
-        self._segment = segment
+        self._indexes = indexes
         self._position = position
         self._offset = offset
         self._size = size
-        self._version = segment.indexes.version
-        self._load = segment.indexes.loader()
+        self._version = indexes.version
+        self._load = indexes.loader()
         self._index: OffsetIndex | None = None
         self.error: DiskError | None = None
 
     @property
     def key(self) -> tuple[str, int, int]:
         """Equal for readers that wait for the same data."""
-        return self._segment.indexes.stem, self._position, self._offset
+        return self._indexes.stem, self._position, self._offset
 
     def warm(self) -> None:
         """Read the data into memory. Blocking, for any thread. Sets `error`."""
-        path = self._segment.path(".log")
+        path = self._indexes.stem + LOG
         try:
             if self._load is not None:
                 self._index = self._load()
             position = self._position
             if position < 0 and self._index is not None:
-                position = self._index.floor(self._offset - self._segment.base_offset)
-            warm(self._segment.disk, path, max(position, 0), self._size + AHEAD_BYTES)
+                position = self._index.floor(self._offset - self._indexes.base_offset)
+            warm(self._indexes.disk, path, max(position, 0), self._size + AHEAD_BYTES)
         except FileNotFoundError:
             pass  # deleted meanwhile: the repeated read finds out
         except OSError as error:
@@ -63,8 +63,8 @@ class Cold(Exception):
 
     def settle(self) -> None:
         """On the loop: give the segment the index that was loaded, if it is still the right one."""
-        if self._index is not None and self._segment.indexes.version == self._version:
-            self._segment.indexes.lend(self._index)
+        if self._index is not None and self._indexes.version == self._version:
+            self._indexes.lend(self._index)
 
 
 def warm(disk: Disk, path: str, position: int, size: int) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...protocol.batches import BatchHeader, crc_ok, headers
 from ...protocol.primitives import Buffer, Malformed
-from .segment import CorruptBatch
+from .batch_walk import CorruptBatch
 
 Placed = tuple[int, BatchHeader]  # where in the run, and what
 

@@ -4,14 +4,23 @@ Left to others: opening the next segment (log/segments.py).
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from ..config import TopicConfig
 from .index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY
+from .replicated_run import Placed
 
-if TYPE_CHECKING:
-    from ..config import TopicConfig
-    from .replicated_run import Placed
-    from .segment import Segment
+
+class Filled(Protocol):
+    """What is known of the active segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def first_time(self) -> int | None:
+        """The timestamp of its first batch."""
 
 
 class RollLimits:
@@ -31,7 +40,7 @@ class RollLimits:
         self.time_entries_max = index_bytes_max // TIME_ENTRY.size - 1  # one is kept for the closing entry
 
 
-def limits_of(config: "TopicConfig") -> RollLimits:
+def limits_of(config: TopicConfig) -> RollLimits:
     """The limits for a topic's segments."""
     segment_ms = config.segment_ms
     if config.compacted:  # only a closed segment can be cleaned
@@ -39,7 +48,7 @@ def limits_of(config: "TopicConfig") -> RollLimits:
     return RollLimits(config.segment_bytes, segment_ms, config.index_bytes_max, config.segment_jitter_ms)
 
 
-def stretch_end(run: "Sequence[Placed]", first: int, segment: "Segment", limits: RollLimits) -> int:
+def stretch_end(run: Sequence[Placed], first: int, segment: Filled, limits: RollLimits) -> int:
     """Where a stretch of `run` ends that may go into `segment` in one write; `first` is known to fit.
 
     `Segment.must_roll` decides about the next stretch.

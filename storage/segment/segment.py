@@ -344,7 +344,7 @@ class Segment:
             logger.warning("index_wrong", path=where, reason=str(wrong))
             self.indexes.distrust()
             if not (wait or self.grows):
-                raise Cold(self, 0, offset=offset) from None
+                raise Cold(self.indexes, 0, offset=offset) from None
             self.indexes.restore()
             return reach(pread, where, begin, self.size, offset, gaps)
 
@@ -364,12 +364,14 @@ class Segment:
         the disk.
         """
         if not (wait or self.grows or self.indexes.loaded):
-            raise Cold(self, bytes_max, offset=offset)
+            raise Cold(self.indexes, bytes_max, offset=offset)
         pread: Pread = self.file.pread if wait else self.file.pread_now
         try:
             return self._read(offset, bytes_max, end, after, at_least_one, rules, pread, wait)
         except NotResident as missing:
-            raise Cold(self, missing.size, position=missing.position, is_blind=missing.is_blind) from None
+            raise Cold(
+                self.indexes, missing.size, position=missing.position, is_blind=missing.is_blind
+            ) from None
 
     def _read(
         self, offset: int, bytes_max: int, end: int, after: int, at_least_one: bool, rules: WalkRules,
