@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 import structlog
-from kazoo import exceptions as kz
+from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
@@ -56,16 +56,16 @@ RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 1.5, "max_delay": 1.0}
 LIVING = (SessionState.CONNECTED, SessionState.SUSPENDED)
 
 ERRORS: dict[type[BaseException], type[ZkError]] = {
-    kz.NoNodeError: NoNode,
-    kz.NodeExistsError: NodeExists,
-    kz.BadVersionError: BadVersion,
-    kz.NotEmptyError: NotEmpty,
-    kz.RolledBackError: NotReached,
-    kz.RuntimeInconsistency: NotReached,
-    kz.SessionExpiredError: SessionExpired,
-    kz.ConnectionLoss: Unknown,
-    kz.ConnectionClosedError: Unknown,
-    kz.OperationTimeoutError: Unknown,
+    exceptions.NoNodeError: NoNode,
+    exceptions.NodeExistsError: NodeExists,
+    exceptions.BadVersionError: BadVersion,
+    exceptions.NotEmptyError: NotEmpty,
+    exceptions.RolledBackError: NotReached,
+    exceptions.RuntimeInconsistency: NotReached,
+    exceptions.SessionExpiredError: SessionExpired,
+    exceptions.ConnectionLoss: Unknown,
+    exceptions.ConnectionClosedError: Unknown,
+    exceptions.OperationTimeoutError: Unknown,
 }
 
 Credentials = tuple[int, bytes]  # id and password of a session
@@ -219,7 +219,7 @@ class KazooZkClient:
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def settle(value: Any, error: BaseException | None) -> None:
-            if generation == self._generation and (error is None or type(error) in (kz.NoNodeError,)):
+            if generation == self._generation and (error is None or type(error) in (exceptions.NoNodeError,)):
                 self._answered(sent_at)
             if future.done():
                 return

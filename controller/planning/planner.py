@@ -17,7 +17,16 @@ from typing import Any
 from ...base.types import TopicPartition
 from . import hearing, plans, preferred, reassignment, topic_deletion, unclean_recovery
 from .elections import first_state
-from .recipients import existing, hosts, inform, inform_of_all, instruct, introduce, stop_followers, tell
+from .recipients import (
+    existing,
+    hosts,
+    introduce,
+    leader_and_isr,
+    stop_followers,
+    tell,
+    update_all_metadata,
+    update_metadata,
+)
 from .state import ClusterState, PartitionState, Queued
 from .state_machines import keep_legal
 
@@ -45,11 +54,11 @@ def _elected(state: ClusterState, event: plans.Elected) -> Plan:
     )
     state = replace(state, deletions={name: Queued() for name in sorted(event.deleting)})
     state = reassignment.resumed(hearing.unheard(state, event.brokers))
-    news = inform_of_all(state, state.live)
+    news = update_all_metadata(state, state.live)
     state, repairs = _judge(state, state.all_partitions())
     state, removals = topic_deletion.resume(state)
     unsaid = unclean_recovery.unsaid(event.partitions)
-    told = [each.instruct for each in hosts(state, state.live)]
+    told = [each.leader_and_isr for each in hosts(state, state.live)]
     stops = stop_followers(state, existing(state))
     return state, [*unsaid, *repairs, news, *told, *stops, *removals]
 
@@ -84,7 +93,7 @@ def _brokers_read(state: ClusterState, event: plans.BrokersRead) -> Plan:
     state, repairs = _judge(state, _touching(state, {*came, *went}), frozenset(bounced))
     others = [broker for broker in state.live if broker not in came]
     state, resumed = topic_deletion.resume(state)
-    news = inform(state, others, state.leaderless_on(came))
+    news = update_metadata(state, others, state.leaderless_on(came))
     return state, [*repairs, news, *introduce(state, came), *resumed]
 
 
@@ -97,7 +106,11 @@ def _suspected(state: ClusterState, event: plans.BrokerSuspected) -> Plan:
     state = topic_deletion.brokers_lost(state, frozenset({event.broker}))
     touched = _touching(state, {event.broker})
     state, repairs = _judge(state, touched)
-    return state, [*repairs, inform(state, state.live, []), *_look_for_heirs(state, event.broker, touched)]
+    return state, [
+        *repairs,
+        update_metadata(state, state.live, []),
+        *_look_for_heirs(state, event.broker, touched),
+    ]
 
 
 def _look_for_heirs(
@@ -122,7 +135,12 @@ def _cleared(state: ClusterState, event: plans.BrokerCleared) -> Plan:
     state = replace(state, suspected=state.suspected - {start})
     state, repairs = _judge(state, _touching(state, {event.broker}))
     state, resumed = topic_deletion.resume(state)
-    return state, [*repairs, inform(state, state.live, []), *introduce(state, [event.broker]), *resumed]
+    return state, [
+        *repairs,
+        update_metadata(state, state.live, []),
+        *introduce(state, [event.broker]),
+        *resumed,
+    ]
 
 
 def _reach_changed(state: ClusterState, event: plans.ReachChanged) -> Plan:
@@ -237,8 +255,8 @@ def _states_read(state: ClusterState, event: plans.StatesRead) -> Plan:
     told = [q for q in news if q not in state.in_flight and not state.is_ending(q.topic)]
     if not told:
         return state, repairs
-    orders = instruct(state, [q for q in elected if q in told])
-    return state, [*repairs, *orders, inform(state, state.live, told)]
+    requests = leader_and_isr(state, [q for q in elected if q in told])
+    return state, [*repairs, *requests, update_metadata(state, state.live, told)]
 
 
 def _states_written(state: ClusterState, event: plans.StatesWritten) -> Plan:
@@ -268,7 +286,7 @@ def _states_written(state: ClusterState, event: plans.StatesWritten) -> Plan:
 def _log_dirs_changed(state: ClusterState, event: plans.LogDirsChanged) -> Plan:
     """Send these brokers their LeaderAndIsr again: the answers say which replicas are offline or full."""
     brokers = sorted(broker for broker in event.brokers if state.is_live(broker))
-    retold = [replace(each.instruct, full=False) for each in hosts(state, brokers)]
+    retold = [replace(each.leader_and_isr, full=False) for each in hosts(state, brokers)]
     state = topic_deletion.to_try_again(state, brokers)
     state, resumed = topic_deletion.resume(state)  # what could not be deleted may be now
     return state, [*retold, *topic_deletion.again(state, brokers), *resumed]
@@ -298,7 +316,7 @@ def _answered(state: ClusterState, event: plans.ReplicasAnswered) -> Plan:
     state, repairs = _judge(state, sorted((before ^ offline) | (full_before ^ full) | heard))
     told = [q for q in moved if q in state.partitions and q not in state.in_flight]
     told = [q for q in told if state.replicas(q) and not state.is_ending(q.topic)]
-    news = [inform(state, state.live, told)] if told else []
+    news = [update_metadata(state, state.live, told)] if told else []
     state, resumed = topic_deletion.resume(state)
     return state, [*repairs, *news, *resumed]
 
@@ -311,7 +329,7 @@ def _shutdown_wanted(state: ClusterState, event: plans.ShutdownWanted) -> Plan:
     hosted = _touching(state, {event.broker})
     state, repairs = _judge(state, hosted)
     quiet = [q for q in hosted if q in state.partitions and q not in state.in_flight]
-    return state, [*repairs, inform(state, state.live, []), *stop_followers(state, quiet)]
+    return state, [*repairs, update_metadata(state, state.live, []), *stop_followers(state, quiet)]
 
 
 def _ends_answered(state: ClusterState, event: plans.EndsAnswered) -> Plan:

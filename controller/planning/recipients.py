@@ -53,23 +53,23 @@ def _role(state: ClusterState, partition: TopicPartition, is_new: bool) -> Parti
     )
 
 
-def inform(
+def update_metadata(
     state: ClusterState, brokers: Iterable[int], partitions: Iterable[TopicPartition]
 ) -> SendUpdateMetadata:
     """Metadata of these partitions, and the list of brokers: all that are registered, suspected or not."""
     return SendUpdateMetadata(tuple(brokers), roles_of(state, partitions))
 
 
-def inform_of_all(state: ClusterState, brokers: Iterable[int]) -> SendUpdateMetadata:
+def update_all_metadata(state: ClusterState, brokers: Iterable[int]) -> SendUpdateMetadata:
     """All metadata. Brokers forget whatever else they know, unless some znode cannot be parsed."""
-    return replace(inform(state, brokers, existing(state)), full=not state.broken)
+    return replace(update_metadata(state, brokers, existing(state)), full=not state.broken)
 
 
-def instruct(
+def leader_and_isr(
     state: ClusterState, partitions: Iterable[TopicPartition], new: frozenset[TopicPartition] = frozenset()
 ) -> list[Command]:
     """One request for each live broker that has replicas of these partitions; the new leaders come first."""
-    return _instruct(state, roles_of(state, partitions, new))
+    return _leader_and_isr(state, roles_of(state, partitions, new))
 
 
 def tell(
@@ -77,10 +77,10 @@ def tell(
 ) -> list[Command]:
     """Tell the brokers that have replicas of these partitions, and then all brokers, for their clients."""
     roles = roles_of(state, partitions, new)
-    return [*_instruct(state, roles), SendUpdateMetadata(tuple(state.live), roles)]
+    return [*_leader_and_isr(state, roles), SendUpdateMetadata(tuple(state.live), roles)]
 
 
-def _instruct(state: ClusterState, roles: Iterable[PartitionRole]) -> list[Command]:
+def _leader_and_isr(state: ClusterState, roles: Iterable[PartitionRole]) -> list[Command]:
     roles = tuple(roles)
     by_broker: dict[int, list[PartitionRole]] = {}
     for one in roles:
@@ -96,7 +96,10 @@ def introduce(state: ClusterState, brokers: Iterable[int]) -> list[Command]:
     """Tell brokers that have just come all metadata, and everything that they host."""
     commands: list[Command] = []
     for host in hosts(state, brokers):
-        commands += [SendUpdateMetadata((host.broker,), host.known, full=not state.broken), host.instruct]
+        commands += [
+            SendUpdateMetadata((host.broker,), host.known, full=not state.broken),
+            host.leader_and_isr,
+        ]
     return commands
 
 
@@ -106,7 +109,7 @@ class Hosted:
 
     broker: int
     known: tuple[PartitionRole, ...]
-    instruct: SendLeaderAndIsr
+    leader_and_isr: SendLeaderAndIsr
 
 
 def hosts(state: ClusterState, brokers: Iterable[int]) -> list[Hosted]:

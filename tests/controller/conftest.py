@@ -138,7 +138,7 @@ def begins_at_the_first(size: int) -> bytes:
 
 
 class FakeBroker:
-    """A broker's registration and listener, with a real `Controller` behind them; it records its orders."""
+    """A broker's registration and listener, and a real `Controller`. It keeps the control requests it got."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class FakeBroker:
         self.rack = rack
         self.random_bytes = random_bytes or begins_at_the_first
         self.zk = KazooZkClient(hosts, session_ms, connect_timeout_s=10)
-        self.orders: list[Any] = []
+        self.requests: list[Any] = []
         self.heard_at: dict[tuple[str, int], float] = {}
         self.incarnation = 0
         self.answers_challenges = True
@@ -208,7 +208,7 @@ class FakeBroker:
         writer.close()
 
     def _obey(self, request: Any) -> Any:
-        self.orders.append(request)
+        self.requests.append(request)
         now = asyncio.get_running_loop().time()
         match request:
             case control.LeaderAndIsrRequest():

@@ -40,7 +40,7 @@ class Server:
     incarnation: int = 1
     replica: Replica | None = None
     controller_epoch: int = 0
-    orders: list[tuple[int, plans.SendLeaderAndIsr | plans.SendStopReplica]] = field(default_factory=list)
+    requests: list[tuple[int, plans.SendLeaderAndIsr | plans.SendStopReplica]] = field(default_factory=list)
 
 
 class World:
@@ -81,7 +81,7 @@ class World:
         for command in commands:
             match command:
                 case plans.SendLeaderAndIsr(broker) | plans.SendStopReplica(broker):
-                    self.servers[broker].orders.append((self.epoch, command))
+                    self.servers[broker].requests.append((self.epoch, command))
                 case (
                     plans.SendUpdateMetadata()
                     | plans.AskEnds()
@@ -164,7 +164,7 @@ class World:
         """The process goes, with what was on its way to it; its disk stays."""
         server = self.servers[broker]
         self.alive.discard(broker)
-        server.orders = []
+        server.requests = []
         if server.replica is not None:
             server.replica = Replica()
         self.news.append(plans.BrokersRead(self.registered()))
@@ -177,15 +177,15 @@ class World:
 
     def deliver(self, broker: int) -> None:
         server = self.servers[broker]
-        epoch, order = server.orders.pop(0)
+        epoch, request = server.requests.pop(0)
         if epoch < server.controller_epoch:
             return
         server.controller_epoch = epoch
-        if isinstance(order, plans.SendStopReplica):
-            self.stop(broker, order.partitions[T0], order.delete)
-        elif order.roles:
-            self.obey(broker, order.roles[0])
-        elif order.full and server.replica is not None:
+        if isinstance(request, plans.SendStopReplica):
+            self.stop(broker, request.partitions[T0], request.delete)
+        elif request.roles:
+            self.obey(broker, request.roles[0])
+        elif request.full and server.replica is not None:
             self.lose(broker)  # stray: set aside
 
     def stop(self, broker: int, epoch: int, delete: bool) -> None:
@@ -249,7 +249,7 @@ class World:
         """What happens by itself."""
         steps: list[Step] = [lambda i=i: self.carry_out(i) for i in range(len(self.asked))]  # type: ignore[misc]
         steps += [self.hear] if self.news else []
-        steps += [lambda b=b: self.deliver(b) for b in BROKERS if self.servers[b].orders]  # type: ignore[misc]
+        steps += [lambda b=b: self.deliver(b) for b in BROKERS if self.servers[b].requests]  # type: ignore[misc]
         steps += [lambda f=f: self.change_isr((*self.state.isr, f)) for f in self.joinable()]  # type: ignore[misc]
         return steps
 

@@ -22,7 +22,7 @@ async def test_a_broker_that_leaves_hands_over_first(fake_broker: Any) -> None:
         answer = await one.controller.controlled_shutdown(2, 1)
         assert answer.remaining_partitions == [], "own-1 has no other replica to wait for"
         assert one.heard_at["t-1", 1]
-        stop = next(o for o in two.orders if isinstance(o, control.StopReplicaRequest))
+        stop = next(o for o in two.requests if isinstance(o, control.StopReplicaRequest))
         assert not stop.topic_states[0].partition_states[0].delete_partition
 
 

@@ -31,7 +31,7 @@ async def test_a_broker_that_cannot_be_reached_and_lives_is_left_in_peace(fake_b
         assert await znodes.read_state(one.zk, TopicPartition("t", 1)) == before
         assert one.controller.active and one.controller.epoch == 1
         assert not one.controller.view.suspected
-        assert two.orders and three.orders
+        assert two.requests and three.requests
         said = plans.SendUpdateMetadata((3,), ())
         shown = RequestBuilder(1, 1, "PLAINTEXT").update_metadata(one.controller.view, said)[3].build(1)
         assert [each.id for each in shown.live_brokers] == [1, 2, 3]

@@ -72,9 +72,9 @@ async def join(zk: Any, *members: int) -> None:
 def deleted(broker: Any) -> list[str]:
     return [
         f"{topic.topic_name}-{one.partition_index}@{one.leader_epoch}"
-        for order in broker.orders
-        if isinstance(order, control.StopReplicaRequest)
-        for topic in order.topic_states
+        for request in broker.requests
+        if isinstance(request, control.StopReplicaRequest)
+        for topic in request.topic_states
         for one in topic.partition_states
         if one.delete_partition
     ]
@@ -99,9 +99,9 @@ async def test_a_partition_moves_and_old_replicas_are_deleted_when_all_new_ones_
         assert ("t-0", 1) in three.heard_at, "all have been told before the answer came"
         told = next(
             state
-            for order in reversed(three.orders)
-            if isinstance(order, control.LeaderAndIsrRequest)
-            for topic in order.topic_states
+            for request in reversed(three.requests)
+            if isinstance(request, control.LeaderAndIsrRequest)
+            for topic in request.topic_states
             for state in topic.partition_states
         )
         assert (told.replicas, told.adding_replicas, told.removing_replicas) == ([2, 3, 1], [3], [1])

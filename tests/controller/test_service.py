@@ -31,17 +31,19 @@ async def test_a_topic_is_created_grown_and_deleted(fake_broker: Any) -> None:
         made = await create(one, "t", 2, 2, configs=configs)
         assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 2)
         for broker in (one, two):  # both have heard before the answer came
-            order = next(
-                o for o in broker.orders if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states
+            request = next(
+                o for o in broker.requests if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states
             )
-            (topic,) = order.topic_states
+            (topic,) = request.topic_states
             assert (topic.topic_name, topic.topic_id) == ("t", made.topic_id)
             assert [(c.name, c.value) for c in topic.configs] == [("min.insync.replicas", "2")]
             assert [(s.leader, s.isr, s.isr_epochs) for s in topic.partition_states] == [
                 (1, [1, 2], [1, 1]),
                 (2, [2, 1], [1, 1]),
             ]
-            assert any(isinstance(o, control.UpdateMetadataRequest) and o.topic_states for o in broker.orders)
+            assert any(
+                isinstance(o, control.UpdateMetadataRequest) and o.topic_states for o in broker.requests
+            )
         assert (await create(one, "t", 2, 2)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert (await create(one, "u", 2, 3)).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
         assert (await create(one, "u", 0, 1)).error_code == ErrorCode.INVALID_PARTITIONS
@@ -292,9 +294,9 @@ async def test_a_new_controller_finishes_what_was_begun(
 
 
 def shown_isr(broker: Any) -> list[int] | None:
-    for order in reversed(broker.orders):
-        if isinstance(order, control.UpdateMetadataRequest) and order.topic_states:
-            return order.topic_states[0].partition_states[0].isr  # type: ignore[no-any-return]
+    for request in reversed(broker.requests):
+        if isinstance(request, control.UpdateMetadataRequest) and request.topic_states:
+            return request.topic_states[0].partition_states[0].isr  # type: ignore[no-any-return]
     return None
 
 

@@ -61,11 +61,11 @@ async def test_a_change_is_written_with_its_notification_and_told(fake_broker: A
     async with cluster(fake_broker, 1, 2) as brokers:
         one, two = brokers[1], brokers[2]
         await create(one, "t", 1, 2)
-        two.orders.clear()
+        two.requests.clear()
         assert (await change(one, 2, "t", retention="5")).error_code == 0
         assert await standing(one, "/config/topics/t") == {"retention": "5"}
         assert await notices(one) == ["topics/t"]
-        told = [o for o in two.orders if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states]
+        told = [o for o in two.requests if isinstance(o, control.LeaderAndIsrRequest) and o.topic_states]
         (topic,) = told[-1].topic_states
         assert [(c.name, c.value) for c in topic.configs] == [("retention", "5")]
         _, stat = await one.zk.get("/config/topics/t")
