@@ -23,7 +23,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -q --no-header tests/test_tidy.py tests/test_docs.py tests/test_ways.py tests/mutation
+	$(BIN)/python -m pytest -q --no-header tests/test_tidy.py tests/test_circles.py tests/test_docs.py tests/test_ways.py tests/mutation
 
 # Two files at a time; then, in turn, what starts brokers as processes (tests/conftest.py).
 test: setup
