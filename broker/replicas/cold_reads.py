@@ -29,7 +29,7 @@ QUEUE_MAX = 1000  # waiting reads in each log directory
 Job = tuple[Hashable, Callable[[], None], Callable[[], None]]  # key, work in a thread, then on the loop
 
 
-class Reader(Protocol):
+class ColdReplica(Protocol):
     """The replica whose records are brought, as seen from here."""
 
     log: Log
@@ -73,7 +73,7 @@ class ColdReads:
         self._known: set[Hashable] = set()
         self._under_way: dict[asyncio.Future[None], tuple[DirectoryReads, Job]] = {}
 
-    def bring(self, partition: Reader, cold: Cold | ReadApart) -> bool:
+    def bring(self, partition: ColdReplica, cold: Cold | ReadApart) -> bool:
         """Bring it into memory, then wake the fetches parked at `partition`. False if the queue is full."""
         if cold.key in self._known:
             return True
@@ -111,7 +111,7 @@ class ColdReads:
                 self._on_failure(trouble)
         self._start(lane)
 
-    def _brought(self, partition: Reader, cold: Cold | ReadApart) -> None:
+    def _brought(self, partition: ColdReplica, cold: Cold | ReadApart) -> None:
         cold.settle()
         if cold.error is not None and partition.offline is None and not partition.log.closed:
             partition.disk_failed(cold.error)

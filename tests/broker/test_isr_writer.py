@@ -102,6 +102,20 @@ async def test_while_the_outcome_is_unknown_the_newcomer_counts(tmp_path: Path) 
         await client.close()
 
 
+async def test_leaders_are_watched_closely_only_while_their_isr_is_incomplete(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2) as stage:
+        isr = stage.members[1].parts.isr
+        stage.members[2].parts.fetchers.stop()
+        await stage.elect(1, [1])
+        assert list(isr.unsettled) == [stage.members[1].partition]
+        await stage.elect(2, [2])
+        await until(lambda: not isr.unsettled)  # it leads no more
+        await stage.elect(1, [1])
+        await until(lambda: isr.unsettled)
+        await stage.elect(1, [1, 2])
+        assert not isr.unsettled
+
+
 async def test_nothing_is_written_for_a_leadership_that_has_ended(tmp_path: Path) -> None:
     """It ended while the state was read, but not in ZooKeeper: its version would let the write land."""
 
