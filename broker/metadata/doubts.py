@@ -44,6 +44,11 @@ class Doubts:
         if broker not in self._lost:
             self._lost[broker] = self._hold(now)
 
+    @property
+    def lost_brokers(self) -> frozenset[BrokerId]:
+        """Whose connection broke and is not back."""
+        return frozenset(self._lost)
+
     def back(self, broker: BrokerId) -> bool:
         """We are connected to this broker. Returns whether that ends a doubt."""
         self._reached.add(broker)

@@ -38,6 +38,9 @@ def plan(state: ClusterState, event: plans.Event) -> Plan:
     epoch = state.controller_epoch
     state, commands = keep_legal(*HANDLERS[type(event)](state, event))
     assert state.controller_epoch == epoch, "a term has one epoch"
+    for command in commands:
+        if isinstance(command, plans.WriteStates | plans.CreateStates):
+            assert all(state.in_flight.get(q) is s for q, s in command.writes.items()), "writes are in flight"
     commands.sort(key=lambda command: isinstance(command, plans.AskEnds))  # last: by then it knows the epoch
     return state, commands
 

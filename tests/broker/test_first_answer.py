@@ -49,7 +49,7 @@ async def test_who_asks_when_the_leader_has_died_is_told_of_the_next_one(tmp_pat
         await client.close()
         await stage.members.pop(1).stop()
         held = stage.members[2].broker.held
-        await until(lambda: held.doubts._lost)
+        await until(lambda: held.doubts.lost_brokers)
         asked = await question(stage, 2)
         assert len(held) == 1, "the picture still names broker 1"
         await stage.elect(3, [2, 3])
@@ -80,6 +80,8 @@ async def test_a_connection_that_is_made_again_ends_the_wait(tmp_path: Path) -> 
         await until(lambda: fetcher._connection is not None)
         assert fetcher._connection is not None
         fetcher._connection.give_up("the test wants it")
-        assert follower.broker.held.doubts._lost, "at once: a client may ask in the same turn of the loop"
+        assert follower.broker.held.doubts.lost_brokers, (
+            "at once: a client may ask in the same turn of the loop"
+        )
         assert await (await question(stage, 2)) == 1
-        assert not follower.broker.held.doubts._lost
+        assert not follower.broker.held.doubts.lost_brokers

@@ -158,17 +158,17 @@ class FakeBroker:
         self.answers_challenges = True
         self.failure: BaseException | None = None
         self.controller: Controller
-        self._respondent: Respondent
+        self.respondent: Respondent
         self._server: asyncio.Server
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, **options: Any) -> None:
         await self.zk.start()
-        self._respondent = Respondent(self.zk, self.id, self._failed)
+        self.respondent = Respondent(self.zk, self.id, self.failed)
         await self.listen(0)
         await self.register()
         config = ControllerOptions(self.id, "PLAINTEXT", **options)
-        self.controller = Controller(config, self.zk, self, self.random_bytes, self._failed)
+        self.controller = Controller(config, self.zk, self, self.random_bytes, self.failed)
         await self.controller.start()
 
     def wall_ms(self) -> int:
@@ -187,10 +187,10 @@ class FakeBroker:
         registration = documents.RegistrationDocument.of(
             [endpoint], 0, self.incarnation, since, rack=self.rack
         )
-        begin = self._respondent.begin if self.answers_challenges else None
+        begin = self.respondent.begin if self.answers_challenges else None
         await znodes.register_broker(self.zk, self.id, registration, [], begin=begin)
 
-    def _failed(self, failure: BaseException) -> None:
+    def failed(self, failure: BaseException) -> None:
         self.failure = failure
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -234,7 +234,7 @@ class FakeBroker:
     async def stall(self) -> None:
         """Nobody reaches it, and it answers nobody; its session lives on."""
         self.hide()
-        await self._respondent.stop()
+        await self.respondent.stop()
 
     async def die(self) -> None:
         """As with kill -9: sockets close, the session stays behind."""
@@ -244,7 +244,7 @@ class FakeBroker:
 
     async def stop(self) -> None:
         await self.controller.stop()
-        await self._respondent.stop()
+        await self.respondent.stop()
         await self.zk.close()
         self.hide()
 

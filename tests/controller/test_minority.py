@@ -69,8 +69,8 @@ async def test_silence_speaks_for_its_moment(fake_broker: Any, monkeypatch: pyte
         await until(lambda: len(one.controller.view.suspected) == 2)
         for other in (two, three):
             await other.listen(other.port)
-            other._respondent = Respondent(other.zk, other.id, other._failed)
-            await other._respondent.begin(1)
+            other.respondent = Respondent(other.zk, other.id, other.failed)
+            await other.respondent.begin(1)
         await until(lambda: one.controller.view is None or not one.controller.view.suspected)
         await until(lambda: not one.controller.active)
         await until(lambda: two.controller.active or three.controller.active)
@@ -111,7 +111,7 @@ async def test_a_broker_that_knows_no_challenges_is_left_to_its_session(fake_bro
     async with cluster(fake_broker, 1, 2) as brokers:
         one, two = brokers.values()
         two.answers_challenges = False
-        await two._respondent.stop()
+        await two.respondent.stop()
         await one.zk.multi([Delete(documents.challenge_path(2), 0)])
         assert (await create(one, "t", 2, 2)).error_code == 0
         two.hide()
