@@ -44,8 +44,8 @@ from ..replicas.shared import ReplicaShared
 from ..replicas.topic_configs import TopicSettings
 from ..replicas.truncation import Uncut, cut_unasked
 from .controller_fence import ControlGate
+from .directory_shares import DirectoryShare, Removals, Transition, directory_shares
 from .held_requests import RoleChange
-from .lots import Lot, Removals, Transition, lots_of
 from .mismatched_logs import MismatchedLogs
 from .new_replicas import FULL, NewReplicas, Unmade
 
@@ -114,13 +114,13 @@ class LeaderAndIsr:
             self._settings.told(topic)
         wanted, unmade = self._new.missing(request, change.making)
         removals = self._begin_removals()
-        lots = lots_of(self._logs, request, wanted)
-        await side_by_side(self._obey_lot(lot, removals, unmade) for lot in lots)
+        shares = directory_shares(self._logs, request, wanted)
+        await side_by_side(self._apply_share(share, removals, unmade) for share in shares)
         for _, settled in removals:
             await settled
-        codes = {tp: code for lot in lots for tp, code in lot.codes.items()}
+        codes = {tp: code for share in shares for tp, code in share.codes.items()}
         took_ms = round((self._shared.loop.time() - began_s) * 1000, 1)
-        begun = sum(len(lot.begun) for lot in lots)
+        begun = sum(len(share.begun) for share in shares)
         logger.info("roles_told", partitions=begun, full=request.type == FULL, took_ms=took_ms)
         return LeaderAndIsrResponse(
             topics=[
@@ -132,16 +132,16 @@ class LeaderAndIsr:
             ]
         )
 
-    async def _obey_lot(self, lot: Lot, removals: Removals, unmade: Unmade) -> None:
+    async def _apply_share(self, share: DirectoryShare, removals: Removals, unmade: Unmade) -> None:
         """The steps of one log directory."""
-        made = await self._new.make(lot.wanted, unmade)
-        for tp, topic, state in lot.named:
-            lot.codes[tp] = await self._begin(topic, state, lot.begun, unmade)
+        made = await self._new.make(share.wanted, unmade)
+        for tp, topic, state in share.named:
+            share.codes[tp] = await self._begin(topic, state, share.begun, unmade)
         for names, settled in removals:
-            if not names.isdisjoint(each.partition for each in lot.wanted):
+            if not names.isdisjoint(each.partition for each in share.wanted):
                 await settled  # else a crash might leave the old and the new log, in two directories
-        await self._save(made, [one for one in lot.begun if self._leads(one.state)])
-        await self._finish_all(lot.begun)
+        await self._save(made, [one for one in share.begun if self._leads(one.state)])
+        await self._finish_all(share.begun)
 
     def _result(
         self,

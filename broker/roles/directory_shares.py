@@ -1,4 +1,4 @@
-"""One LeaderAndIsr, split by log directory: the progress and result of each part.
+"""One LeaderAndIsr, shared out by log directory: the progress and result of each share.
 
 Left to others: obeying it (roles/leader_and_isr.py).
 """
@@ -42,8 +42,8 @@ class Transition:
 
 
 @dataclass(slots=True)
-class Lot:
-    """The part of a request that concerns one log directory."""
+class DirectoryShare:
+    """What of a request concerns one log directory."""
 
     wanted: list[Fresh] = field(default_factory=list)
     named: list[Named] = field(default_factory=list)
@@ -51,16 +51,18 @@ class Lot:
     begun: list[Transition] = field(default_factory=list)
 
 
-def lots_of(logs: Logs, request: LeaderAndIsrRequest, wanted: Sequence[Fresh]) -> list[Lot]:
-    """The parts of a request. `wanted` are the logs to make for it."""
+def directory_shares(
+    logs: Logs, request: LeaderAndIsrRequest, wanted: Sequence[Fresh]
+) -> list[DirectoryShare]:
+    """The shares of a request. `wanted` are the logs to make for it."""
     directories = {fresh.partition: fresh.directory for fresh in wanted}
-    lots: dict[str, Lot] = {}
+    shares: dict[str, DirectoryShare] = {}
     for fresh in wanted:
-        lots.setdefault(fresh.directory, Lot()).wanted.append(fresh)
+        shares.setdefault(fresh.directory, DirectoryShare()).wanted.append(fresh)
     for topic in request.topic_states:
         for state in topic.partition_states:
             tp = TopicPartition(topic.topic_name, state.partition_index)
             held = logs.get(tp)
             directory = directories.get(tp, NOWHERE) if held is None else posixpath.dirname(held.directory)
-            lots.setdefault(directory, Lot()).named.append((tp, topic, state))
-    return list(lots.values())
+            shares.setdefault(directory, DirectoryShare()).named.append((tp, topic, state))
+    return list(shares.values())
