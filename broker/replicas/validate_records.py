@@ -6,8 +6,7 @@ grow past the cap, is answered with 87 (INVALID_RECORD).
 """
 
 from ...protocol.batches import BatchHeader, ProduceLimits, check_produced, read_header
-from ...protocol.errors import InvalidRecord
-from ...protocol.group_errors import InvalidTxnState
+from ...protocol.errors import InvalidRecord, InvalidTxnState
 from ...protocol.primitives import Malformed
 from ...protocol.records import iterate
 from ...storage.config import TopicConfig

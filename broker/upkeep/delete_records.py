@@ -14,8 +14,7 @@ import structlog
 
 from ...base.tasks import Tasks
 from ...base.types import BrokerId, Offset, TopicPartition
-from ...protocol.errors import ErrorCode, InvalidTopic, NotLeaderOrFollower, OffsetOutOfRange
-from ...protocol.group_errors import PolicyViolation
+from ...protocol.errors import ErrorCode, InvalidTopic, NotLeaderOrFollower, OffsetOutOfRange, PolicyViolation
 from ...storage.directories.log_manager import Logs
 from ...storage.disk import DiskError
 from ..fetch.parked import ParkedReplicas

@@ -1,7 +1,7 @@
 """`strandline why`: why a record is not visible, a replica left the ISR, this broker leads, or none does.
 
 Asks all brokers for their state and recent decisions; with --dir, reads the files of dead brokers.
-Left to others: what follows from it (answers.py, answers_isr.py).
+Left to others: what follows from it (answers.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -29,8 +29,7 @@ from ..console import (
     out,
     print_json,
 )
-from .answers import Answer, Evidence, leader, not_visible, offline
-from .answers_isr import left_isr
+from .answers import Answer, Evidence, leader, left_isr, not_visible, offline
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from strandline.cli.why.answers import Evidence, leader, not_visible, offline, seconds
-from strandline.cli.why.answers_isr import left_isr
+from strandline.cli.why.answers import Evidence, leader, left_isr, not_visible, offline, seconds
 
 NOW = 100_000
 
