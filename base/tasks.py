@@ -77,7 +77,7 @@ class Tasks:
                 return
             if loop.time() - began > LONGEST_PAUSE_S:
                 pause_s = FIRST_PAUSE_S
-            log.error("task_failed", task=f"{self._owner}.{name}", again_in_s=pause_s, exc_info=failure)
+            log.error("task_failed", task=f"{self._owner}.{name}", retry_in_s=pause_s, exc_info=failure)
             on_trouble(failure)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

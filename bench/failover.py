@@ -237,9 +237,9 @@ def _told(system: System, marks: dict[int, int]) -> dict[str, float]:
         text = (system.directory / f"broker-{broker}" / "broker.log").read_bytes()[mark:].decode()
         for line in text.splitlines():
             event = json.loads(line) if line.startswith("{") else {}
-            if event.get("event") == "partitions_moved" and event["partitions"] > 1:
+            if event.get("event") == "partition_states_changed" and event["partitions"] > 1:
                 counts["plans"] = counts.get("plans", 0) + 1
-            if event.get("event") == "roles_told" and event["partitions"] > 1:
+            if event.get("event") == "leader_and_isr_applied" and event["partitions"] > 1:
                 counts[f"told_{broker}"] = counts.get(f"told_{broker}", 0) + 1
                 counts[f"told_{broker}_ms"] = max(counts.get(f"told_{broker}_ms", 0), event["took_ms"])
     return counts

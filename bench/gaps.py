@@ -30,7 +30,7 @@ TOPIC = "gaps"
 WITHIN_S = 30.0
 BACKED_OFF_S = 10.0
 SETTLED_S = 1.0  # of acknowledgements before and after an accident
-NOTICED = ("broker_suspected", "controller_succeeded")
+NOTICED = ("broker_suspected", "controller_taken_over")
 STEPS = ("noticed", "decided", "led")
 
 
@@ -89,7 +89,7 @@ def _steps(marks: dict[int, int], cluster: LocalCluster, wall_s: float) -> dict[
 def _step_of(told: dict[str, object]) -> str | None:
     if told.get("event") in NOTICED:
         return "noticed"
-    if told.get("event") == "partitions_moved":
+    if told.get("event") == "partition_states_changed":
         return "decided"
     if (
         told.get("event") == "role_changed"

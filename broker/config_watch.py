@@ -105,7 +105,7 @@ class ConfigWatch:
                 await self._look()
                 await self._remove_old()
             except ZkError as error:
-                logger.info("config_look_failed", reason=repr(error))
+                logger.info("config_read_failed", reason=repr(error))
                 self._due.set()
                 await asyncio.sleep(RETRY_S)
 
@@ -133,7 +133,7 @@ class ConfigWatch:
         try:
             self._pending[documents.parse(documents.ConfigChangeDocument, data).path] = None
         except documents.BadDocument as bad:
-            logger.error("bad_document", path=path, reason=str(bad))
+            logger.error("znode_malformed", path=path, reason=str(bad))
         self._seen[name] = (self._loop.time(), stat.version)
 
     # --- settings ----------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class ConfigWatch:
                 self.topics.learn(topic, await self._overrides_of(topic))
                 self._on_topic(topic)
         except documents.BadDocument as bad:
-            logger.error("bad_document", path=f"/config/{entity}", reason=str(bad))
+            logger.error("znode_malformed", path=f"/config/{entity}", reason=str(bad))
 
     async def _overrides_of(self, topic: str) -> Overrides:
         """The topic's overrides. That the node was removed is believed only when it is certain."""

@@ -163,7 +163,7 @@ class Forwarder:
             version = spec_of(type(request)).versions[-1]
             return await connection.request(request, version=version, deadline=deadline)
         except OSError as error:  # includes ConnectionLost and a passed deadline
-            logger.info("controller_not_reached", controller=target, reason=str(error))
+            logger.info("controller_unreachable", controller=target, reason=str(error))
             return None
 
     async def _connect(self, target: int, deadline: float) -> Connection | None:

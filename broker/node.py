@@ -374,7 +374,7 @@ def stray(node: Node, context: dict[str, Any]) -> None:
     if isinstance(error, AssertionError):
         node.fail(error)
     else:
-        logger.error("stray_exception", message=context.get("message"), exc_info=error)
+        logger.error("exception_unhandled", message=context.get("message"), exc_info=error)
 
 
 def read_boot_id() -> str:

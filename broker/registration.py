@@ -100,7 +100,7 @@ async def disconnect(registry: ZkClient, incarnations: Incarnations) -> None:
         try:
             incarnations.forget_session()
         except OSError as error:  # the next start finds that it has ended
-            logger.warning("session_not_forgotten", reason=str(error))
+            logger.warning("session_credentials_not_removed", reason=str(error))
 
 
 async def patiently(config: BrokerConfig, deed: Callable[[], Awaitable[T]]) -> T:
@@ -114,7 +114,7 @@ async def patiently(config: BrokerConfig, deed: Callable[[], Awaitable[T]]) -> T
         except Unknown as error:
             if asyncio.get_running_loop().time() >= deadline:
                 raise
-            logger.info("zookeeper_asked_again", reason=str(error))
+            logger.info("zookeeper_retried", reason=str(error))
             await asyncio.sleep(RETRY_S)
 
 
@@ -256,7 +256,7 @@ class Registration:
                 lambda document, _: before.again(document.incarnation + 1, doubts), keep_notes=True
             )
             doubted = sorted(map(str, doubts))
-            logger.info("broker_registered_again", incarnation=self._verdict.k, doubts=doubted)
+            logger.info("broker_reregistered", incarnation=self._verdict.k, doubts=doubted)
 
     async def leave(self) -> None:
         """Mark the registration as shutting down. Without ZooKeeper, skip it."""
@@ -267,7 +267,7 @@ class Registration:
             async with asyncio.timeout(LEAVE_S_MAX):
                 await znodes.announce_leaving(self._registry, self._config.broker_id)
         except (ZkError, TimeoutError) as error:
-            logger.info("leaving_not_announced", reason=repr(error))
+            logger.info("shutdown_not_announced", reason=repr(error))
 
     def _judge(self, document: documents.IncarnationDocument, failed: frozenset[str]) -> Intactness:
         return self._incarnations.verdict(document.incarnation, document.dirs, failed_dirs=failed)
@@ -340,7 +340,7 @@ class Registration:
                         f"all of them and start them under {profile}"
                     ) from differs
                 logger.warning(
-                    "profile_differs", of=differs.broker, profile=differs.profile, waiting_ms=wait_ms
+                    "profile_mismatch", broker=differs.broker, profile=differs.profile, waiting_ms=wait_ms
                 )
                 await asyncio.sleep(AGREE_AGAIN_S)
 
@@ -360,7 +360,7 @@ class Registration:
             try:
                 self._incarnations.save_session(*credentials)
             except OSError as error:  # the next start waits until this session expires
-                logger.warning("session_not_kept", reason=str(error))
+                logger.warning("session_credentials_not_saved", reason=str(error))
 
     def _new_id(self) -> UUID:
         return UUID(bytes=self._random.randbytes(16), version=4)

@@ -47,7 +47,7 @@ async def hand_over(broker: "BrokerContext") -> bool:
             break
         names = None if left is None else [str(partition) for partition in left]
         logger.warning("leadership_not_handed_over", attempt=attempt + 1, partitions=names)
-    logger.warning("stopped_as_leader", zookeeper=broker.controller.is_informed)
+    logger.warning("broker_stopped_as_leader", zookeeper_connected=broker.controller.is_informed)
     return False
 
 
@@ -83,7 +83,7 @@ async def _ask(broker: "BrokerContext") -> list[TopicPartition] | None:
         ):
             response = await _response(broker, request)
     except (OSError, ApiError) as error:
-        logger.warning("controller_not_asked", reason=str(error) or type(error).__name__)
+        logger.warning("controlled_shutdown_failed", reason=str(error) or type(error).__name__)
         return None
     if response is None or response.error_code != ErrorCode.NONE:
         return None

@@ -96,7 +96,7 @@ class ActiveController:
         if isinstance(failure, ZkError | ControllerMoved):
             raise failure
         if failure is not None:  # as in the tasks that begin below
-            logger.error("reign_not_begun", epoch=self.term.epoch, exc_info=failure)
+            logger.error("controller_start_failed", epoch=self.term.epoch, exc_info=failure)
             self._failed(failure)
         if self._ended:
             return
@@ -129,7 +129,7 @@ class ActiveController:
         """End this term, and tell the owner why."""
         if not self._ended:
             self._ended = True
-            logger.warning("controller_resigns", epoch=self.term.epoch, reason=because)
+            logger.warning("controller_resigned", epoch=self.term.epoch, reason=because)
             self._over(because)
 
     def _doubts(self, why: str) -> None:
@@ -257,7 +257,7 @@ class ActiveController:
     def _carry_out(self, command: plans.Command) -> None:
         match command:
             case plans.WriteStates(writes):
-                logger.info("partitions_moved", partitions=len(writes), epoch=self.term.epoch)
+                logger.info("partition_states_changed", partitions=len(writes), epoch=self.term.epoch)
                 self._tasks.spawn(self._write(self._states.replace(writes)), "write")
             case plans.CreateStates(writes):
                 self._tasks.spawn(self._write(self._states.create(writes)), "create")
@@ -283,7 +283,7 @@ class ActiveController:
             case plans.ReportLoss():
                 tell_loss(command)
             case plans.Refuse(partition, move):
-                logger.error("illegal_move", partition=str(partition), move=move)
+                logger.error("state_transition_illegal", partition=str(partition), move=move)
             case plans.Resign(because):
                 self.end(because)
 
@@ -304,7 +304,7 @@ class ActiveController:
             except ControllerMoved as moved:
                 self.end(str(moved))
             except ZkError as error:
-                logger.info("look_failed", reason=repr(error))
+                logger.info("zookeeper_read_failed", reason=repr(error))
                 due.set()
                 await asyncio.sleep(RETRY_S)
                 await self._connected.wait()

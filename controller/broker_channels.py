@@ -290,7 +290,7 @@ class _Channel:
         return answer
 
     def _hangs(self) -> None:
-        logger.warning("broker_hangs", broker=self.broker.id)
+        logger.warning("broker_unresponsive", broker=self.broker.id)
         self.hangs = True
         self.reach(False)
 
@@ -306,7 +306,7 @@ class _Channel:
         if code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._reports.fenced(f"broker {self.broker.id} knows a newer controller")
         elif code != ErrorCode.NONE:
-            logger.warning("order_refused", broker=self.broker.id, code=code)
+            logger.warning("control_request_refused", broker=self.broker.id, code=code)
         if request.deletes:
             failed = _failed(request.deletes, answer)
             done = request.deletes - failed

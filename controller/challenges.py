@@ -189,7 +189,7 @@ class Respondent:
             try:
                 await self._look(self._incarnation)
             except ZkError as error:
-                logger.info("challenge_look_failed", reason=repr(error))
+                logger.info("challenge_read_failed", reason=repr(error))
                 self._due.set()
                 await asyncio.sleep(RETRY_S)
 
@@ -198,7 +198,7 @@ class Respondent:
             data, stat = await self._watches.arm(self._path, self._zk.get)
             document = documents.parse(documents.ChallengeDocument, data)
         except (NoNode, documents.BadDocument) as error:  # somebody has removed or spoilt it
-            logger.warning("challenge_node_made_anew", reason=repr(error))
+            logger.warning("challenge_node_recreated", reason=repr(error))
             await self._make_node(incarnation, lambda: self._incarnation == incarnation)
             self._due.set()
             return

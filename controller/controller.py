@@ -244,7 +244,7 @@ class Controller:
             return
         if node is not None and self._is_ours(self._node):
             self._backoff.lost(asyncio.get_running_loop().time())
-            logger.warning("controller_unseated", successor=node.broker)
+            logger.warning("controller_replaced", successor=node.broker)
         self._end_term()
         await self._close_former()
         if node is None:
@@ -276,7 +276,7 @@ class Controller:
             return
         term = await znodes.take_over(self._zk, self._config.broker_id, self._clock.wall_ms(), node)
         if term is not None:
-            logger.warning("controller_succeeded", dead=node.broker, epoch=term.epoch)
+            logger.warning("controller_taken_over", predecessor=node.broker, epoch=term.epoch)
             await self._begin_term(term, dead)
 
     def _must_wait(self) -> bool:
@@ -366,7 +366,7 @@ class Controller:
         """Delete our `/controller`: we have no term, as the election's answer was lost or the term failed."""
         await znodes.resign_without_term(self._zk)
         self._node = None
-        logger.info("seat_left", broker=node.broker)
+        logger.info("controller_node_deleted", broker=node.broker)
         self._due.set()
 
     async def _is_registered(self) -> bool:

@@ -98,7 +98,7 @@ class BrokerWatch:
         except NoNode:
             return None
         except documents.BadDocument as bad:
-            logger.error("bad_document", path=path, reason=str(bad))
+            logger.error("znode_malformed", path=path, reason=str(bad))
         return None
 
 
@@ -188,7 +188,7 @@ class TopicWatch:
         except NoNode:
             return None
         except documents.BadDocument as bad:
-            logger.error("bad_document", path=path, reason=str(bad))
+            logger.error("znode_malformed", path=path, reason=str(bad))
             return TopicPartition(name, WHOLE_TOPIC)
 
     async def _overrides(self, name: str) -> Overrides:
@@ -197,7 +197,7 @@ class TopicWatch:
         try:
             return await read_overrides(self._zk, path)
         except documents.BadDocument as bad:
-            logger.error("bad_document", path=path, reason=str(bad))
+            logger.error("znode_malformed", path=path, reason=str(bad))
             return NOTHING
 
     async def _forget_request(self, name: str) -> None:
@@ -271,7 +271,7 @@ class NotificationWatch(Generic[N]):
         try:
             return Delete(path, stat.version), documents.parse(self._kind, data)
         except documents.BadDocument as bad:
-            logger.error("bad_document", path=path, reason=str(bad))
+            logger.error("znode_malformed", path=path, reason=str(bad))
             return Delete(path, stat.version), None
 
     async def _remove(self, removal: Delete) -> None:
@@ -345,7 +345,7 @@ def _state(partition: TopicPartition, data: bytes, stat: Stat) -> PartitionState
     try:
         document = documents.parse(documents.StateDocument, data)
     except documents.BadDocument as bad:
-        logger.error("bad_document", path=documents.state_path(partition), reason=str(bad))
+        logger.error("znode_malformed", path=documents.state_path(partition), reason=str(bad))
         return bad
     if not document.isr or document.leader_epoch < 0:
         return documents.BadDocument(f"{partition}: an empty ISR or a negative epoch")

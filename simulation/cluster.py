@@ -100,7 +100,7 @@ class SimCluster:
 
     def _ended(self, process: asyncio.Task[None]) -> None:
         if not process.cancelled() and (error := process.exception()) is not None:
-            self.loop.call_exception_handler({"message": "a broker ended", "exception": error})
+            self.loop.call_exception_handler({"message": "a broker stopped by itself", "exception": error})
 
     async def _run(self, id: int, host: Host) -> None:
         overrides = [
@@ -130,7 +130,7 @@ class SimCluster:
             try:
                 await node.run_until(asyncio.Event())
             except StorageLost as error:
-                self.note(f"b{id} ends: {error}")
+                self.note(f"b{id} stops by itself: {error}")
                 self.crash(id)
 
     def _start_again(self, id: int) -> None:

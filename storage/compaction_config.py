@@ -36,20 +36,20 @@ class CompactionConfig(BaseModel, frozen=True, extra="forbid"):
         le=INT64_MAX,
         kafka="log.cleaner.max.compaction.lag.ms",
         restart=False,
-        help="A record that has waited for so long is cleaned, however little there is to gain; "
-        "its segment is closed for that.",
+        help="A record is compacted at the latest after this time, even if little is gained; its "
+        "segment is rolled for that.",
     )
     delete_retention_ms: int = option(
         DAY_MS,
         ge=0,
         kafka="log.cleaner.delete.retention.ms",
         restart=False,
-        help="How long a record without a value, which deletes its key, stays after it was first cleaned.",
+        help="How long a tombstone (a record without a value) is kept after it was first compacted.",
     )
     cleaner_enable: bool = option(
         True,
         kafka="log.cleaner.enable",
-        help="Whether compacted logs are cleaned at all; without it they only grow.",
+        help="Whether compacted logs are compacted at all; if not, they only grow.",
     )
     cleaner_threads: int = option(
         1,
@@ -57,15 +57,15 @@ class CompactionConfig(BaseModel, frozen=True, extra="forbid"):
         le=64,
         kafka="log.cleaner.threads",
         restart=False,
-        help="How many logs may be cleaned at once, each in a process of its own.",
+        help="How many logs may be compacted at once, each in its own process.",
     )
     cleaner_dedupe_buffer_bytes: int = option(
         128 << 20,
         ge=1024,
         kafka="log.cleaner.dedupe.buffer.size",
         restart=False,
-        help="Memory for the keys of one cleaning, over all cleaners: 24 bytes a key. A log with more keys "
-        "is cleaned in several rounds.",
+        help="Memory for the keys of compactions, over all cleaners: 24 bytes per key. A log with "
+        "more keys is compacted in several rounds.",
     )
     cleaner_load_factor: float = option(
         0.9,
@@ -73,19 +73,21 @@ class CompactionConfig(BaseModel, frozen=True, extra="forbid"):
         le=1,
         kafka="log.cleaner.io.buffer.load.factor",
         restart=False,
-        help="How full that memory may get. Fuller takes more keys in a round, and longer for each.",
+        help=(
+            "How full the key memory may get. A fuller one takes more keys per round, but more time per key."
+        ),
     )
     cleaner_bytes_per_second_max: float = option(
         1.7976931348623157e308,
         gt=0,
         kafka="log.cleaner.io.max.bytes.per.second",
         restart=False,
-        help="Bytes that all cleaners together read and write in a second, on average.",
+        help="Bytes per second that all cleaners together may read and write, on average.",
     )
     cleaner_backoff_ms: int = option(
         15_000,
         ge=0,
         kafka="log.cleaner.backoff.ms",
         restart=False,
-        help="How long a cleaner rests when no log is dirty enough.",
+        help="How long a cleaner waits when no log is dirty enough.",
     )

@@ -15,7 +15,7 @@ CompressionType = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "
 def check_gzip_level(level: int) -> int:
     """Zlib's levels that compress, or its default."""
     if level == 0:
-        raise ValueError("1 to 9, or -1 for gzip's own default")
+        raise ValueError("expected 1 to 9, or -1 for gzip's default")
     return level
 
 
@@ -26,8 +26,8 @@ class CompressionConfig(BaseModel, frozen=True, extra="forbid"):
         "producer",
         kafka="compression.type",
         restart=False,
-        help="The codec in which batches are kept: one that came in another is compressed anew by the "
-        "leader. producer keeps each as it came, uncompressed opens it.",
+        help="Codec of stored batches; the leader recompresses batches with another codec. producer "
+        "keeps batches as sent, uncompressed decompresses them.",
     )
     compression_gzip_level: int = option(
         -1,
@@ -35,7 +35,7 @@ class CompressionConfig(BaseModel, frozen=True, extra="forbid"):
         le=9,
         kafka="compression.gzip.level",
         restart=False,
-        help="How hard gzip tries with compression.type=gzip, from 1 to 9; -1 is its default, 6.",
+        help="Level of compression.type=gzip, 1 to 9; -1 is its default, 6.",
     )
     compression_lz4_level: int = option(
         9,
@@ -43,8 +43,8 @@ class CompressionConfig(BaseModel, frozen=True, extra="forbid"):
         le=17,
         kafka="compression.lz4.level",
         restart=False,
-        help="How hard lz4 tries with compression.type=lz4; 9 means its quick compressor, as in Kafka, any "
-        "other number a level of the thorough one, of which those above 12 are 12.",
+        help="Level of compression.type=lz4; as in Kafka, 9 is the fast compressor and any other "
+        "number a level of the high one, at most 12.",
     )
     compression_zstd_level: int = option(
         3,
@@ -52,7 +52,7 @@ class CompressionConfig(BaseModel, frozen=True, extra="forbid"):
         le=22,
         kafka="compression.zstd.level",
         restart=False,
-        help="How hard zstd tries with compression.type=zstd.",
+        help="Level of compression.type=zstd.",
     )
 
     _gzip = field_validator("compression_gzip_level")(check_gzip_level)

@@ -42,21 +42,23 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         le=INT32_MAX,
         kafka="log.segment.bytes",
         restart=False,
-        help="A segment is closed when it would grow past this.",
+        help="A segment is rolled when it would exceed this size.",
     )
     segment_ms: int = option(
         7 * DAY_MS,
         ge=1,
         kafka="log.roll.ms",
         restart=False,
-        help="A segment is closed when its first batch is older than this.",
+        help="A segment is rolled when its first batch is older than this.",
     )
     segment_jitter_ms: int = option(
         0,
         ge=0,
         kafka="log.roll.jitter.ms",
         restart=False,
-        help="A segment is closed up to this much earlier, so that not all partitions do it at once.",
+        help=(
+            "A segment is rolled up to this much earlier, at random, so that not all partitions roll at once."
+        ),
     )
     index_bytes_max: int = option(
         10 << 20,
@@ -64,7 +66,7 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         le=INT32_MAX,
         kafka="log.index.size.max.bytes",
         restart=False,
-        help="A segment is closed when one of its indexes would grow past this.",
+        help="A segment is rolled when one of its indexes would exceed this size.",
     )
     index_interval_bytes: int = option(
         4096,
@@ -72,40 +74,40 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         le=INT32_MAX,
         kafka="log.index.interval.bytes",
         restart=False,
-        help="One entry in the indexes for about every so many bytes of log.",
+        help="Bytes of log per index entry, about.",
     )
     cleanup_policy: str = option(
         "delete",
         kafka="log.cleanup.policy",
         restart=False,
-        help="delete drops old segments, compact keeps the last record of each key; both may be given.",
+        help=("delete removes old segments, compact keeps the last record of each key; both may be given."),
     )
     retention_ms: int = option(
         7 * DAY_MS,
         ge=-1,
         kafka="log.retention.ms",
         restart=False,
-        help="Segments whose last record is older than this may go; -1 keeps them for ever.",
+        help="Segments whose last record is older than this are deleted; -1 keeps them forever.",
     )
     retention_bytes: int = option(
         -1,
         ge=-1,
         kafka="log.retention.bytes",
         restart=False,
-        help="The oldest segments may go while a partition is larger than this; -1 for no limit.",
+        help="The oldest segments are deleted while a partition is larger than this; -1: no limit.",
     )
     retention_check_interval_ms: int = option(
         300_000,
         ge=1,
         kafka="log.retention.check.interval.ms",
-        help="How often to look for segments that may go.",
+        help="How often retention is checked.",
     )
     file_delete_delay_ms: int = option(
         60_000,
         ge=0,
         kafka="log.segment.delete.delay.ms",
         restart=False,
-        help="How long a segment that is no longer part of its log stays on the disk.",
+        help="How long the files of a deleted segment stay on disk.",
     )
     message_bytes_max: int = option(
         1_048_588,
@@ -113,13 +115,13 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         le=INT32_MAX,
         kafka="message.max.bytes",
         restart=False,
-        help="The largest batch a producer may send.",
+        help="Largest batch that a producer may send.",
     )
     message_timestamp_type: TimestampType = option(
         "CreateTime",
         kafka="log.message.timestamp.type",
         restart=False,
-        help="CreateTime keeps the producer's timestamps, LogAppendTime sets the broker's.",
+        help=("CreateTime keeps the producer's timestamps, LogAppendTime replaces them with the broker's."),
     )
     message_timestamp_before_max_ms: int = option(
         INT64_MAX,
@@ -127,7 +129,7 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         le=INT64_MAX,
         kafka="log.message.timestamp.before.max.ms",
         restart=False,
-        help="How far a producer's timestamp may lie behind the broker's clock.",
+        help="How far a producer's timestamp may be behind the broker's clock.",
     )
     message_timestamp_after_max_ms: int = option(
         INT64_MAX,
@@ -135,7 +137,7 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         le=INT64_MAX,
         kafka="log.message.timestamp.after.max.ms",
         restart=False,
-        help="How far a producer's timestamp may lie ahead of the broker's clock.",
+        help="How far a producer's timestamp may be ahead of the broker's clock.",
     )
     min_insync_replicas: int = option(
         1,
@@ -148,20 +150,23 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         False,
         kafka="unclean.leader.election.enable",
         restart=False,
-        help="Whether a replica that is not in sync may lead when no other is left. Loses records.",
+        help=("Whether a replica outside the ISR may be elected when no ISR member can lead. Loses records."),
     )
     unclean_recovery_strategy: RecoveryStrategy = option(
         "balanced",
         kafka="unclean.recovery.strategy",
         restart=False,
-        help="Who leads when no member of an ISR can prove that it still has its data: balanced asks all "
-        "replicas and takes the longest log, manual leaves it to an operator (elect-leaders --unclean), "
-        "aggressive takes the first replica that is there.",
+        help="How a leader is found when no ISR member can prove that its data is complete: balanced "
+        "elects the longest log of all replicas, manual waits for an operator (elect-leaders "
+        "--unclean), aggressive elects the first replica that is available.",
     )
     flush_before_ack: bool = option(
         False,
         kafka="log.flush.before.ack",
-        help="Count records as held only when they are on the medium (fdatasync), not in the page cache.",
+        help=(
+            "Count records as replicated only when they are flushed to disk (fdatasync), not in the "
+            "page cache."
+        ),
     )
     flush_messages: int = option(
         INT64_MAX,
@@ -169,8 +174,8 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         le=INT64_MAX,
         kafka="log.flush.interval.messages",
         restart=False,
-        help="Records of a partition that are not on the medium: with so many it is flushed before the next "
-        "acknowledgement, so that never as many that were acknowledged are at risk.",
+        help="A partition with this many unflushed records is flushed before the next "
+        "acknowledgement, so that fewer acknowledged records than this are ever unflushed.",
     )
     flush_ms: int = option(
         INT64_MAX,
@@ -178,75 +183,79 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         le=INT64_MAX,
         kafka="log.flush.interval.ms",
         restart=False,
-        help="A partition with records that have not been on the medium for so long is flushed.",
+        help="A partition is flushed when its oldest unflushed record is older than this.",
     )
     flush_scheduler_interval_ms: int = option(
         INT64_MAX,
         ge=1,
         le=INT64_MAX,
         kafka="log.flush.scheduler.interval.ms",
-        help="How often flush.ms is looked at; left at its default, as often as the smallest one asks for.",
+        help="How often flush.ms is checked. Default: as often as the smallest flush.ms needs.",
     )
     flush_threads: int = option(
         4,
         ge=1,
         le=64,
         kafka="strandline.log.flush.threads",
-        help="How many flushes may be under way at once.",
+        help="How many flushes may run at once.",
     )
     room_reserve_bytes: int = option(
         64 << 20,
         ge=0,
         kafka="strandline.log.dir.room.reserve.bytes",
-        help="A log directory that was full is written to again when so much is free.",
+        help="A full log directory is written to again when this much is free.",
     )
     flush_checkpoint_interval_ms: int = option(
         60_000,
         ge=1,
         kafka="log.flush.offset.checkpoint.interval.ms",
-        help="How often the recovery points and log start offsets are written down.",
+        help="How often recovery points and log start offsets are checkpointed.",
     )
     recovery_threads: int = option(
         1,
         ge=1,
         le=64,
         kafka="num.recovery.threads.per.data.dir",
-        help="How many logs of one directory are recovered at once at a start; directories always are. "
-        "Logs that are many and small are recovered 16 at once, for then all they wait for is the disk.",
+        help="How many logs per directory are recovered at once at startup; directories are recovered "
+        "in parallel. Many small logs are recovered 16 at once, because they only wait for the "
+        "disk.",
     )
     aside_bytes_max: int = option(
         10 << 30,
         ge=-1,
         kafka="strandline.log.aside.bytes.max",
-        help="How much of what had to leave its log is kept beside a log directory; the oldest goes first. "
-        "-1 is no limit. What may be the only copy of acknowledged records does not count and does not go.",
+        help="How many bytes of removed records are kept beside a log directory; the oldest are "
+        "deleted first. -1: no limit. What may be the only copy of acknowledged records does not "
+        "count and is not deleted.",
     )
     aside_retention_ms: int = option(
         30 * DAY_MS,
         ge=-1,
         kafka="strandline.log.aside.retention.ms",
-        help="How long what had to leave its log is kept beside the log directory; -1 keeps it for ever. "
-        "What may be the only copy of acknowledged records stays until another replica is in sync.",
+        help="How long removed records are kept beside the log directory; -1 keeps them forever. What "
+        "may be the only copy of acknowledged records is kept until another replica is in sync.",
     )
     high_watermark_checkpoint_interval_ms: int = option(
         5_000,
         ge=1,
         kafka="replica.high.watermark.checkpoint.interval.ms",
-        help="How often the high watermarks are written down.",
+        help="How often high watermarks are checkpointed.",
     )
     producer_id_expiration_ms: int = option(
         DAY_MS,
         ge=1,
         kafka="producer.id.expiration.ms",
         restart=False,
-        help="A producer that has been silent for so long is forgotten, and its sequences with it.",
+        help=(
+            "The state (sequences) of an idempotent producer is dropped after it has been idle for this long."
+        ),
     )
     producer_ids_max: int = option(
         10_000,
         ge=1,
         kafka="strandline.log.producer.ids.max",
         restart=False,
-        help="How many producers one partition remembers; the longest silent ones are forgotten first.",
+        help="How many producers' states a partition keeps; those idle longest are dropped first.",
     )
     tail_cache_bytes: int = option(
         1 << 20,
@@ -258,8 +267,8 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         256 << 20,
         ge=0,
         kafka="strandline.log.cache.bytes.max",
-        help="What the ends of all partitions and the indexes of closed segments may take in memory "
-        "together; what was not read lately goes first, and is read from files then.",
+        help="Memory for the ends of all partitions and the indexes of closed segments together. The "
+        "least recently read are dropped first and then read from files.",
     )
     sealed_open_max: int = option(
         1_000,
@@ -271,14 +280,14 @@ class StorageConfig(CompressionConfig, CompactionConfig, frozen=True, extra="for
         0,
         ge=0,
         kafka="strandline.log.open.files.max",
-        help="How many segment files may be open at once, those that grow included; they are opened again "
-        "when needed. 0: half of what the process may open (ulimit -n).",
+        help="How many segment files may be open at once, active ones included; files are reopened on "
+        "demand. 0: half of the process's limit (ulimit -n).",
     )
     validate_records: bool = option(
         False,
         kafka="log.validate.records",
         restart=False,
-        help="Look into every produced batch, not only at its header and checksum.",
+        help="Check every record of a produced batch, not only the batch's header and checksum.",
     )
 
     _policy = field_validator("cleanup_policy")(check_policy)

@@ -256,7 +256,7 @@ def tidy(
         try:
             going = expired(Aside(disk, log_dir).all(), now_ms, retention_ms, bytes_max, is_elsewhere)
         except OSError as error:  # it cannot be listed; go on with the others
-            logger.error("removals_not_counted", path=f"{log_dir}{ASIDE}", reason=str(error))
+            logger.error("removals_unreadable", path=f"{log_dir}{ASIDE}", reason=str(error))
             continue
         for each in going:
             try:

@@ -39,113 +39,123 @@ class ListenerAddress:
 class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
     """All options of a broker."""
 
-    broker_id: int = option(..., ge=0, le=INT32_MAX, kafka="broker.id", help="Unique in its cluster.")
+    broker_id: int = option(
+        ..., ge=0, le=INT32_MAX, kafka="broker.id", help="Id of this broker, unique in the cluster."
+    )
     log_dirs: str = option(
         DEFAULT_LOG_DIRS,
         kafka="log.dirs",
-        help="Directories for the logs, separated by commas. Each must be this broker's own.",
+        help="Log directories, separated by commas. No two brokers may share one.",
     )
     broker_rack: str | None = option(
         None,
         kafka="broker.rack",
-        help="Where the broker stands: replicas of new topics, of added partitions and of plans for moves "
-        "are on different racks, if all brokers say theirs.",
+        help="Rack of the broker. If all brokers have one, the replicas of new partitions and of "
+        "generated plans are spread over the racks.",
     )
     listeners: str = option(
         "PLAINTEXT://127.0.0.1:9092",
         kafka="listeners",
-        help="NAME://host:port, separated by commas. No host: 127.0.0.1; port 0: of the system's choice.",
+        help=(
+            "NAME://host:port, separated by commas. Without a host: 127.0.0.1; port 0: the system "
+            "chooses one."
+        ),
     )
     advertised_listeners: str | None = option(
         None,
         kafka="advertised.listeners",
-        help="The addresses under which clients reach the listeners; the same as `listeners` unless given.",
+        help="Addresses that clients are told to connect to. Default: `listeners`.",
     )
     listener_security_protocol_map: str = option(
         "PLAINTEXT:PLAINTEXT",
         kafka="listener.security.protocol.map",
-        help="NAME:PROTOCOL for each listener with a name of its own. PLAINTEXT is served.",
+        help=("NAME:PROTOCOL for each listener whose name is not a protocol. Only PLAINTEXT is supported."),
     )
     inter_broker_listener_name: str | None = option(
         None,
         kafka="inter.broker.listener.name",
-        help="The listener between brokers. Without it PLAINTEXT, or the only one there is. "
-        "Brokers' requests are refused on all others.",
+        help="Listener for requests between brokers, which all others refuse. Default: PLAINTEXT, or "
+        "the only listener.",
     )
     socket_request_max_bytes: int = option(
-        100 << 20, ge=1, le=INT32_MAX, kafka="socket.request.max.bytes", help="The largest request."
+        100 << 20, ge=1, le=INT32_MAX, kafka="socket.request.max.bytes", help="Largest request in bytes."
     )
     queued_max_requests: int = option(
         500,
         ge=1,
         kafka="queued.max.requests",
-        help="So many requests of one connection may be open; then it is not read until answers have left.",
+        help=(
+            "Requests that one connection may have in flight. At this limit the broker stops reading "
+            "it until responses are sent."
+        ),
     )
     queued_max_request_bytes: int = option(
         -1,
         ge=-1,
         kafka="queued.max.request.bytes",
-        help="Memory for clients' requests that are still arriving: beyond it large ones wait unread. "
-        "-1: no bound. Brokers' requests are read all the same.",
+        help="Memory for clients' requests that are being received. At this limit large requests wait "
+        "unread; requests of brokers do not. -1: no limit.",
     )
     max_connections: int = option(
         INT32_MAX,
         ge=1,
         kafka="max.connections",
-        help="Connections over all listeners; more are closed at once. Brokers come in all the same at a "
-        "listener of their own: the client that has been silent for the longest makes room.",
+        help="Connections over all listeners; further ones are closed at once. On a listener of their "
+        "own, brokers can always connect: the connection that has been idle longest is closed.",
     )
     connections_max_idle_ms: int = option(
         600_000,
         ge=1,
         kafka="connections.max.idle.ms",
-        help="A connection that is silent for so long is closed.",
+        help="A connection is closed after it has been idle for this long.",
     )
     partial_frame_timeout_ms: int = option(
         30_000,
         ge=1,
         kafka="strandline.partial.frame.timeout.ms",
-        help="A request that has begun must have arrived as a whole within this time.",
+        help="Time within which a request must be received completely once it has begun.",
     )
     request_timeout_ms: int = option(
-        30_000, ge=1, kafka="request.timeout.ms", help="How long a request between brokers may take."
+        30_000, ge=1, kafka="request.timeout.ms", help="Timeout of requests between brokers."
     )
     fetch_max_bytes: int = option(
-        55 << 20, ge=1024, kafka="fetch.max.bytes", help="The largest answer to a consumer's fetch."
+        55 << 20, ge=1024, kafka="fetch.max.bytes", help="Largest response to a consumer's fetch in bytes."
     )
     partitions_per_request_max: int = option(
         2000,
         ge=1,
         kafka="max.request.partition.size.limit",
-        help="The most partitions in one answer to DescribeTopicPartitions, an API that is not served here: "
-        "without effect.",
+        help="Limits DescribeTopicPartitions, which is not supported here: without effect.",
     )
     auto_create_topics_enable: bool = option(
         True,
         kafka="auto.create.topics.enable",
-        help="Whether a topic is created when a client asks about one that does not exist.",
+        help="Whether a topic is created when a client asks for metadata of one that does not exist.",
     )
     controlled_shutdown_enable: bool = option(
         True,
         kafka="controlled.shutdown.enable",
-        help="Hand leadership over before stopping.",
+        help="Transfer leadership to other brokers before stopping.",
     )
     controlled_shutdown_max_retries: int = option(
-        3, ge=0, kafka="controlled.shutdown.max.retries", help="How often to ask the controller again."
+        3, ge=0, kafka="controlled.shutdown.max.retries", help="How often a controlled shutdown is retried."
     )
     controlled_shutdown_retry_backoff_ms: int = option(
-        5_000, ge=0, kafka="controlled.shutdown.retry.backoff.ms", help="The wait between two such attempts."
+        5_000,
+        ge=0,
+        kafka="controlled.shutdown.retry.backoff.ms",
+        help="Pause between two attempts at a controlled shutdown.",
     )
     semantics_profile: str = option(
         DEFAULT,
         kafka="strandline.semantics.profile",
-        help="Whose rules hold where descriptions of Kafka disagree: "
-        f"{', '.join(PROFILES)} (docs/profiles.md). The same on all brokers of a cluster.",
+        help=f"Which rules apply where descriptions of Kafka disagree: {', '.join(PROFILES)} "
+        "(docs/profiles.md). Must be the same on all brokers of a cluster.",
     )
     semantics_accept_loss: bool = option(
         False,
         kafka="strandline.semantics.accept.loss",
-        help="Says that a profile which loses acknowledged records is meant: "
+        help="Must be true to use a profile that loses acknowledged records: "
         f"{', '.join(each.name for each in PROFILES.values() if each.loses)}.",
     )
     storage: StorageConfig = Field(default_factory=StorageConfig)
@@ -215,15 +225,15 @@ def parse_endpoints(name: str, text: str) -> tuple[ListenerAddress, ...]:
         host, colon, port = address.rpartition(":")
         if not (mark and colon and listener and port.isascii() and port.isdigit() and int(port) <= 65_535):
             raise BrokerConfigError(
-                f"{name} = {part!r}: must be NAME://host:port with a port from 0 to 65535"
+                f"{name} = {part!r}: expected NAME://host:port with a port from 0 to 65535"
             )
         host = host.removeprefix("[").removesuffix("]")
         if host and (why := why_no_host(host)) is not None:
-            raise BrokerConfigError(f"{name} = {part!r}: {host!r} is no host: {why}")
+            raise BrokerConfigError(f"{name} = {part!r}: {host!r} is not a host name: {why}")
         found.append(ListenerAddress(listener.upper(), host, int(port)))
     if not found:
         raise BrokerConfigError(
-            f"{name} names no listener; give at least one, such as PLAINTEXT://127.0.0.1:9092"
+            f"{name} is empty: give at least one listener, e.g. PLAINTEXT://127.0.0.1:9092"
         )
     return tuple(found)
 
@@ -234,9 +244,9 @@ def contradictions(config: BrokerConfig) -> Iterator[str]:
     names = [e.listener for e in config.endpoints]
     yield from _wrong_listeners(config, names)
     if not config.directories:
-        yield "log.dirs names no directory"
+        yield "log.dirs is empty: give at least one directory"
     if len(set(config.directories)) < len(config.directories):
-        yield f"log.dirs = {config.log_dirs!r}: a directory is named twice"
+        yield f"log.dirs = {config.log_dirs!r}: a directory is listed twice"
     replication = config.replication
     if replication.fetch_wait_max_ms >= replication.lag_time_max_ms:
         yield (
@@ -250,41 +260,41 @@ def contradictions(config: BrokerConfig) -> Iterator[str]:
             f"group.max.session.timeout.ms = {groups.session_timeout_ms_max}"
         )
     if not config.zookeeper.hosts.strip():
-        yield "zookeeper.connect names no server; give host:port"
+        yield "zookeeper.connect is empty: give host:port"
 
 
 def _wrong_listeners(config: BrokerConfig, names: list[str]) -> Iterator[str]:
     for name in sorted({n for n in names if names.count(n) > 1}):
-        yield f"listeners = {config.listeners!r}: {name} is named twice"
+        yield f"listeners = {config.listeners!r}: {name} is listed twice"
     places = [(e.host, e.port) for e in config.endpoints if e.port]
     for host, port in sorted({p for p in places if places.count(p) > 1}):
-        yield f"listeners = {config.listeners!r}: two listeners want {host}:{port}"
+        yield f"listeners = {config.listeners!r}: two listeners have the address {host}:{port}"
     protocols = _protocols(config.listener_security_protocol_map)
     for name in names:
         protocol = protocols.get(name, name)
         if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-            yield f"listener {name} has security protocol {protocol}, which is not served; PLAINTEXT is"
+            yield f"listener {name} has security protocol {protocol}: only PLAINTEXT is supported"
         elif protocol != "PLAINTEXT":
             yield (
-                f"listener {name} has no security protocol; "
-                f"add {name}:PLAINTEXT to listener.security.protocol.map"
+                f"listener {name} has no security protocol: add {name}:PLAINTEXT to "
+                "listener.security.protocol.map"
             )
     if config.inter_broker_listener not in names:
         yield (
-            f"inter.broker.listener.name = {config.inter_broker_listener}: is not among the listeners "
-            f"{', '.join(names)}; name one of them"
+            f"inter.broker.listener.name = {config.inter_broker_listener}: expected one of the "
+            f"listeners {', '.join(names)}"
         )
     given = config.advertised_listeners
     known = config.advertised(dict.fromkeys(names, 1)) if _advertises_known(config, names) else ()
     for missing in sorted(set(names) - {e.listener for e in known}) if known else ():
-        yield f"advertised.listeners = {given!r}: has no address for listener {missing}"
+        yield f"advertised.listeners = {given!r}: add an address for listener {missing}"
     if not known:
-        yield f"advertised.listeners = {given!r}: names a listener that `listeners` does not"
+        yield f"advertised.listeners = {given!r}: has a listener that is not in `listeners`"
     for endpoint in known:
         if endpoint.host in ANY_ADDRESS or not endpoint.host:
             yield (
                 f"listener {endpoint.listener} would be advertised as {endpoint.host or 'nothing'}, "
-                "which no client can reach; give its address in advertised.listeners"
+                "which no client can reach: give its address in advertised.listeners"
             )
 
 

@@ -75,16 +75,16 @@ def values(option: Option) -> str:
 
 def other_names() -> Iterator[str]:
     """Kafka's names that set another option, and those that have no effect here."""
-    yield "## Other names that are understood"
+    yield "## Other accepted names"
     yield ""
     for name, (precise, factor) in OTHER_NAMES.items():
         yield f"- `{name}` sets `{precise}`" + (f" (times {factor})" if factor else "")
     yield ""
     yield "## Kafka's names without effect"
     yield ""
-    yield "They are accepted with a warning, so that a `server.properties` written for Kafka starts:"
+    yield "They are accepted with a warning, so that a `server.properties` written for Kafka works:"
     names = [*sorted(NO_EFFECT), *(f"{prefix}*" for prefix in NO_EFFECT_PREFIXES)]
     yield ", ".join(f"`{name}`" for name in names) + "."
     yield ""
-    yield f"Environment variables follow the same rule, for instance `{environment_name('broker.id')}`."
+    yield f"Environment variables follow the same rule, e.g. `{environment_name('broker.id')}`."
     yield ""

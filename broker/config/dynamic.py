@@ -85,7 +85,7 @@ def expected(option: Option) -> str:
         return f"a number, {low}" + (f", at most {option.bounds['le']:g}" if "le" in option.bounds else "")
     if get_origin(option.type) is Literal:
         return f"one of {', '.join(get_args(option.type))}"
-    return "a list of delete, compact" if option.kafka in LISTS else "a text"
+    return "a list of delete, compact" if option.kafka in LISTS else "a string"
 
 
 # --- one value -------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def check_broker_setting(name: str, text: str) -> Any:
         raise InvalidOption(name, text, _unknown(name))
     if place.option.restart:
         raise InvalidOption(
-            name, text, "needs a restart: set it in the configuration of the broker and start it again"
+            name, text, "needs a restart: set it in the broker's configuration file and restart the broker"
         )
     value = _read(name, place.option, text)
     try:
@@ -129,9 +129,9 @@ def _required(section: str) -> dict[str, Any]:
 
 def _unknown(name: str) -> str:
     if name in OTHER_NAMES:
-        return f"cannot be changed while a broker runs; {OTHER_NAMES[name][0]} can"
+        return f"cannot be changed while a broker runs: change {OTHER_NAMES[name][0]} instead"
     if name in NO_EFFECT or name.startswith(NO_EFFECT_PREFIXES):
-        return "is an option of Kafka's that has no effect here"
+        return "is an option of Kafka that has no effect here"
     return f"unknown broker configuration{nearest(name)}"
 
 
@@ -172,7 +172,7 @@ def _check_lags(where: str, settings: Mapping[str, str]) -> None:
     least, most = together.min_compaction_lag_ms, together.max_compaction_lag_ms
     if least > most:
         raise InvalidConfig(
-            f"{where}: min.compaction.lag.ms = {least}: must not be more than max.compaction.lag.ms = {most}"
+            f"{where}: min.compaction.lag.ms = {least}: must not exceed max.compaction.lag.ms = {most}"
         )
 
 
@@ -187,7 +187,10 @@ class KnownOptions:
             text = settings[setting]
             if setting in THROTTLED_RATES or setting in THROTTLED_REPLICAS:
                 logger.warning(
-                    "setting_without_effect", of=where, setting=setting, because="nothing is throttled"
+                    "config_without_effect",
+                    entity=where,
+                    setting=setting,
+                    reason="throttling is not supported",
                 )
                 continue
             try:

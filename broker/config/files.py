@@ -61,16 +61,16 @@ OPTIONS_WITHOUT_EFFECT = frozenset(("max.request.partition.size.limit",))  # tol
 NO_EFFECT_PREFIXES = ("quota.", "remote.log.", "group.coordinator.")
 NOT_SERVED = {
     # refused, not just warned about: the user would believe to be protected, or to run in another mode
-    "ssl.": "TLS is not served",
-    "sasl.": "SASL is not served",
-    "authorizer.": "access control is not served",
-    "super.users": "access control is not served",
-    "zookeeper.ssl.": "TLS towards ZooKeeper is not served",
-    "zookeeper.set.acl": "access control in ZooKeeper is not served",
-    "process.roles": "KRaft is not served, Strandline's controller is elected through ZooKeeper",
-    "node.id": "KRaft is not served; the id of a broker is broker.id",
-    "controller.quorum.": "KRaft is not served, Strandline's controller is elected through ZooKeeper",
-    "controller.listener.names": "KRaft is not served, Strandline's controller is elected through ZooKeeper",
+    "ssl.": "TLS is not supported",
+    "sasl.": "SASL is not supported",
+    "authorizer.": "access control is not supported",
+    "super.users": "access control is not supported",
+    "zookeeper.ssl.": "TLS to ZooKeeper is not supported",
+    "zookeeper.set.acl": "access control in ZooKeeper is not supported",
+    "process.roles": "KRaft is not supported: the controller is elected through ZooKeeper",
+    "node.id": "KRaft is not supported: use broker.id",
+    "controller.quorum.": "KRaft is not supported: the controller is elected through ZooKeeper",
+    "controller.listener.names": "KRaft is not supported: the controller is elected through ZooKeeper",
 }
 
 
@@ -121,7 +121,7 @@ def load(
     warnings += doubtful(config)
     if "log.dirs" not in {precise(setting.name) for setting in settings}:
         warnings.append(
-            f"log.dirs is not given: {DEFAULT_LOG_DIRS} as in Kafka, which many machines empty at their start"
+            f"log.dirs is not set: using {DEFAULT_LOG_DIRS} like Kafka, which many machines empty at boot"
         )
     warnings += profiles.warnings(config.semantics, {precise(s.name) for s in settings})
     return LoadedConfig(config, tuple(warnings))
@@ -205,7 +205,7 @@ def read(setting: Setting, warnings: list[str]) -> dict[str, Any]:
         if name.startswith(prefix):
             raise BrokerConfigError(f"{name} ({source}): {why}; remove it")
     if name == "security.inter.broker.protocol" and text != "PLAINTEXT":
-        raise BrokerConfigError(f"{name} = {text!r} ({source}): only PLAINTEXT is served")
+        raise BrokerConfigError(f"{name} = {text!r} ({source}): only PLAINTEXT is supported")
     if name not in NO_EFFECT and not name.startswith((*NO_EFFECT_PREFIXES, "security.inter.broker.protocol")):
         raise BrokerConfigError(f"unknown configuration {name!r} ({source}){nearest(name)}")
     warnings.append(f"{name} ({source}) has no effect here")
@@ -246,7 +246,7 @@ def within(option: Option) -> str:
 def nearest(name: str, known: Iterable[str] = (*OPTIONS, *OTHER_NAMES)) -> str:
     """A hint: the known name that is most like this one."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else "; docs/configuration.md lists the known names"
+    return f"; did you mean {close[0]}?" if close else "; docs/configuration.md lists all names"
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,8 +281,8 @@ def doubtful(config: BrokerConfig) -> Iterator[str]:
     factor, least = config.controller.default_replication_factor, config.storage.min_insync_replicas
     if factor >= 3 and least == 1:
         yield (
-            f"min.insync.replicas = 1 with default.replication.factor = {factor}: acks=all may be "
-            "acknowledged by one replica alone; 2 survives the loss of any broker"
+            f"min.insync.replicas = 1 with default.replication.factor = {factor}: a record of "
+            "acks=all may be on one replica only; with 2 it survives the loss of any broker"
         )
     if config.storage.unclean_leader_election_enable:
         yield "unclean.leader.election.enable = true: acknowledged records may be lost"

@@ -10,8 +10,8 @@ from ipaddress import ip_address
 NAME_BYTES_MAX = 253
 LABEL = re.compile(rb"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 RULE = (
-    "an IP address, or labels of 1 to 63 letters, digits, '-' or '_' with a dot between each two, "
-    f"{NAME_BYTES_MAX} characters at most"
+    "an IP address, or labels of 1 to 63 letters, digits, '-' or '_', separated by dots, at most "
+    f"{NAME_BYTES_MAX} characters"
 )
 
 
@@ -30,7 +30,7 @@ def why_no_host(host: str) -> str | None:
         except UnicodeError:
             encoded = b""
         if not LABEL.fullmatch(encoded):
-            return f"label {number}, {label[:64]!r}, is not one; a host is {RULE}"
+            return f"label {number}, {label[:64]!r}, is invalid; expected {RULE}"
     if len(name.encode("idna")) > NAME_BYTES_MAX:
-        return f"it is too long; a host is {RULE}"
+        return f"it is too long; expected {RULE}"
     return None

@@ -49,7 +49,10 @@ class LiveConfig:
         before, self.current = self.current, self._combined(entity)
         if self.current != before:
             logger.info(
-                "config_changed", broker=self.started_with.broker_id, of=entity, settings=sorted(told.names)
+                "config_changed",
+                broker=self.started_with.broker_id,
+                entity=entity,
+                settings=sorted(told.names),
             )
             for hook in self.on_change:
                 hook()
@@ -61,5 +64,5 @@ class LiveConfig:
             left_out = {error.name for error in refused}
             self._in_force[entity] = {n: text for n, text in told.names.items() if n not in left_out}
             for error in refused if entity == news_of else ():
-                logger.error("config_ignored", of=entity, name=error.name, reason=str(error))
+                logger.error("config_ignored", entity=entity, name=error.name, reason=str(error))
         return config

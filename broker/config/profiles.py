@@ -41,9 +41,9 @@ def wrong_profile(name: str, accepts_loss: bool) -> Iterator[str]:
         yield f"strandline.semantics.profile = {name!r}: must be one of {', '.join(PROFILES)}"
     elif semantics.loses and not accepts_loss:
         yield (
-            f"strandline.semantics.profile = {name}: this profile loses acknowledged records by design "
-            f"({semantics.loses}); it is there to show the loss. Add strandline.semantics.accept.loss=true "
-            "if that is what you want, or leave the profile out"
+            f"strandline.semantics.profile = {name}: this profile loses acknowledged records by "
+            f"design ({semantics.loses}), to demonstrate the loss. To use it, set "
+            "strandline.semantics.accept.loss=true; otherwise remove the profile"
         )
 
 
@@ -51,11 +51,13 @@ def warnings(semantics: Semantics, given: set[str]) -> Iterator[str]:
     """Warnings for a broker that starts under this profile."""
     if semantics.loses:
         yield (
-            f"strandline.semantics.profile = {semantics.name}: ACKNOWLEDGED RECORDS WILL BE LOST in failures "
-            f"that other profiles survive, since {semantics.loses}; never keep data under it"
+            f"strandline.semantics.profile = {semantics.name}: ACKNOWLEDGED RECORDS WILL BE LOST "
+            f"in failures that other profiles survive, because {semantics.loses}; do not store "
+            "data under it"
         )
     if "replica.lag.max.messages" in given and not semantics.lag_by_messages:
         yield (
             "replica.lag.max.messages has no effect under strandline.semantics.profile = "
-            f"{semantics.name}: followers are judged by time (replica.lag.time.max.ms); 0.8 counts records"
+            f"{semantics.name}: lag is measured in time (replica.lag.time.max.ms); only profile "
+            "0.8 counts records"
         )

@@ -142,7 +142,7 @@ class LeaderFetcher:
                     self._host.untold()
                     await self._disconnect()
                     wait = self._backoff.failed()
-                    logger.info("leader_unreachable", leader=self.leader, reason=str(error), retry_in=wait)
+                    logger.info("leader_unreachable", leader=self.leader, reason=str(error), retry_in_s=wait)
                     self._hope.clear()
                     await asyncio.sleep(FIRST_RETRY_SECONDS)  # thousands of partitions may come one by one
                     await _wait_for(self._hope, wait - FIRST_RETRY_SECONDS)
@@ -272,7 +272,7 @@ class LeaderFetcher:
         for reason, of in _by_reason(failed).items():  # thousands may fail for one reason
             logger.info(
                 "fetch_refused", partition=str(of[0].tp), partitions=len(of), leader=self.leader,
-                reason=reason, retry_in=longest,
+                reason=reason, retry_in_s=longest,
             )  # fmt: skip
 
     def _next_delay(self, now: float) -> float:

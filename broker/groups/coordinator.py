@@ -284,7 +284,7 @@ class GroupCoordinator:
 
         def written(code: ErrorCode, base_offset: int) -> None:
             if code is not ErrorCode.NONE:
-                logger.warning("group_not_saved", group=held.group.name, error=code.name)
+                logger.warning("group_save_failed", group=held.group.name, error=code.name)
             before = held.group.state
             effects = held.group.persisted(effect.token, code, self._now())
             if (before, held.group.state) == (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
@@ -329,7 +329,7 @@ class GroupCoordinator:
 
     def _create(self, shard: Shard, group_id: str) -> HeldGroup:
         if self._shards.group_count >= GROUPS_MAX:
-            logger.warning("groups_full", group=group_id, groups=GROUPS_MAX)
+            logger.warning("group_limit_reached", group=group_id, groups=GROUPS_MAX)
             raise CoordinatorNotAvailable(f"this broker coordinates {GROUPS_MAX} groups")
         return self._shards.add(shard, self._new_group(group_id))
 

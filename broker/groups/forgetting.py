@@ -146,9 +146,7 @@ class Forgetting:
                 self.remove_if_unused(shard, held)
         if found:
             self._counts.offsets_deleted += found
-            logger.info(
-                "offsets_of_deleted_topics", partition=str(shard.partition), topics=len(gone), offsets=found
-            )
+            logger.info("offsets_deleted", partition=str(shard.partition), topics=len(gone), offsets=found)
 
     # Retention -------------------------------------------------------------------------------------------
 

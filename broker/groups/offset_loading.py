@@ -62,7 +62,7 @@ class LoadedOffsets:
                         yield
             except (Malformed, ApiError) as error:
                 self.damaged += 1
-                logger.error("offsets_batch_damaged", base_offset=header.base_offset, reason=str(error))
+                logger.error("offsets_batch_corrupt", base_offset=header.base_offset, reason=str(error))
         yield
 
     def _take(self, record: Record) -> None:
@@ -77,7 +77,7 @@ class LoadedOffsets:
                     self._take_group(key, record)
         except Malformed as error:
             self.damaged += 1
-            logger.error("offsets_record_damaged", offset=record.offset, reason=str(error))
+            logger.error("offsets_record_corrupt", offset=record.offset, reason=str(error))
 
     def _take_group(self, key: GroupMetadataKey, record: Record) -> None:
         if record.value is not None:

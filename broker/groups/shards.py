@@ -175,7 +175,7 @@ class ShardStore:
             try:
                 batches: Buffer = bytes(source.read(position, LOAD_BYTES, end))
             except DiskError as error:
-                logger.error("groups_not_loaded", partition=str(shard.partition), offset=position)
+                logger.error("groups_load_failed", partition=str(shard.partition), offset=position)
                 shard.source.disk_failed(error)  # it resigns, so that another replica may lead
                 if self.has(shard):
                     self.resign(shard.partition.partition)

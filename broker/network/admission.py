@@ -74,7 +74,7 @@ class Admission:
         clients = [each for each in self.connections if not each.listener.internal and not each.closed]
         if clients:
             silent = min(clients, key=lambda each: each.heard_at)
-            logger.info("connection_makes_way", peer=silent.peer, listener=silent.listener.name)
+            logger.info("connection_evicted", peer=silent.peer, listener=silent.listener.name)
             silent.close()
         return True
 

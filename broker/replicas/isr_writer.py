@@ -254,7 +254,7 @@ class IsrWriter:
                     raise BadDocument(reason)
                 outcome = _as_event(leader, documents.parse(StateDocument, node[0]), node[1].version)
             except BadDocument as bad:
-                logger.info("state_unreadable", partition=str(partition.tp), reason=str(bad))
+                logger.info("partition_state_malformed", partition=str(partition.tp), reason=str(bad))
                 outcome = leader.isr_unknown
             self._done(partition, leader, outcome)
 

@@ -95,11 +95,13 @@ class OutOfReach:
             async with asyncio.timeout(READ_WITHIN_S):
                 topics = await self._untold()
         except (ZkError, TimeoutError) as error:
-            logger.info("roles_not_read", reason=repr(error))
+            logger.info("partition_states_read_failed", reason=repr(error))
             return
         if topics:
             count = sum(len(topic.partition_states) for topic in topics)
-            logger.warning("roles_read", partitions=count, reason="the controller does not reach this broker")
+            logger.warning(
+                "partition_states_read", partitions=count, reason="the controller does not reach this broker"
+            )
             request = LeaderAndIsrRequest(
                 controller_id=NOBODY, controller_epoch=NOBODY, topic_states=topics, live_leaders=[]
             )
@@ -129,7 +131,7 @@ class OutOfReach:
                 if node is not None:
                     read[tp] = documents.parse(StateDocument, node[0]), node[1].version
             except BadDocument as bad:
-                logger.info("state_unreadable", partition=str(tp), reason=str(bad))
+                logger.info("partition_state_malformed", partition=str(tp), reason=str(bad))
         return read
 
     def _is_news(self, tp: TopicPartition, state: StateDocument) -> bool:
@@ -152,7 +154,7 @@ class OutOfReach:
         try:
             topic = documents.parse(TopicDocument, node or b"")
         except BadDocument as bad:
-            logger.info("topic_unreadable", topic=name, reason=str(bad))
+            logger.info("topic_malformed", topic=name, reason=str(bad))
             topic = TopicDocument(partitions={})
         me, known = self._shared.me, self._settings.of(name)
         born, version = known.edition

@@ -130,7 +130,7 @@ class Compactor:
         if task is not None and not task.cancelling():
             task.cancel()
             self._counts.given_up += 1
-            logger.info("cleaning_given_up", partition=str(partition))
+            logger.info("cleaning_aborted", partition=str(partition))
         self.uncleanable.pop(partition, None)
         self._retry_at.pop(partition, None)
         self._held.pop(partition, None)
@@ -303,7 +303,7 @@ class Compactor:
         self._held[each.partition] = _Held(report.undecided_from, self._loop.time() + HELD_S)
         if known is None or known.at != report.undecided_from:
             logger.warning(
-                "cleaning_held_back",
+                "cleaning_blocked",
                 partition=str(each.partition),
                 offset=report.undecided_from,
                 producer_id=report.undecided_producer,

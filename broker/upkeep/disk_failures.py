@@ -87,7 +87,7 @@ class DiskFailures:
         elif partition is None:
             self.failed(error)
         elif isinstance(error, LogDamaged):  # only this replica is in doubt, not the directory
-            logger.error("log_damaged", partition=str(partition.tp), reason=str(error))
+            logger.error("log_corrupt", partition=str(partition.tp), reason=str(error))
             self._incarnations.mark_doubt(partition.tp)
             self._tasks.spawn(self._doubt(partition.tp), "note")
         elif isinstance(error, DiskFull):
@@ -96,12 +96,12 @@ class DiskFailures:
         elif isinstance(error, DiskFailed):
             self._lose(self._logs.directory_of(partition.tp), error)
         else:
-            logger.warning("file_call_failed", partition=str(partition.tp), reason=str(error))
+            logger.warning("file_io_failed", partition=str(partition.tp), reason=str(error))
 
     def failed(self, error: DiskError) -> None:
         """A file call outside of any replica has failed; the path says in which directory."""
         directory = self._logs.places.holding(error.path)
-        logger.error("file_call_failed", path=error.path, reason=str(error))
+        logger.error("file_io_failed", path=error.path, reason=str(error))
         if directory is None:
             return
         if isinstance(error, DiskFailed):
@@ -182,7 +182,7 @@ class DiskFailures:
         try:
             await loop.run_in_executor(None, self._incarnations.note_doubt, partition)
         except OSError as trouble:
-            logger.error("loss_not_noted", reason=str(trouble))
+            logger.error("data_loss_not_recorded", reason=str(trouble))
         if directory is not None:
             self._incarnations.give_up(directory, OSError(self._logs.places.offline[directory]))
 
@@ -197,7 +197,7 @@ class DiskFailures:
                 await self._note(None)
                 await self._report(directory_id)
         except TimeoutError:
-            logger.error("failed_dir_not_reported", directory=directory_id)
+            logger.error("log_dir_failure_not_reported", directory=directory_id)
         self._fail(StorageLost(f"every log directory has failed, the broker stops: {reasons}"))
 
     # The controller.

@@ -163,7 +163,7 @@ class FullDisks:
         had_none = self._logs.places.full.pop(directory, None) is not None
         if not had_none and not opened:
             return  # it has failed meanwhile, or logs are still waiting
-        logger.info("log_dir_has_room", directory=directory)
+        logger.info("log_dir_writable", directory=directory)
         for partition in hosted:
             partition.full = None
             if had_none and partition.role is Role.FOLLOWING:

@@ -137,7 +137,7 @@ class Upkeep:
             self._disk_failed(each, disk_error(each.directory, error))
         if total:
             logger.info(
-                "segments_retired", partition=str(each.partition), count=total, start_offset=each.start_offset
+                "segments_deleted", partition=str(each.partition), count=total, start_offset=each.start_offset
             )
 
     def _disk_failed(self, each: Log, error: DiskError) -> None:
@@ -176,5 +176,5 @@ class Upkeep:
                 try:
                     await self._loop.run_in_executor(None, deletion.step, self._loop.time)
                 except OSError as error:
-                    logger.error("purge_failed", reason=str(error))
+                    logger.error("file_deletion_failed", reason=str(error))
                 await asyncio.sleep(max(self._loop.time() - began, REST_S_MIN))

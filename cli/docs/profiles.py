@@ -44,7 +44,7 @@ cluster keep to one profile: start this one under strandline, too, or stop all o
 under 3.9
 ```
 
-It says so at once in its log (`profile_differs`), and waits for one `zookeeper.session.timeout.ms` before it
+It says so at once in its log (`profile_mismatch`), and waits for one `zookeeper.session.timeout.ms` before it
 gives up: whoever is registered may have been killed a moment ago. Of brokers that start at the same time
 under different profiles, whoever registers later is refused.
 

@@ -282,7 +282,7 @@ class Sender:
         superseded = code in LEADER_ERRORS and known is not None and known.leader_epoch > epoch
         pause = 0.0 if superseded else self._cluster.pause(batch.attempts - 1)
         again = lane.failed(batch, error, self._cluster.now() + pause)
-        log.debug("produce_failed", partition=str(batch.partition), reason=str(error), again=again)
+        log.debug("produce_failed", partition=str(batch.partition), reason=str(error), will_retry=again)
         if not again:
             self._accumulator.release(batch)
             told = error if isinstance(error, ApiError) else NetworkException(str(error))

@@ -117,7 +117,7 @@ class ConfigRequests:
                 settings = self._settings(wanted, found.names)
                 if not validate_only:
                     await self._reach.write(_ops(wanted, found, settings))
-                    logger.info("settings_changed", of=wanted.entity, settings=wanted.changed)
+                    logger.info("configs_altered", entity=wanted.entity, settings=wanted.changed)
                 return
             except Unknown:  # it may have landed, or may yet: the same again changes nothing more
                 await asyncio.sleep(RETRY_S)

@@ -102,7 +102,7 @@ class ElectionRequests:
             return outcomes
         number = next(self._numbers)
         self._reach.post(plans.ElectionWanted(kind, frozenset(begun), number))
-        logger.info("election_wanted", kind=kind.name.lower(), partitions=len(begun))
+        logger.info("election_requested", kind=kind.name.lower(), partitions=len(begun))
 
         async def settle() -> None:
             await self._reach.until(lambda known: known.elections_heard >= number)

@@ -179,7 +179,7 @@ class ReassignmentWriter:
         await change_assignments(self._reach.zk, self._reach.term, command.topic, change)
         for number, (_, then) in sorted(command.changes.items()):
             logger.info(
-                "partition_moved", partition=f"{command.topic}-{number}", replicas=list(then.replicas)
+                "reassignment_completed", partition=f"{command.topic}-{number}", replicas=list(then.replicas)
             )
 
     # --- inside ------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class ReassignmentWriter:
                 return
 
         await by(deadline_in(WRITE_MS), write())
-        logger.info("reassignment_asked", topic=name, partitions=len(asked), refused=len(refused))
+        logger.info("reassignment_requested", topic=name, partitions=len(asked), refused=len(refused))
         return versions[-1], refused
 
     async def _told(self, versions: Mapping[str, int], done: Targets) -> None:

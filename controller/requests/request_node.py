@@ -59,7 +59,7 @@ class RequestNode(Generic[N]):
         try:
             return Found(documents.parse(self._kind, data), stat.version)
         except documents.BadDocument as bad:
-            logger.error("bad_document", path=self._path, reason=str(bad))
+            logger.error("znode_malformed", path=self._path, reason=str(bad))
             return Found(None, stat.version)
 
     async def remove(self, version: int) -> None:

@@ -94,7 +94,7 @@ class Judging:
             if id is None or id != self.cluster.topic(tp.topic).get("topic_id"):
                 continue
             if number not in (held[tp].get(offset), self.checks.committed[tp].lost.get(offset)):
-                raise Violation(f"I16: {number}, acknowledged at {tp}@{offset}, is not there")
+                raise Violation(f"I16: {number}, acknowledged at {tp}@{offset}, is missing")
 
     def _replicas(self, tp: TopicPartition) -> dict[int, Partition]:
         found = {id: node.broker.replicas.find(tp) for id, node in sorted(self.cluster.nodes.items())}

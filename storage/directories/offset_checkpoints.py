@@ -154,7 +154,7 @@ class OffsetCheckpoints:
         except DiskFailed:
             raise
         except DiskError as error:
-            logger.warning("removals_not_written_down", directory=directory, reason=str(error))
+            logger.warning("checkpoint_not_cleaned", directory=directory, reason=str(error))
 
     def begin_anew(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, DiskError]:
         """New logs are about to be made: drop the entries of older logs with these names. Blocking.

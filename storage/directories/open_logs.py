@@ -192,10 +192,10 @@ class Opening:
                 if name.endswith(DELETED):
                     directory.condemned.append(path)
                 else:
-                    logger.info("log_left_alone", path=path)
+                    logger.info("leftover_dir_kept", path=path)
         unknown = [name for name in foreign if name not in OUR_FILES and not name.startswith(".")]
         if unknown:
-            logger.info("foreign_names", directory=directory.path, names=unknown[:NAMES_SHOWN_MAX])
+            logger.info("foreign_files_found", directory=directory.path, names=unknown[:NAMES_SHOWN_MAX])
 
     def _known(self, directory: Directory) -> Callable[[TopicPartition], Known]:
         points, starts, watermarks = (

@@ -370,7 +370,7 @@ class Log:
             if not self._chain.tells_end(self.end_offset):
                 self._roll(self.end_offset, 0)
         except (DiskFull, NoDescriptor) as error:
-            logger.warning("log_end_not_told", partition=str(self.partition), reason=str(error))
+            logger.warning("log_end_not_marked", partition=str(self.partition), reason=str(error))
             self._untold_end = self.end_offset
             with suppress(DiskFull, NoDescriptor):  # then the next start may assume a loss
                 self.before_cut(self.told_end, self.start_offset)

@@ -341,7 +341,7 @@ class Segment:
         try:
             return reach(pread, where, start, self.size, offset, gaps)
         except WrongIndex as wrong:
-            logger.warning("index_wrong", path=where, reason=str(wrong))
+            logger.warning("index_mismatch", path=where, reason=str(wrong))
             self.indexes.distrust()
             if not (wait or self.grows):
                 raise Cold(self.indexes, 0, offset=offset) from None

@@ -374,7 +374,7 @@ async def test_a_transaction_without_an_end_holds_a_cleaning_back_and_is_told_on
         async with cleaning(stage) as part:
             assert await part.clean_filthiest()
             assert not await part.clean_filthiest(), "what is held back is left alone"
-    told = [entry for entry in told if entry["event"] == "cleaning_held_back"]
+    told = [entry for entry in told if entry["event"] == "cleaning_blocked"]
     assert [(entry["offset"], entry["producer_id"]) for entry in told] == [(held, 7)]
     segment = max(s.base_offset for s in stage.log.segments if s.base_offset <= held)
     assert stage.checkpoint() == {T0: segment}

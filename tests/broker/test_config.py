@@ -89,7 +89,7 @@ def test_all_mistakes_are_told_at_once_with_their_place() -> None:
         "compression.type = 'rar' (--override compression.type=rar): "
         "must be one of producer, uncompressed, gzip, snappy, lz4, zstd",
         "zookeeper.connect is missing: host:port,host:port with an optional /chroot at the end, "
-        "which is created if it is absent.",
+        "which is created if missing.",
     )
 
 
@@ -104,18 +104,18 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("ssl.keystore.location=/k", "TLS is not served"),
-        ("process.roles=broker", "KRaft is not served"),
-        ("authorizer.class.name=A", "access control is not served"),
-        ("listeners=SSL://127.0.0.1:1", "SSL, which is not served"),
+        ("ssl.keystore.location=/k", "TLS is not supported"),
+        ("process.roles=broker", "KRaft is not supported"),
+        ("authorizer.class.name=A", "access control is not supported"),
+        ("listeners=SSL://127.0.0.1:1", "SSL: only PLAINTEXT is supported"),
         ("listeners=CLIENT://127.0.0.1:1", "add CLIENT:PLAINTEXT to listener.security.protocol.map"),
-        ("listeners=PLAINTEXT://127.0.0.1", "must be NAME://host:port"),
+        ("listeners=PLAINTEXT://127.0.0.1", "expected NAME://host:port"),
         ("listeners=PLAINTEXT://0.0.0.0:9092", "give its address in advertised.listeners"),
-        ("listeners=PLAINTEXT://h:1,PLAINTEXT://h:2", "PLAINTEXT is named twice"),
-        ("advertised.listeners=OTHER://h:1", "names a listener that `listeners` does not"),
-        ("inter.broker.listener.name=OTHER", "is not among the listeners PLAINTEXT"),
+        ("listeners=PLAINTEXT://h:1,PLAINTEXT://h:2", "PLAINTEXT is listed twice"),
+        ("advertised.listeners=OTHER://h:1", "has a listener that is not in `listeners`"),
+        ("inter.broker.listener.name=OTHER", "expected one of the listeners PLAINTEXT"),
         ("replica.lag.time.max.ms=400", "must be less than replica.lag.time.max.ms"),
-        ("log.dirs=/a,/a", "a directory is named twice"),
+        ("log.dirs=/a,/a", "a directory is listed twice"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(line: str, words: str) -> None:
@@ -136,7 +136,7 @@ def test_lag_in_messages_is_accepted_and_counts_only_under_the_oldest_profile(na
 def test_without_log_dirs_it_is_kafkas_default_and_said() -> None:
     config, warnings = load("broker.id=1\nzookeeper.connect=h:1")
     assert config.directories == ("/tmp/kafka-logs",)
-    assert any("log.dirs is not given: /tmp/kafka-logs" in warning for warning in warnings)
+    assert any("log.dirs is not set: using /tmp/kafka-logs" in warning for warning in warnings)
     assert not load("broker.id=1\nzookeeper.connect=h:1\nlog.dir=/a").warnings
 
 
@@ -178,7 +178,7 @@ def test_an_unknown_profile_is_refused() -> None:
 
 def test_a_risky_pair_is_warned_about() -> None:
     (warning,) = load(BASE + "default.replication.factor=3").warnings
-    assert "2 survives the loss of any broker" in warning
+    assert "with 2 it survives the loss of any broker" in warning
 
 
 def test_listeners_have_their_own_addresses() -> None:

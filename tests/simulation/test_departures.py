@@ -46,7 +46,7 @@ def test_a_broker_that_cannot_reach_the_controller_does_not_take_its_seat() -> N
         await asyncio.sleep(10)
         assert controller(world) == first
 
-    assert count(play(story), "controller_succeeded") == 0
+    assert count(play(story), "controller_taken_over") == 0
 
 
 def test_a_dead_controller_has_a_successor_within_half_a_second() -> None:
@@ -56,7 +56,7 @@ def test_a_dead_controller_has_a_successor_within_half_a_second() -> None:
         await asyncio.sleep(0.5)
         assert controller(world) != first
 
-    assert count(play(story), "controller_succeeded") == 1
+    assert count(play(story), "controller_taken_over") == 1
 
 
 def test_two_brokers_that_reset_each_others_connections_do_not_fight_for_the_seat() -> None:
@@ -69,7 +69,7 @@ def test_two_brokers_that_reset_each_others_connections_do_not_fight_for_the_sea
             await asyncio.sleep(0.1)
 
     world = play(story)
-    assert count(world, "controller_succeeded") <= 3
+    assert count(world, "controller_taken_over") <= 3
 
 
 def test_whoever_is_unseated_waits_longer_each_time() -> None:
