@@ -42,10 +42,10 @@ BROKERS, TOPICS = "brokers/", "topics/"
 class ConfigWatch:
     """Keeps the configs of this broker and of all topics as they are in ZooKeeper."""
 
-    def __init__(self, registry: ZkClient, config: LiveConfig, on_failure: FailureHook | None = None) -> None:
+    def __init__(self, zk: ZkClient, config: LiveConfig, on_failure: FailureHook | None = None) -> None:
         self.topics: TopicSettings | None = None
         self._on_topic: Callable[[str], None] = lambda topic: None
-        self._registry = registry
+        self._zk = zk
         self._config = config
         self._tasks = Tasks("config-watch", on_failure)
         self._loop = asyncio.get_running_loop()
@@ -53,8 +53,8 @@ class ConfigWatch:
         self._watches = Watches(lambda _: self._due.set())
         self._seen: dict[str, tuple[float, int]] = {}  # notifications: when first seen, and the version
         self._pending: dict[str, None] = {}  # entities whose config must be read
-        self._generation = registry.generation
-        self._deafen: Callable[[], None] = lambda: None
+        self._generation = zk.generation
+        self._stop_listening: Callable[[], None] = lambda: None
         self._reading = asyncio.Lock()
 
     async def read_own(self) -> None:
@@ -73,13 +73,13 @@ class ConfigWatch:
         """
         self.topics = topics
         self._on_topic = on_topic
-        self._deafen = self._registry.listen(self._session_changed)
+        self._stop_listening = self._zk.listen(self._session_changed)
         self._due.set()
         self._tasks.spawn(self._run(), "changes")
 
     async def stop(self) -> None:
         """Stop watching."""
-        self._deafen()
+        self._stop_listening()
         await self._tasks.stop()
 
     def _session_changed(self, event: SessionEvent) -> None:
@@ -110,7 +110,7 @@ class ConfigWatch:
                 await asyncio.sleep(RETRY_S)
 
     async def _look(self) -> None:
-        names = await self._watches.arm(documents.CONFIG_CHANGES, self._registry.children)
+        names = await self._watches.arm(documents.CONFIG_CHANGES, self._zk.children)
         for name in self._seen.keys() - set(names):
             del self._seen[name]
         for name in sorted(names):
@@ -127,7 +127,7 @@ class ConfigWatch:
     async def _take(self, name: str) -> None:
         path = f"{documents.CONFIG_CHANGES}/{name}"
         try:
-            data, stat = await self._registry.get(path)
+            data, stat = await self._zk.get(path)
         except NoNode:
             return
         try:
@@ -145,7 +145,7 @@ class ConfigWatch:
             if broker != entity and self._config.concerns(broker):
                 async with self._reading:  # else an older reading might come last
                     self._config.learn(
-                        broker, await read_overrides(self._registry, documents.broker_config_path(broker))
+                        broker, await read_overrides(self._zk, documents.broker_config_path(broker))
                     )
             elif topic != entity and self.topics is not None:
                 self.topics.learn(topic, await self._overrides_of(topic))
@@ -157,14 +157,14 @@ class ConfigWatch:
         """The topic's overrides. That the node was removed is believed only when it is certain."""
         assert self.topics is not None
         path, known = documents.topic_config_path(topic), self.topics.of(topic)
-        told = await read_overrides(self._registry, path)
+        told = await read_overrides(self._zk, path)
         if told.exists or not known.exists:
             return told
         try:
-            await self._registry.multi([Check(path, -1)])  # goes to ZooKeeper's leader, which is never behind
+            await self._zk.multi([Check(path, -1)])  # goes to ZooKeeper's leader, which is never behind
         except MultiFailed:
             return Overrides({}, known.born, VERSION_MAX)
-        return await read_overrides(self._registry, path)
+        return await read_overrides(self._zk, path)
 
     # --- removing ----------------------------------------------------------------------------------
 
@@ -177,6 +177,6 @@ class ConfigWatch:
             if since + KEPT_S <= now:
                 self._seen[name] = (now, version)  # if it cannot be removed, not again at once
                 try:
-                    await self._registry.multi([Delete(f"{documents.CONFIG_CHANGES}/{name}", version)])
+                    await self._zk.multi([Delete(f"{documents.CONFIG_CHANGES}/{name}", version)])
                 except MultiFailed:
                     continue  # another broker was quicker

@@ -50,8 +50,8 @@ from .producer_ids import ProducerIds
 from .recorder import MakeRecorder, Recorder, in_memory, on_disk
 from .registration import (
     Registration,
-    RegistryFactory,
     SessionKeeper,
+    ZkClientFactory,
     connect,
     disconnect,
     lock_directories,
@@ -64,7 +64,7 @@ from .upkeep.cleaner_processes import Cleaners, HelperProcesses, ThreadCleaners
 from .upkeep.compaction import Compactor
 from .upkeep.disk_failures import DiskFailures
 from .upkeep.passes import Upkeep
-from .zookeeper_sessions import Registries
+from .zookeeper_sessions import ZkSessions
 
 __all__ = ["Node", "StartFailed", "build", "serve"]
 
@@ -82,7 +82,7 @@ class Node:
         self,
         config: BrokerConfig,
         disk: Disk,
-        registry: RegistryFactory,
+        new_zk_client: ZkClientFactory,
         clock: Clock,
         random: Random,
         boot_id: str,
@@ -97,7 +97,7 @@ class Node:
         self.ports: dict[str, int] = {}
         self.failure: BaseException | None = None
         self._disk = disk
-        self._registry_factory = registry
+        self._new_zk_client = new_zk_client
         self._clock = clock
         self._random = random
         self._boot_id = boot_id
@@ -182,15 +182,15 @@ class Node:
         self._server = Server(config, metrics, HANDLERS, self._turn, self.fail)
         stops.push_async_callback(self._server.stop)
         self.ports = await self._server.bind(config.endpoints, self.doors)
-        registry = await connect(config, self._registry_factory, self.incarnations)
-        stops.push_async_callback(disconnect, registry, self.incarnations)
-        self._turn.before = registry.look  # a process that was paused must check its session first
-        self._watch = ConfigWatch(registry, self.live, self.fail)
+        zk = await connect(config, self._new_zk_client, self.incarnations)
+        stops.push_async_callback(disconnect, zk, self.incarnations)
+        self._turn.before = zk.look  # a process that was paused must check its session first
+        self._watch = ConfigWatch(zk, self.live, self.fail)
         await self._watch.read_own()
-        self._respondent = Respondent(registry, config.broker_id, self.fail)
+        self._respondent = Respondent(zk, config.broker_id, self.fail)
         stops.push_async_callback(self._respondent.stop)
         self._registration = Registration(
-            self.live.current, self.incarnations, registry, self._clock, self._random, self._respondent.begin
+            self.live.current, self.incarnations, zk, self._clock, self._random, self._respondent.begin
         )
         await self._registration.identify()
         loop = asyncio.get_running_loop()
@@ -200,21 +200,21 @@ class Node:
         )
         stops.push_async_callback(self._close_logs, logs)
         await self._registration.register(config.advertised(self.ports))
-        await self._run(registry, logs, metrics)
+        await self._run(zk, logs, metrics)
         logger.info(
             "broker_started", broker=config.broker_id, ports=self.ports, incarnation=self.broker.incarnation
         )
 
-    async def _run(self, registry: ZkClient, logs: Logs, metrics: Metrics) -> None:
+    async def _run(self, zk: ZkClient, logs: Logs, metrics: Metrics) -> None:
         config, stops = self.config, self._stops
         tasks = Tasks("node", self.fail)
         recorder = await self._recorder(logs)
         cache = MetadataCache(config.id)
-        parts = self._parts = self._replica_parts(registry, logs, cache, recorder)
+        parts = self._parts = self._replica_parts(zk, logs, cache, recorder)
         shared, replicas = parts.shared, parts.replicas
         held = HeldAnswers(shared, cache.current)
         controller = Controller(
-            controller_config(self.live), registry, self._clock, self._random.randbytes, self.fail,
+            controller_config(self.live), zk, self._clock, self._random.randbytes, self.fail,
             DecisionNotes(recorder.series),
         )  # fmt: skip
         forwarder = Forwarder(
@@ -231,7 +231,7 @@ class Node:
             metrics=metrics, logs=logs, shared=shared, replicas=replicas, settings=parts.settings,
             isr=parts.isr, parked=parts.parked, sessions=parts.sessions, fetchers=parts.fetchers,
             deletions=parts.deletions, roles=parts.roles, groups=groups, controller=controller,
-            forwarder=forwarder, producer_ids=ProducerIds(registry, config.id), cleaning=self.cleaning,
+            forwarder=forwarder, producer_ids=ProducerIds(zk, config.id), cleaning=self.cleaning,
             held=held, refresh=self._watch.refresh, fail=self.fail,
         )  # fmt: skip
         upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
@@ -245,7 +245,7 @@ class Node:
         def again() -> None:
             tasks.spawn(self._register_again(), "registration")
 
-        stops.callback(SessionKeeper(registry, again).stop)
+        stops.callback(SessionKeeper(zk, again).stop)
         self._server.open(self.broker)
         await self.broker.controller.start()
         stops.push_async_callback(self.broker.controller.stop)
@@ -264,16 +264,16 @@ class Node:
         return recorder
 
     def _replica_parts(
-        self, registry: ZkClient, logs: Logs, cache: MetadataCache, recorder: Recorder
+        self, zk: ZkClient, logs: Logs, cache: MetadataCache, recorder: Recorder
     ) -> ReplicaParts:
         """The replicas, all that works on them, and the handler of their disk failures."""
         parts = ReplicaParts(
-            self.config, self._registration.incarnation, logs, registry, self._clock, self._turn,
+            self.config, self._registration.incarnation, logs, zk, self._clock, self._turn,
             is_known=cache.has, is_elsewhere=cache.is_elsewhere, vouches=self._registration.vouches,
             recorder=recorder, on_failure=self.fail,
         )  # fmt: skip
         failures = DiskFailures(
-            parts.shared, self.incarnations, logs, registry, parts.replicas, parts.fetchers,
+            parts.shared, self.incarnations, logs, zk, parts.replicas, parts.fetchers,
             self._register_again, self.fail,
         )  # fmt: skip
         self._stops.push_async_callback(failures.stop)
@@ -329,7 +329,7 @@ class Node:
 def build(
     config: BrokerConfig,
     disk: Disk,
-    registry: RegistryFactory,
+    new_zk_client: ZkClientFactory,
     clock: Clock,
     random: Random,
     boot_id: str,
@@ -338,7 +338,7 @@ def build(
     recorder: MakeRecorder = in_memory,
 ) -> Node:
     """A broker on these parts, not started yet."""
-    return Node(config, disk, registry, clock, random, boot_id, crew, cleaners, recorder)
+    return Node(config, disk, new_zk_client, clock, random, boot_id, crew, cleaners, recorder)
 
 
 async def serve(config: BrokerConfig, stop: asyncio.Event, doors: Doors = NO_DOORS) -> None:
@@ -346,11 +346,11 @@ async def serve(config: BrokerConfig, stop: asyncio.Event, doors: Doors = NO_DOO
 
     Raises StartFailed, or what made it fail.
     """
-    registries = Registries(config)
+    zk_sessions = ZkSessions(config)
     node = build(
         within_limits(config),
         RealDisk(),
-        registries.new,
+        zk_sessions.new,
         SystemClock(),
         Random(os.urandom(16)),
         read_boot_id(),
@@ -359,7 +359,7 @@ async def serve(config: BrokerConfig, stop: asyncio.Event, doors: Doors = NO_DOO
         on_disk,
     )
     node.doors = doors
-    registries.on_fatal = node.fail
+    zk_sessions.on_fatal = node.fail
     asyncio.get_running_loop().set_exception_handler(lambda _, context: stray(node, context))
     await node.start()
     try:

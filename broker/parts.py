@@ -46,7 +46,7 @@ class ReplicaParts:
         config: BrokerConfig,
         incarnation: Incarnation,
         logs: Logs,
-        registry: ZkClient,
+        zk: ZkClient,
         clock: Clock,
         turn: Turn,
         *,
@@ -61,7 +61,7 @@ class ReplicaParts:
         loop = asyncio.get_running_loop()
         self.logs = logs
         self._tasks = tasks = Tasks("replicas", on_failure)
-        self.isr = IsrWriter(registry, tasks)
+        self.isr = IsrWriter(zk, tasks)
         self.flushing = Flushing(logs, storage, turn, on_failure)
         self.shared = shared = ReplicaShared(
             me=config.id, incarnation=incarnation, loop=loop, clock=clock, turn=turn,
@@ -74,7 +74,7 @@ class ReplicaParts:
         )  # fmt: skip
         self.replicas = Replicas(shared, logs, self.flushing, is_known=is_known, is_elsewhere=is_elsewhere)
         self.settings = TopicSettings(logs, self.replicas.partitions)
-        self.ticks = LeaderTicks(registry, shared, self.replicas, self.isr, replication, tasks)
+        self.ticks = LeaderTicks(zk, shared, self.replicas, self.isr, replication, tasks)
         self.watermarks = WatermarkCheckpoints(
             shared, logs, self.replicas, storage.high_watermark_checkpoint_interval_ms, tasks
         )
@@ -86,7 +86,7 @@ class ReplicaParts:
             shared, logs, self.replicas, self.settings, self.fetchers,
             MismatchedLogs(config.id, vouches), tasks,
         )  # fmt: skip
-        self.out_of_reach = OutOfReach(registry, shared, self.replicas, self.settings, self.roles, tasks)
+        self.out_of_reach = OutOfReach(zk, shared, self.replicas, self.settings, self.roles, tasks)
 
     def start(self) -> None:
         """Start the leaders' ticks, the high watermark checkpoints and the flush passes."""

@@ -18,8 +18,8 @@ BLOCK_TIMEOUT_S = 10.0
 class ProducerIds:
     """The rest of this broker's block. One caller at a time fetches the next block."""
 
-    def __init__(self, registry: ZkClient, broker: BrokerId) -> None:
-        self._registry = registry
+    def __init__(self, zk: ZkClient, broker: BrokerId) -> None:
+        self._zk = zk
         self._broker = broker
         self._next = 0
         self._end = 0
@@ -38,7 +38,7 @@ class ProducerIds:
     async def _fetch(self) -> None:
         try:
             async with asyncio.timeout(BLOCK_TIMEOUT_S):
-                first, end = await next_producer_ids(self._registry, self._broker)
+                first, end = await next_producer_ids(self._zk, self._broker)
         except (ZkError, TimeoutError) as error:
             raise CoordinatorNotAvailable(f"no producer ids could be reserved: {error}") from error
         self._next, self._end = first, end

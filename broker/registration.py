@@ -41,7 +41,7 @@ logger = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Credentials = tuple[int, bytes]
-RegistryFactory = Callable[[Credentials | None], ZkClient]
+ZkClientFactory = Callable[[Credentials | None], ZkClient]
 RETRY_S = 0.1
 LEAVE_S_MAX = 1.0
 DISK_RETRY_S = 1.0
@@ -76,26 +76,26 @@ def lock_directories(config: BrokerConfig, disk: Disk, boot_id: str) -> Incarnat
         ) from error
 
 
-async def connect(config: BrokerConfig, factory: RegistryFactory, incarnations: Incarnations) -> ZkClient:
+async def connect(config: BrokerConfig, factory: ZkClientFactory, incarnations: Incarnations) -> ZkClient:
     """Open a session, after ending the one that a killed predecessor left."""
     previous = incarnations.previous_session()
-    registry = factory(None if previous is None else previous.client_id)
+    zk = factory(None if previous is None else previous.client_id)
     try:
-        await registry.start()
+        await zk.start()
     except ZkError as error:
         raise StartFailed(unreachable(config, error)) from error
     try:
-        await patiently(config, lambda: znodes.ensure_paths(registry))
+        await patiently(config, lambda: znodes.ensure_paths(zk))
     except ZkError as error:
-        await registry.close()
+        await zk.close()
         raise StartFailed(unreachable(config, error)) from error
-    return registry
+    return zk
 
 
-async def disconnect(registry: ZkClient, incarnations: Incarnations) -> None:
+async def disconnect(zk: ZkClient, incarnations: Incarnations) -> None:
     """End the session. If ZooKeeper was reached, forget it; else the next start has to end it."""
-    is_heard = registry.connected
-    await registry.close()
+    is_heard = zk.connected
+    await zk.close()
     if is_heard:
         try:
             incarnations.forget_session()
@@ -139,7 +139,7 @@ class Registration:
         self,
         config: BrokerConfig,
         incarnations: Incarnations,
-        registry: ZkClient,
+        zk: ZkClient,
         clock: Clock,
         random: Random,
         begin: Callable[[int], Awaitable[None]],
@@ -148,7 +148,7 @@ class Registration:
         self.cluster_id = ""
         self._config = config
         self._incarnations = incarnations
-        self._registry = registry
+        self._zk = zk
         self._clock = clock
         self._random = random
         self._begin = begin
@@ -177,7 +177,7 @@ class Registration:
         profile, random_bytes = self._config.semantics_profile, self._random.randbytes(16)
         try:
             self._agreement = await patiently(
-                self._config, lambda: read_agreement(self._registry, random_bytes, profile)
+                self._config, lambda: read_agreement(self._zk, random_bytes, profile)
             )
             if self._agreement.document.profile != profile:
                 await self._agree()
@@ -231,7 +231,7 @@ class Registration:
                 await self._settle(self._judge)
                 self._born = self._verdict.k
                 if not self._verdict.intact:
-                    await znodes.forget_failed_dirs(self._registry, self._config.broker_id)
+                    await znodes.forget_failed_dirs(self._zk, self._config.broker_id)
         except (ZkError, TimeoutError) as error:
             reason = error if isinstance(error, ZkError) else ZkError("no answer")
             raise StartFailed(unreachable(self._config, reason)) from error
@@ -249,7 +249,7 @@ class Registration:
         none. One call at a time: two would take each other for another broker.
         """
         async with self._turn:
-            if not doubts and self._registered_in == self._registry.generation:
+            if not doubts and self._registered_in == self._zk.generation:
                 return
             before = self._verdict
             await self._settle(
@@ -261,11 +261,11 @@ class Registration:
     async def leave(self) -> None:
         """Mark the registration as shutting down. Without ZooKeeper, skip it."""
         self._leaving = True
-        if not self._registry.connected:
+        if not self._zk.connected:
             return
         try:
             async with asyncio.timeout(LEAVE_S_MAX):
-                await znodes.announce_leaving(self._registry, self._config.broker_id)
+                await znodes.announce_leaving(self._zk, self._config.broker_id)
         except (ZkError, TimeoutError) as error:
             logger.info("shutdown_not_announced", reason=repr(error))
 
@@ -279,9 +279,9 @@ class Registration:
         is one later. Another broker with our id shows by the ephemeral node that it holds.
         """
         while True:
-            generation = self._registry.generation
+            generation = self._zk.generation
             try:
-                read = await znodes.read_incarnation(self._registry, self._config.broker_id)
+                read = await znodes.read_incarnation(self._zk, self._config.broker_id)
                 verdict = judge(*read)
                 await self._announce(verdict, keep_notes)
             except (Unknown, BadVersion) as error:
@@ -317,7 +317,7 @@ class Registration:
         dirs = sorted(self._incarnations.dir_ids.values())
         checks = [self._agreement.unchanged]
         me = self._config.broker_id
-        await znodes.register_broker(self._registry, me, registration, dirs, checks, self._begin)
+        await znodes.register_broker(self._zk, me, registration, dirs, checks, self._begin)
 
     def _remember(self, verdict: Intactness, keep_notes: bool) -> None:
         self._save_session()
@@ -330,7 +330,7 @@ class Registration:
         deadline = loop.time() + wait_ms / 1000
         while True:
             try:
-                self._agreement = await agree(self._registry, me, profile)
+                self._agreement = await agree(self._zk, me, profile)
                 return
             except ProfileDiffers as differs:
                 if loop.time() >= deadline:
@@ -348,14 +348,14 @@ class Registration:
         me, wait_ms = self._config.broker_id, SESSIONS_WAITED * self._config.zookeeper.session_timeout_ms
         logger.warning("broker_id_taken", broker=me, waiting_ms=wait_ms)
         try:
-            await znodes.await_registration_end(self._registry, me, wait_ms / 1000)
+            await znodes.await_registration_end(self._zk, me, wait_ms / 1000)
         except znodes.DuplicateBroker as error:
             raise StartFailed(
                 f"broker.id {me} is registered by another running broker; stop that one or choose another id"
             ) from error
 
     def _save_session(self) -> None:
-        credentials = self._registry.credentials if isinstance(self._registry, HasCredentials) else None
+        credentials = self._zk.credentials if isinstance(self._zk, HasCredentials) else None
         if credentials is not None:
             try:
                 self._incarnations.save_session(*credentials)
@@ -369,11 +369,11 @@ class Registration:
 class SessionKeeper:
     """Calls `again` when a new session has replaced an expired one, so that the broker registers again."""
 
-    def __init__(self, registry: ZkClient, again: Callable[[], None]) -> None:
-        self._registry = registry
+    def __init__(self, zk: ZkClient, again: Callable[[], None]) -> None:
+        self._zk = zk
         self._again = again
-        self._generation = registry.generation
-        self._stop = registry.listen(self._changed)
+        self._generation = zk.generation
+        self._stop = zk.listen(self._changed)
 
     def _changed(self, event: SessionEvent) -> None:
         if event.state is SessionState.CONNECTED and event.generation > self._generation:

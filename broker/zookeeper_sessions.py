@@ -13,7 +13,7 @@ from .config.broker import BrokerConfig
 from .registration import Credentials
 
 
-class Registries:
+class ZkSessions:
     """Makes the ZooKeeper client of a broker."""
 
     def __init__(self, config: BrokerConfig) -> None:

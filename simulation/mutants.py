@@ -71,7 +71,7 @@ def _no_zkver(patches: Patches) -> None:
     attempt = IsrWriter._attempt
 
     async def careless(writer: IsrWriter, partition: Any, leader: Any, ask: Any) -> Any:
-        _, version = await znodes.read_state(writer._registry, partition.tp)
+        _, version = await znodes.read_state(writer._zk, partition.tp)
         return await attempt(writer, partition, leader, dataclasses.replace(ask, expected_version=version))
 
     patches.put(IsrWriter, "_attempt", careless)

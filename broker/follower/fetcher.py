@@ -135,7 +135,7 @@ class LeaderFetcher:
                     await self._round(await self._connected())
                     self._backoff.succeeded()
                 except SessionLost as lost:
-                    self._begin_anew()
+                    self._begin_session()
                     logger.info("fetch_session_lost", leader=self.leader, reason=str(lost))
                 except (OSError, TimeoutError) as error:
                     self._host.lost(self.leader)
@@ -175,7 +175,7 @@ class LeaderFetcher:
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         self._nudge = None
-        self._begin_anew()
+        self._begin_session()
         if connection is not None:
             connection.on_lost = None
             await connection.close()
@@ -188,7 +188,7 @@ class LeaderFetcher:
         with suppress(OSError, TimeoutError):
             await connection.request(nudge(self._host, self._session.id), deadline=deadline)
 
-    def _begin_anew(self) -> None:
+    def _begin_session(self) -> None:
         """Start a new session: the leader knows nothing of our fetches."""
         self._session = FollowerSession()
         self._touched = dict.fromkeys(self.partitions)

@@ -65,10 +65,10 @@ class IsrWriter:
 
     def __init__(
         self,
-        registry: ZkClient,
+        zk: ZkClient,
         tasks: Tasks,
     ) -> None:
-        self._registry = registry
+        self._zk = zk
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self.unsettled: dict[Partition, None] = {}  # leaders whose ISR is changing or incomplete
@@ -167,9 +167,9 @@ class IsrWriter:
 
     async def _attempt_all(self, asked: Sequence[WantedWrite]) -> list[WantedWrite]:
         """One try for all. Reports the outcomes, and returns those that must be written one by one."""
-        nodes = await self._registry.get_many([documents.state_path(each.partition.tp) for each in asked])
+        nodes = await self._zk.get_many([documents.state_path(each.partition.tp) for each in asked])
         joining, host = asked[0].ask.joining, asked[0].partition.host
-        there = -1 if joining is None else await znodes.joinable_version(self._registry, joining)
+        there = -1 if joining is None else await znodes.joinable_version(self._zk, joining)
         checks = _checks(host, asked[0].ask, there)
         checks += await self._lives([each.partition for each in asked])
         writes, good, alone = [], list[WantedWrite](), list[WantedWrite]()
@@ -189,7 +189,7 @@ class IsrWriter:
         if not writes:
             return alone
         try:
-            landed = await znodes.write_states(self._registry, writes, checks)
+            landed = await znodes.write_states(self._zk, writes, checks)
         except znodes.StateMoved:
             return alone + good
         except znodes.CheckFailed as failed:
@@ -205,7 +205,7 @@ class IsrWriter:
     async def _lives(self, partitions: Sequence[Partition]) -> list[Check]:
         """Checks that keep a late write from landing on a new topic of the same name."""
         ids = {p.log.topic_id: None for p in partitions if p.log.topic_id is not None}
-        return await life_checks(self._registry, ids)
+        return await life_checks(self._zk, ids)
 
     async def _write(self, partition: Partition, leader: Leader, ask: WriteIsr) -> None:
         try:
@@ -222,18 +222,18 @@ class IsrWriter:
     ) -> Callable[[float], Effects]:
         """One try. Returns the event for the leader rules, to be called with the time."""
         tp = partition.tp
-        state, version = await znodes.read_state(self._registry, tp)
+        state, version = await znodes.read_state(self._zk, tp)
         if version != ask.expected_version:
             return _as_event(leader, state, version)
-        there = -1 if ask.joining is None else await znodes.joinable_version(self._registry, ask.joining)
+        there = -1 if ask.joining is None else await znodes.joinable_version(self._zk, ask.joining)
         checks, proposal = _checks(partition.host, ask, there), _proposal(ask, state)
         checks += await self._lives([partition])
         if not self._stands(partition, leader):
             return leader.isr_unknown  # the leadership has ended meanwhile: write nothing
         try:
-            landed = await znodes.write_state(self._registry, tp, proposal, version, checks)
+            landed = await znodes.write_state(self._zk, tp, proposal, version, checks)
         except znodes.StateMoved:
-            return _as_event(leader, *await znodes.read_state(self._registry, tp))
+            return _as_event(leader, *await znodes.read_state(self._zk, tp))
         except znodes.CheckFailed as failed:
             logger.info("isr_write_refused", partition=str(tp), isr=ask.isr, check=failed.path)
             self.notes.refused(partition.host.recorder, tp, leader, ask, failed.path)
@@ -245,7 +245,7 @@ class IsrWriter:
         reason = "it does not exist"
         try:
             async with asyncio.timeout(WRITE_SECONDS_MAX):
-                nodes = await self._registry.get_many([documents.state_path(p.tp) for p, _ in questions])
+                nodes = await self._zk.get_many([documents.state_path(p.tp) for p, _ in questions])
         except (ZkError, TimeoutError) as error:
             reason = repr(error)
         for (partition, leader), node in zip(questions, nodes, strict=True):
@@ -288,7 +288,7 @@ class IsrWriter:
                     del self._changed[tp]
                 try:
                     async with asyncio.timeout(WRITE_SECONDS_MAX):
-                        await znodes.notify_isr_change(self._registry, told)
+                        await znodes.notify_isr_change(self._zk, told)
                 except (ZkError, TimeoutError) as error:
                     logger.info("isr_notification_failed", reason=repr(error))
                     self._changed.update(dict.fromkeys(told))

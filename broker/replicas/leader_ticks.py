@@ -27,7 +27,7 @@ class LeaderTicks:
 
     def __init__(
         self,
-        registry: ZkClient,
+        zk: ZkClient,
         shared: ReplicaShared,
         replicas: Replicas,
         isr: IsrWriter,
@@ -40,7 +40,7 @@ class LeaderTicks:
         self._tasks = tasks
         self._fence_on_loss = config.fence_on_zookeeper_loss
         self._full_pass_seconds = max(config.lag_time_max_ms / 2000, FULL_PASS_SECONDS_MIN)
-        self._stop_listening = registry.listen(self.on_session)
+        self._stop_listening = zk.listen(self.on_session)
 
     def start(self) -> None:
         """Begin to tick."""

@@ -54,14 +54,14 @@ class OutOfReach:
 
     def __init__(
         self,
-        registry: ZkClient,
+        zk: ZkClient,
         shared: ReplicaShared,
         replicas: Replicas,
         settings: TopicSettings,
         roles: LeaderAndIsr,
         tasks: Tasks,
     ) -> None:
-        self._registry = registry
+        self._zk = zk
         self._shared = shared
         self._replicas = replicas
         self._settings = settings
@@ -116,7 +116,7 @@ class OutOfReach:
         newer = _by_topic(tp for tp, (state, _) in states.items() if self._is_news(tp, state))
         told = list[LeaderAndIsrTopicState]()
         for names in _in_parts(sorted(newer)):
-            nodes = await self._registry.get_many([documents.topic_path(name) for name in names])
+            nodes = await self._zk.get_many([documents.topic_path(name) for name in names])
             for name, node in zip(names, nodes, strict=True):
                 topic = self._topic(name, node and node[0], {tp: states[tp] for tp in newer[name]})
                 if topic.partition_states:
@@ -124,7 +124,7 @@ class OutOfReach:
         return told
 
     async def _read(self, some: list[TopicPartition]) -> dict[TopicPartition, Read]:
-        nodes = await self._registry.get_many([documents.state_path(tp) for tp in some])
+        nodes = await self._zk.get_many([documents.state_path(tp) for tp in some])
         read = dict[TopicPartition, Read]()
         for tp, node in zip(some, nodes, strict=True):
             try:

@@ -47,7 +47,7 @@ class DiskFailures:
         shared: ReplicaShared,
         incarnations: Incarnations,
         logs: Logs,
-        registry: ZkClient,
+        zk: ZkClient,
         replicas: Replicas,
         fetchers: Fetchers,
         register: Callable[[Collection[TopicPartition]], Awaitable[None]],
@@ -57,7 +57,7 @@ class DiskFailures:
         self._me = shared.me
         self._incarnations = incarnations
         self._logs = logs
-        self._registry = registry
+        self._zk = zk
         self._replicas = replicas
         self._fetchers = fetchers
         self._register = register
@@ -188,7 +188,7 @@ class DiskFailures:
 
     async def _report(self, directory_id: str | None) -> None:
         if directory_id is not None:
-            await self._until_done(lambda: znodes.report_failed_dir(self._registry, self._me, directory_id))
+            await self._until_done(lambda: znodes.report_failed_dir(self._zk, self._me, directory_id))
 
     async def _end(self, directory_id: str | None) -> None:
         reasons = "; ".join(self._logs.places.offline.values())
@@ -213,7 +213,7 @@ class DiskFailures:
         try:
             while self._untold:
                 self._untold = False
-                await self._until_done(lambda: znodes.notify_log_dir_event(self._registry, self._me))
+                await self._until_done(lambda: znodes.notify_log_dir_event(self._zk, self._me))
         finally:
             self._telling = False
 

@@ -117,7 +117,7 @@ class Member:
         )  # fmt: skip
         self.cache = MetadataCache(self.config.id)
         self.parts = parts = ReplicaParts(
-            self.config, self.incarnation, self.logs, cast(Any, self.cluster.registry), clock,
+            self.config, self.incarnation, self.logs, cast(Any, self.cluster.zk), clock,
             self.turn, is_known=lambda tp: tp.topic == TOPIC, is_elsewhere=self.cache.is_elsewhere,
             on_failure=self.failures.append,
         )  # fmt: skip
@@ -162,7 +162,7 @@ class Cluster:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.zookeeper = SimZooKeeper()
-        self.registry = DirectRegistry(self.zookeeper)
+        self.zk = DirectRegistry(self.zookeeper)
         self.members: dict[int, Member] = {}
         self.leaving: set[int] = set()  # brokers that have said that they are shutting down
         self.epoch = -1
@@ -172,14 +172,14 @@ class Cluster:
             await self.create(path, b"")
         await self.create(documents.broker_path(member.id), b"{}")
         await self.create(documents.incarnation_path(member.id), b"0")
-        await self.registry.multi([SetData(documents.incarnation_path(member.id), b"1", 0)])
+        await self.zk.multi([SetData(documents.incarnation_path(member.id), b"1", 0)])
 
     async def create(self, path: str, data: bytes) -> None:
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts) + 1):
             each = "/" + "/".join(parts[:depth])
-            if self.zookeeper.exists(each, self.registry.session_id, None) is None:
-                await self.registry.multi([Create(each, data if depth == len(parts) else b"")])
+            if self.zookeeper.exists(each, self.zk.session_id, None) is None:
+                await self.zk.multi([Create(each, data if depth == len(parts) else b"")])
 
     async def elect(self, leader: int, isr: Sequence[int], configs: Sequence[Any] = ()) -> None:
         """A new leader epoch: state first, then everybody is told."""
@@ -190,8 +190,8 @@ class Cluster:
         )
         path = documents.state_path(TP)
         await self.create(path, b"")
-        version = self.zookeeper.get(path, self.registry.session_id, None)[1].version
-        await self.registry.multi([SetData(path, state.data(), version)])
+        version = self.zookeeper.get(path, self.zk.session_id, None)[1].version
+        await self.zk.multi([SetData(path, state.data(), version)])
         for member in self.members.values():
             await self.tell(member, leader, isr, version + 1, configs)
 
@@ -247,7 +247,7 @@ class Cluster:
         )
 
     def state(self) -> documents.StateDocument:
-        data, _ = self.zookeeper.get(documents.state_path(TP), self.registry.session_id, None)
+        data, _ = self.zookeeper.get(documents.state_path(TP), self.zk.session_id, None)
         return documents.parse(documents.StateDocument, data)
 
 

@@ -55,7 +55,7 @@ class Box:
         )
         self.failures: list[BaseException] = []
         self.zookeeper = SimZooKeeper()
-        self.registry = cast(Any, DirectRegistry(self.zookeeper))
+        self.zk = cast(Any, DirectRegistry(self.zookeeper))
         self.epoch = 0
         self.registered: list[tuple[list[TopicPartition], list[str]]] = []  # again, and the doubts on disk
         self.incarnations = Incarnations.load(cast(Any, disk), self.dirs, "boot")
@@ -72,13 +72,13 @@ class Box:
         for path in (*documents.PERSISTENT_PATHS, documents.incarnation_path(ME)):
             await self.create(path)
         self.parts = ReplicaParts(
-            self.config, Incarnation(1), self.logs, self.registry, clock, Turn(self.failures.append),
+            self.config, Incarnation(1), self.logs, self.zk, clock, Turn(self.failures.append),
             is_known=lambda _: True, vouches=lambda _, joined: joined == EARLIER,
             on_failure=self.failures.append,
         )  # fmt: skip
         self.replicas = self.parts.replicas
         self.failing = DiskFailures(
-            self.parts.shared, self.incarnations, self.logs, self.registry, self.replicas,
+            self.parts.shared, self.incarnations, self.logs, self.zk, self.replicas,
             self.parts.fetchers, self.register, self.failures.append,
         )  # fmt: skip
 
@@ -86,8 +86,8 @@ class Box:
         self.registered.append((sorted(doubts), self.remembered(0)["doubts"]))
 
     async def create(self, path: str) -> None:
-        if self.zookeeper.exists(path, self.registry.session_id, None) is None:
-            await self.registry.multi([Create(path, b"{}")])
+        if self.zookeeper.exists(path, self.zk.session_id, None) is None:
+            await self.zk.multi([Create(path, b"{}")])
 
     async def lead(
         self, *numbers: int, leader: int = ME, is_new: bool = True, joined: int = -1

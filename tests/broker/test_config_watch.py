@@ -91,8 +91,8 @@ async def until(condition: Callable[[], Any]) -> None:
 def play(story: Callable[[Session, ConfigWatch, LiveConfig, Topics], Any]) -> None:
     async def run() -> None:
         session, live, topics = Session(), LiveConfig(config()), Topics()
-        registry: Any = session
-        watch = ConfigWatch(registry, live)
+        zk: Any = session
+        watch = ConfigWatch(zk, live)
         kept: Any = topics
         session.put("/config/brokers/1", log_segment_bytes="77")
         await watch.read_own()

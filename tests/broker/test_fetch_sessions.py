@@ -231,12 +231,12 @@ def test_a_follower_that_only_waits_is_not_late_when_the_log_grows(tmp_path: Pat
 
 def test_who_was_refused_is_considered_again_without_being_named(tmp_path: Path) -> None:
     async def story(stage: Cluster, peer: Peer) -> None:
-        await stage.registry.multi([Delete(documents.broker_path(2), 0)])
+        await stage.zk.multi([Delete(documents.broker_path(2), 0)])
         await stage.elect(1, [1])
         leader = stage.members[1].partition.leading
         await peer.full(0, epoch=1)
         await until(lambda: leader.progress_of(2).refused_until > 0)
-        await stage.registry.multi([Create(documents.broker_path(2), b"{}")])
+        await stage.zk.multi([Create(documents.broker_path(2), b"{}")])
         async with asyncio.timeout(5):
             while stage.state().isr != [1, 2]:
                 await peer.next(max_wait_ms=20)
@@ -257,9 +257,9 @@ def test_who_was_dropped_after_it_had_told_all_is_let_in_without_being_named(tmp
         await peer.next(max_wait_ms=0)
         partition, leader = stage.members[1].partition, stage.members[1].partition.leading
         assert leader.high_watermark == 1, "nothing will change any more"
-        state, version = await znodes.read_state(stage.registry, partition.tp)
+        state, version = await znodes.read_state(stage.zk, partition.tp)
         alone = state.model_copy(update={"isr": [1], "isr_epochs": {1: 1}})
-        version = await znodes.write_state(stage.registry, partition.tp, alone, version, [])
+        version = await znodes.write_state(stage.zk, partition.tp, alone, version, [])
         now = asyncio.get_running_loop().time()
         effects = leader.state_read(BrokerId(1), leader.epoch, [BrokerId(1)], version, now)
         partition.host.perform(partition, leader, effects)

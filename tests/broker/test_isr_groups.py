@@ -38,10 +38,10 @@ class Stage:
 
     def __init__(self, count: int = 5) -> None:
         self.zookeeper = SimZooKeeper()
-        self.registry = DirectRegistry(self.zookeeper)
+        self.zk = DirectRegistry(self.zookeeper)
         self.multis: list[list[Op]] = []
         self.lose = ""
-        real = self.registry.multi
+        real = self.zk.multi
 
         async def multi(ops: Any) -> Any:
             if not ops[0].path.endswith("/state"):
@@ -54,7 +54,7 @@ class Stage:
                 raise Unknown("lost")
             return result
 
-        self.registry.multi = multi  # type: ignore[method-assign]
+        self.zk.multi = multi  # type: ignore[method-assign]
         for path in (
             "/brokers",
             *documents.PERSISTENT_PATHS[2:5],
@@ -73,7 +73,7 @@ class Stage:
             me=ME, incarnation=Incarnation(0), loop=loop, recorder=recorder, untold=lambda: None
         )
         self.tasks = Tasks("test")
-        self.writer = IsrWriter(cast(Any, self.registry), self.tasks)
+        self.writer = IsrWriter(cast(Any, self.zk), self.tasks)
         self.partitions = [self.led(number) for number in range(count)]
         self.loop = loop
 
@@ -247,13 +247,13 @@ def test_late_followers_leave_together() -> None:
 def test_states_that_are_read_again_are_read_together() -> None:
     async def story(stage: Stage) -> None:
         reads: list[int] = []
-        real = stage.registry.get_many
+        real = stage.zk.get_many
 
         async def get_many(paths: Any) -> Any:
             reads.append(len(paths))
             return await real(paths)
 
-        stage.registry.get_many = get_many  # type: ignore[method-assign]
+        stage.zk.get_many = get_many  # type: ignore[method-assign]
         path = documents.state_path(TopicPartition("t", 2))
         taken = documents.StateDocument(leader=2, leader_epoch=3, isr=[2], controller_epoch=2, isr_epochs={})
         stage.do(SetData(path, taken.data(), 0))

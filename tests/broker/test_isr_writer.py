@@ -27,7 +27,7 @@ from tests.broker.replica_harness import (
 
 def losing_answers(stage: Cluster, lands: bool) -> dict[str, int]:
     """From now on ISR writes end in `Unknown`, though they may land."""
-    real, count = stage.registry.multi, {"lost": 0}
+    real, count = stage.zk.multi, {"lost": 0}
 
     async def multi(ops: Any) -> Any:
         if ops[0].path == documents.state_path(TP) and not count.get("healed"):
@@ -37,7 +37,7 @@ def losing_answers(stage: Cluster, lands: bool) -> dict[str, int]:
             raise Unknown("the connection broke")
         return await real(ops)
 
-    stage.registry.multi = multi  # type: ignore[method-assign]
+    stage.zk.multi = multi  # type: ignore[method-assign]
     return count
 
 
@@ -59,7 +59,7 @@ async def test_a_write_that_lands_late_spares_the_next_topic_of_its_name(tmp_pat
 
     async with cluster(tmp_path, 2) as stage:
         late: list[Any] = []
-        real, zookeeper = stage.registry.multi, stage.registry.zookeeper
+        real, zookeeper = stage.zk.multi, stage.zk.zookeeper
 
         async def multi(ops: Any) -> Any:
             if ops[0].path != documents.state_path(TP) or late:
@@ -71,13 +71,13 @@ async def test_a_write_that_lands_late_spares_the_next_topic_of_its_name(tmp_pat
             if path not in zookeeper.nodes:
                 await real([Create(path, b"")])
         await stage.elect(1, [1])
-        stage.registry.multi = multi  # type: ignore[method-assign]
+        stage.zk.multi = multi  # type: ignore[method-assign]
         await until(lambda: late)
         state = zookeeper.nodes[documents.state_path(TP)]
         state.version = late[0][0].version  # as of a topic that was deleted and made again
-        zookeeper.multi([Delete(documents.life_path(TOPIC_ID), 0)], stage.registry.session_id)
+        zookeeper.multi([Delete(documents.life_path(TOPIC_ID), 0)], stage.zk.session_id)
         with pytest.raises(MultiFailed) as failed:
-            zookeeper.multi(late[0], stage.registry.session_id)
+            zookeeper.multi(late[0], stage.zk.session_id)
         assert late[0][failed.value.culprit].path == documents.life_path(TOPIC_ID)
 
 
@@ -120,7 +120,7 @@ async def test_nothing_is_written_for_a_leadership_that_has_ended(tmp_path: Path
     """It ended while the state was read, but not in ZooKeeper: its version would let the write land."""
 
     async with cluster(tmp_path, 2) as stage:
-        replicas, real = stage.members[1].replicas, stage.registry.get
+        replicas, real = stage.members[1].replicas, stage.zk.get
         reads, writes = list[str](), list[Any]()
 
         async def get(path: str, watch: Any = None) -> Any:
@@ -132,11 +132,11 @@ async def test_nothing_is_written_for_a_leadership_that_has_ended(tmp_path: Path
 
         async def multi(ops: Any) -> Any:
             writes.append(ops)
-            return await DirectRegistry.multi(stage.registry, ops)
+            return await DirectRegistry.multi(stage.zk, ops)
 
-        stage.registry.get = get  # type: ignore[method-assign]
+        stage.zk.get = get  # type: ignore[method-assign]
         await stage.elect(1, [1])
-        stage.registry.multi = multi  # type: ignore[method-assign]
+        stage.zk.multi = multi  # type: ignore[method-assign]
         await until(lambda: reads)
         running = stage.members[1].parts._tasks._running
         await until(lambda: not any(".isr-" in task.get_name() for task in running))
@@ -149,7 +149,7 @@ async def test_a_leader_that_zookeeper_has_replaced_steps_down(tmp_path: Path) -
         stage.members[2].parts.fetchers.drop(stage.members[2].partition)
         await asyncio.sleep(0.45)
         state = stage.state().model_copy(update={"leader": 2, "leader_epoch": 1})
-        await stage.registry.multi([SetData(documents.state_path(TP), state.data(), 1)])
+        await stage.zk.multi([SetData(documents.state_path(TP), state.data(), 1)])
         client = await stage.members[1].connect()
         waiting = client.submit(
             produce(batch(b"a"), timeout_ms=4000), deadline=asyncio.get_running_loop().time() + 5
@@ -161,7 +161,7 @@ async def test_a_leader_that_zookeeper_has_replaced_steps_down(tmp_path: Path) -
 
 async def test_a_follower_that_is_not_registered_is_not_admitted(tmp_path: Path) -> None:
     async with cluster(tmp_path, 2) as stage:
-        await stage.registry.multi([Delete(documents.broker_path(2), 0)])
+        await stage.zk.multi([Delete(documents.broker_path(2), 0)])
         await stage.elect(1, [1])
         leader = stage.members[1].partition.leading
         await until(lambda: leader.progress_of(2).refused_until > 0)

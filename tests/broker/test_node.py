@@ -17,7 +17,7 @@ from strandline.broker.config.broker import BrokerConfig
 from strandline.broker.errors import BrokenInvariant, StartFailed
 from strandline.broker.node import Node, build
 from strandline.broker.registration import disconnect
-from strandline.broker.zookeeper_sessions import Registries
+from strandline.broker.zookeeper_sessions import ZkSessions
 from strandline.client.admin.admin import Admin
 from strandline.client.consumer.consumer import Consumer
 from strandline.client.producer.producer import Producer
@@ -45,7 +45,7 @@ def config(chroot: str, directory: Path, broker_id: int = 1, **changes: Any) -> 
 
 
 def node(settings: BrokerConfig, boot_id: str = "boot") -> Node:
-    return build(settings, RealDisk(), Registries(settings).new, SystemClock(), Random(), boot_id)
+    return build(settings, RealDisk(), ZkSessions(settings).new, SystemClock(), Random(), boot_id)
 
 
 @asynccontextmanager
@@ -172,8 +172,8 @@ def test_a_session_that_was_ended_is_forgotten_and_one_that_may_live_is_not(
             async def close(closed: list[bool] = closed) -> None:
                 closed.append(True)
 
-            registry = cast(ZkClient, SimpleNamespace(connected=connected, close=close))
-            await disconnect(registry, kept)
+            zk = cast(ZkClient, SimpleNamespace(connected=connected, close=close))
+            await disconnect(zk, kept)
             assert closed and (kept.previous_session() is None) is connected
 
     run(story())

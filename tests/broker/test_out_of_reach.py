@@ -79,16 +79,16 @@ class Stage:
             (documents.topic_path(TP.topic), topic.data()),
             (documents.state_path(TP), state.data()),
         ):
-            version = cluster.zookeeper.get(path, cluster.registry.session_id, None)[1].version
-            await cluster.registry.multi([SetData(path, data, version)])
+            version = cluster.zookeeper.get(path, cluster.zk.session_id, None)[1].version
+            await cluster.zk.multi([SetData(path, data, version)])
 
     def looker(self, tasks: Tasks) -> OutOfReach:
         """One more for the first broker."""
-        return self.looker_with(cast(Any, self.cluster.registry), tasks)
+        return self.looker_with(cast(Any, self.cluster.zk), tasks)
 
-    def looker_with(self, registry: Any, tasks: Tasks) -> OutOfReach:
+    def looker_with(self, zk: Any, tasks: Tasks) -> OutOfReach:
         parts = self.first.parts
-        return OutOfReach(registry, parts.shared, parts.replicas, parts.settings, parts.roles, tasks)
+        return OutOfReach(zk, parts.shared, parts.replicas, parts.settings, parts.roles, tasks)
 
     def led_by(self, member: Member) -> int:
         """In which epoch it leads."""
@@ -226,10 +226,10 @@ def test_nothing_is_read_if_commands_still_come(tmp_path: Path) -> None:
 
         async def get_many(paths: Any) -> Any:
             read.append(list(paths))
-            return await stage.cluster.registry.get_many(paths)
+            return await stage.cluster.zk.get_many(paths)
 
-        registry = cast(Any, SimpleNamespace(get_many=get_many))
-        looker = stage.looker_with(registry, tasks := Tasks("test"))
+        zk = cast(Any, SimpleNamespace(get_many=get_many))
+        looker = stage.looker_with(zk, tasks := Tasks("test"))
         looker.suspect()
         await asyncio.sleep(0)
         await stage.cluster.elect(1, [1, 2])

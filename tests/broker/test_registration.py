@@ -13,7 +13,7 @@ from strandline.base.types import TopicPartition
 from strandline.broker.config.broker import BrokerConfig
 from strandline.broker.errors import StartFailed
 from strandline.broker.registration import Registration, connect, lock_directories, patiently
-from strandline.broker.zookeeper_sessions import Registries
+from strandline.broker.zookeeper_sessions import ZkSessions
 from strandline.storage.directories.incarnation import Incarnations
 from strandline.storage.disk import RealDisk
 from strandline.zookeeper import documents, znodes
@@ -26,18 +26,18 @@ Check = Callable[["Started"], Awaitable[None]]
 class Started:
     """A broker as far as its registration."""
 
-    def __init__(self, config: BrokerConfig, incarnations: Incarnations, registry: ZkClient) -> None:
+    def __init__(self, config: BrokerConfig, incarnations: Incarnations, zk: ZkClient) -> None:
         self.config = config
         self.incarnations = incarnations
-        self.registry = registry
+        self.zk = zk
         self.begun = -1
-        self.registration = Registration(config, incarnations, registry, SystemClock(), Random(), self.begin)
+        self.registration = Registration(config, incarnations, zk, SystemClock(), Random(), self.begin)
 
     async def begin(self, incarnation: int) -> None:
         self.begun = incarnation
 
     async def registered(self) -> documents.RegistrationDocument:
-        data, _ = await self.registry.get(documents.broker_path(self.config.broker_id))
+        data, _ = await self.zk.get(documents.broker_path(self.config.broker_id))
         return documents.parse(documents.RegistrationDocument, data)
 
 
@@ -61,17 +61,17 @@ async def start(settings: BrokerConfig, boot_id: str = "boot") -> Started:
         Path(directory).parent.mkdir(parents=True, exist_ok=True)
     incarnations = lock_directories(settings, RealDisk(), boot_id)
     try:
-        registry = await connect(settings, Registries(settings).new, incarnations)
+        zk = await connect(settings, ZkSessions(settings).new, incarnations)
     except StartFailed:
         incarnations.release()
         raise
     try:
-        started = Started(settings, incarnations, registry)
+        started = Started(settings, incarnations, zk)
         await started.registration.identify()
         started.registration.open_logs(RealDisk(), SystemClock()).close()
         await started.registration.register(settings.advertised({"PLAINTEXT": 9092}))
     except StartFailed:
-        await registry.close()
+        await zk.close()
         incarnations.release()
         raise
     return started
@@ -80,7 +80,7 @@ async def start(settings: BrokerConfig, boot_id: str = "boot") -> Started:
 async def end(started: Started, clean: bool = True) -> None:
     if clean:
         started.incarnations.mark_clean()
-        await started.registry.close()
+        await started.zk.close()
     started.incarnations.release()
 
 
@@ -116,7 +116,7 @@ def test_a_killed_predecessor_is_followed_at_once(chroot: str, tmp_path: Path) -
         found = await follower.registered()
         assert (found.incarnation, found.intact_since) == (2, 1), "the same boot: the page cache holds all"
         await end(follower)
-        await killed.registry.close()
+        await killed.zk.close()
 
     run(story())
 
@@ -129,7 +129,7 @@ def test_after_a_loss_of_power_nothing_is_claimed(chroot: str, tmp_path: Path) -
         found = await follower.registered()
         assert (found.incarnation, found.intact_since) == (2, 2)
         await end(follower)
-        await killed.registry.close()
+        await killed.zk.close()
 
     run(story())
 
@@ -228,8 +228,8 @@ def test_a_new_session_is_a_new_incarnation_with_the_same_data(chroot: str, tmp_
         started = await start(config(chroot, tmp_path))
         await end(started)
         started = await start(config(chroot, tmp_path))
-        await znodes.delete_if_present(started.registry, documents.broker_path(1))  # as the expiry does
-        started.registry._generation += 1  # and so does this
+        await znodes.delete_if_present(started.zk, documents.broker_path(1))  # as the expiry does
+        started.zk._generation += 1  # and so does this
         await asyncio.gather(started.registration.register_again(), started.registration.register_again())
         found = await started.registered()
         assert (found.incarnation, found.intact_since) == (3, 1)
@@ -274,7 +274,7 @@ def quickly(chroot: str) -> dict[str, Any]:
 
 
 async def agreed(started: Started) -> str | None:
-    data, _ = await started.registry.get(documents.CLUSTER_ID)
+    data, _ = await started.zk.get(documents.CLUSTER_ID)
     return documents.parse(documents.ClusterIdDocument, data).profile
 
 
@@ -290,7 +290,7 @@ def test_a_broker_under_another_profile_is_refused_and_changes_nothing(chroot: s
             await start(second)
         assert not (tmp_path / "second" / "a" / "meta.properties").exists(), "nothing has been claimed"
         assert await agreed(first) == (await first.registered()).profile == "strandline"
-        assert await first.registry.children(documents.BROKER_IDS) == ["1"]
+        assert await first.zk.children(documents.BROKER_IDS) == ["1"]
         third = await start(config(chroot, tmp_path / "third", 3))
         await end(first)
         await end(third)
@@ -305,7 +305,7 @@ def test_a_stopped_cluster_may_change_its_profile(chroot: str, tmp_path: Path) -
         killed = await start(config(chroot, tmp_path / "first", **quickly(chroot)))
         killed.incarnations.release()
         ending = asyncio.ensure_future(asyncio.sleep(0.5))
-        ending.add_done_callback(lambda _: asyncio.ensure_future(killed.registry.close()))
+        ending.add_done_callback(lambda _: asyncio.ensure_future(killed.zk.close()))
         second = await start(config(chroot, tmp_path / "second", 2, **quickly(chroot), **UNDER_39))
         assert ending.done() and await agreed(second) == "3.9"
         with pytest.raises(StartFailed, match=r"profile = strandline, but broker 2 runs under 3\.9"):
@@ -325,14 +325,14 @@ def test_of_two_that_start_at_once_the_later_one_is_refused(chroot: str, tmp_pat
         settings = config(chroot, tmp_path / "first", **quickly(chroot))
         Path(settings.directories[0]).parent.mkdir(parents=True)
         incarnations = lock_directories(settings, RealDisk(), "boot")
-        registry = await connect(settings, Registries(settings).new, incarnations)
-        slow = Started(settings, incarnations, registry)
+        zk = await connect(settings, ZkSessions(settings).new, incarnations)
+        slow = Started(settings, incarnations, zk)
         await slow.registration.identify()
         slow.registration.open_logs(RealDisk(), SystemClock()).close()
         quick = await start(config(chroot, tmp_path / "second", 2, **UNDER_39))
         with pytest.raises(StartFailed, match=r"profile = strandline, but broker 2 runs under 3\.9"):
             await slow.registration.register(settings.advertised({"PLAINTEXT": 9092}))
-        assert await registry.children(documents.BROKER_IDS) == ["2"]
+        assert await zk.children(documents.BROKER_IDS) == ["2"]
         await end(quick)
         await slow.registration.register(settings.advertised({"PLAINTEXT": 9092}))
         assert await agreed(slow) == (await slow.registered()).profile == "strandline"
@@ -350,9 +350,9 @@ def test_whoever_names_no_profile_is_not_held_to_one(chroot: str, tmp_path: Path
             (documents.CLUSTER_ID, documents.ClusterIdDocument),
             (documents.broker_path(1), documents.RegistrationDocument),
         ):
-            data, stat = await first.registry.get(path)
+            data, stat = await first.zk.get(path)
             without = documents.parse(kind, data).model_copy(update={"profile": None})
-            await first.registry.multi([SetData(path, without.data(), stat.version)])
+            await first.zk.multi([SetData(path, without.data(), stat.version)])
         second = await start(config(chroot, tmp_path / "second", 2, **UNDER_39))
         assert await agreed(second) == "3.9"
         await end(first)
@@ -365,7 +365,7 @@ def test_a_new_session_holds_to_the_profile_too(chroot: str, tmp_path: Path) -> 
     async def story() -> None:
         first = await start(config(chroot, tmp_path / "first", **quickly(chroot)))
         mine = documents.broker_path(1)
-        await znodes.delete_if_present(first.registry, mine)  # as if its session had ended
+        await znodes.delete_if_present(first.zk, mine)  # as if its session had ended
         second = await start(config(chroot, tmp_path / "second", 2, **UNDER_39))
         first.registration._registered_in = -1
         with pytest.raises(StartFailed, match=r"but broker 2 runs under 3\.9"):
