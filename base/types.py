@@ -16,6 +16,7 @@ ProducerId = NewType("ProducerId", int)
 
 NO_LEADER = BrokerId(-1)
 NO_EPOCH = Epoch(-1)
+NO_OFFSET = Offset(-1)
 
 
 class TopicPartition(NamedTuple):

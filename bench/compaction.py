@@ -25,7 +25,8 @@ from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder
 from strandline.storage.cleaning.job import Job, dump_job
 from strandline.storage.disk import RealDisk
-from strandline.storage.segment.segment_swap import LOG, discard, file_name
+from strandline.storage.segment.file_names import LOG, file_name
+from strandline.storage.segment.segment_swap import discard
 
 from . import kafka_compaction
 from .kafka import RELEASES

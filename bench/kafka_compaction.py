@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from strandline.client.sync import Producer
 from strandline.protocol.columns import runs
-from strandline.storage.segment.segment_swap import LOG, file_name
+from strandline.storage.segment.file_names import LOG, file_name
 
 from .kafka import Kafka
 

@@ -22,6 +22,7 @@ from strandline.storage.disk import RealDisk
 from strandline.storage.log.leader_epochs import EpochHistory
 from strandline.storage.log.log import Log
 from strandline.storage.log.producer_state import ProducerStates
+from strandline.storage.segment.file_names import LOG
 from strandline.storage.segment.not_resident import Cold
 from strandline.storage.segment.open_files import OpenSegments
 from strandline.storage.segment.segment import Segment
@@ -146,7 +147,7 @@ def cold(root: Path) -> Iterator[Row]:
     log.flush()
     segment = log.segments[0]
     for wait in (True, False):
-        fd = os.open(segment.path(".log"), os.O_RDONLY)
+        fd = os.open(segment.path(LOG), os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
         held, warmed = [], []

@@ -6,6 +6,7 @@ import typer
 
 from ..base.types import TopicPartition
 from ..client.sync import Admin
+from ..protocol.messages.offsets import EARLIEST, LATEST
 from .console import (
     BRIEFLY_MS,
     DEFAULT_BOOTSTRAP,
@@ -20,8 +21,6 @@ from .console import (
 )
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, reset and delete consumer groups.")
-
-EARLIEST, LATEST = -2, -1
 
 
 @app.command("list")

@@ -13,6 +13,7 @@ from ..base.types import TopicPartition
 from ..client.admin.descriptions import NewTopic
 from ..client.sync import Admin
 from ..protocol.errors import ApiError
+from ..protocol.messages.offsets import LATEST
 from .console import (
     BRIEFLY_MS,
     DEFAULT_BOOTSTRAP,
@@ -28,7 +29,6 @@ from .console import (
 from .moving import moving
 from .why.command import ask_all
 
-LATEST = -1
 HEALTH_TOPIC = "strandline-health-check"
 
 

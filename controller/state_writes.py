@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from ..base.types import TopicPartition
+from ..base.types import NO_LEADER, TopicPartition
 from ..base.values import dataclass
 from ..zookeeper import documents
 from ..zookeeper.client import (
@@ -32,7 +32,7 @@ from ..zookeeper.client import (
 )
 from ..zookeeper.znodes import ControllerMoved, ControllerTerm, create_if_absent, fenced, read_state
 from .planning import plans
-from .planning.state import NO_LEADER, PartitionState
+from .planning.state import PartitionState
 
 RETRY_S = 0.2
 

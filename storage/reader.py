@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..base.types import TopicPartition
-from ..protocol.batches import BatchHeader, crc_ok, headers
+from ..protocol.batches import BatchHeader, crc_ok
 from ..protocol.primitives import Malformed
 from ..protocol.records import Record
 from .directories.log_manager import parse_directory
@@ -231,9 +231,9 @@ def _checked(
     Good batches before a bad one are yielded before `Damaged` is raised.
     """
     expected, problem = base_offset, ""
-    for start, data in segment.runs(floor_of(segment, base_offset, offset).position):
+    for start, data, found in segment.runs(floor_of(segment, base_offset, offset).position):
         stop = 0
-        for at, header in headers(data):
+        for at, header in found:
             if header.base_offset >= end:
                 expected = end
                 break

@@ -8,20 +8,19 @@ Left to others: the records as a user wants them (reader.py), printing (cli/dump
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from ..protocol.batches import HEADER_SIZE, BatchHeader, check_shape, crc_ok, headers, read_header
+from ..protocol.batches import HEADER_SIZE, BatchHeader, check_shape, crc_ok, read_header
 from ..protocol.primitives import Malformed
 from .disk import ReadOnlyFile
+from .segment.batch_walk import Placed, runs
+from .segment.file_names import CLEANED, INDEX, LOG, NAME_DIGITS, SWAP
+from .segment.index import OFFSET_ENTRY, TIME_ENTRY
 
-LOG, INDEX, TIME_INDEX = ".log", ".index", ".timeindex"
-SWAP, CLEANED = ".swap", ".cleaned"
-NAME_DIGITS = 20
 WINDOW_BYTES = 4 << 20
-OFFSET_ENTRY = Struct(">ii")  # relative offset, position
-TIME_ENTRY = Struct(">qi")  # timestamp, relative offset
+
+Run = tuple[int, memoryview, list[Placed]]  # position in the file, batches, and where they are in these bytes
 
 
 class Damaged(ValueError):
@@ -66,41 +65,22 @@ class SegmentFile:
     ) -> None:
         self._file.close()
 
-    def runs(self, position: int = 0, window_bytes: int = 0) -> Iterator[tuple[int, memoryview]]:
+    def runs(self, position: int = 0, window_bytes: int = 0) -> Iterator[Run]:
         """Complete batches from `position`, a batch's start, in pieces of a window or of one larger batch.
 
         A batch that runs past the end of the file is left out: it is a torn write, or an append in progress.
         """
-        window_bytes = window_bytes or self.window_bytes
-        while (left := self.size - position) >= HEADER_SIZE:
-            data = memoryview(self._file.pread(position, min(left, window_bytes)))
-            end = self._whole(data, position)
-            if end == 0 and len(data) >= HEADER_SIZE:
-                size = read_header(data).size
-                if size > left:
-                    return
-                data = memoryview(self._file.pread(position, size))
-                end = self._whole(data, position)
-            if end == 0:
-                return  # the file has become shorter
-            yield position, data[:end]
-            position += end
-
-    def _whole(self, data: memoryview, position: int) -> int:
-        """How many bytes of `data` are complete batches."""
-        end = 0
         try:
-            for at, header in headers(data):
-                end = at + header.size
+            for data, found in runs(self._file.pread, position, self.size, window_bytes or self.window_bytes):
+                yield position, data, found
+                position += len(data)
         except Malformed as error:
-            if end == 0:
-                raise Damaged(self.path, position, f"expected a batch: {error}") from error
-        return end
+            raise Damaged(self.path, position, f"expected a batch: {error}") from error
 
     def batches(self, position: int = 0, window_bytes: int = 0) -> Iterator[BatchInFile]:
         """The complete batches from `position` on, one at a time."""
-        for start, data in self.runs(position, window_bytes):
-            for at, header in headers(data):
+        for start, data, found in self.runs(position, window_bytes):
+            for at, header in found:
                 yield BatchInFile(start + at, header, data[at : at + header.size])
 
     def batch_at(self, position: int) -> BatchInFile | None:
@@ -115,11 +95,6 @@ class SegmentFile:
         if header.size > self.size - position:
             return None
         return BatchInFile(position, header, memoryview(self._file.pread(position, header.size)))
-
-
-def segment_name(base_offset: int, suffix: str = LOG) -> str:
-    """Kafka's name for a segment's file."""
-    return f"{base_offset:0{NAME_DIGITS}d}{suffix}"
 
 
 def segment_paths(directory: str | Path) -> dict[int, Path]:

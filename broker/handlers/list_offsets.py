@@ -18,6 +18,10 @@ from ...protocol.errors import (
     OffsetNotAvailable,
 )
 from ...protocol.messages.offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LARGEST_TIMESTAMP,
+    LATEST,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -35,7 +39,6 @@ from ..roles.held_requests import hold
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
-LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL))
 DEBUGGER = -2  # a replica id that asks for the log end offset
 NOT_AVAILABLE_FROM = 5

@@ -10,6 +10,7 @@ Left to others: creating topics (forward.py, the controller).
 
 from typing import TYPE_CHECKING
 
+from ...base.types import NO_LEADER
 from ...protocol.apis import Api
 from ...protocol.errors import ApiError, ErrorCode, InvalidRequest
 from ...protocol.messages.control import UpdateMetadataPartitionState
@@ -32,7 +33,6 @@ from ..topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC, is_legal
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
-NO_LEADER = -1
 AUTO_CREATION_ASKED_FROM = 4
 IDS_IN_REQUESTS_FROM, IDS_SERVED_FROM = 10, 12  # before 12 an answer cannot have a null topic name
 TOPIC_OPERATIONS = sum(

@@ -11,7 +11,7 @@ Left to others: the checks and the append (replicas/partition.py), the wait (rep
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...base.types import TopicPartition
+from ...base.types import NO_OFFSET, TopicPartition
 from ...protocol.apis import Api
 from ...protocol.batches import HEADER_SIZE
 from ...protocol.errors import (
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
 ZSTD_FROM = 7
 HINTS_FROM = 10
-NO_OFFSET = -1
 NO_KEY = "a record of a compacted topic needs a key"
 
 Wait = tuple[tuple[str, int], Partition, AckQueue, int]  # topic and number, replica, queue, offset to reach

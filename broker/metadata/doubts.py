@@ -13,14 +13,13 @@ Left to others: the answers that wait (held_answers.py), the picture (cache.py).
 
 from collections.abc import Iterable, Mapping
 
-from ...base.types import NO_LEADER, BrokerId, TopicPartition
+from ...base.types import NO_EPOCH, NO_LEADER, BrokerId, TopicPartition
 from ...protocol.messages.control import UpdateMetadataPartitionState, UpdateMetadataRequest
 from .cache import LEADER_IS_DELETED, Picture, PicturedTopic
 
 HOLD_S = 0.5
 GLANCE_S = 0.03  # a dying broker's connections all break within this time, ours too, with a margin
 PAST = 0.0  # "until when is it worth a wait": not at all
-NO_EPOCH = -1
 
 
 class Doubts:

@@ -6,13 +6,12 @@ Left to others: the records (groups/offset_records.py), clients' produce request
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ...base.types import TopicPartition
+from ...base.types import NO_OFFSET, TopicPartition
 from ...protocol.errors import ApiError, ErrorCode
 from .partition import Partition
 from .purgatory import Waiter
 
 Committed: TypeAlias = Callable[[ErrorCode, int], None]  # the result, and the base offset
-NO_OFFSET = -1
 
 
 class LocalAppend(Waiter):
@@ -23,7 +22,7 @@ class LocalAppend(Waiter):
     def __init__(self, on_committed: Committed) -> None:
         super().__init__()
         self._on_committed = on_committed
-        self._base_offset = NO_OFFSET
+        self._base_offset: int = NO_OFFSET
         self._partition: Partition | None = None
 
     def begin(

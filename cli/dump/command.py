@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
+from ...storage.segment.file_names import INDEX, LOG, TIME_INDEX
 from ...storage.segment_files import Damaged
 from ..console import WrongUsage, clear_errors
 from .decoders import DECODERS, decoder, offsets_decoder
@@ -42,7 +43,7 @@ FLAGS = {
 }
 
 Rows = Callable[[Path, Wanted, Findings], Iterator[Row]]
-OF_A_SEGMENT: dict[str, Rows] = {".log": segment_rows, ".index": index_rows, ".timeindex": time_index_rows}
+OF_A_SEGMENT: dict[str, Rows] = {LOG: segment_rows, INDEX: index_rows, TIME_INDEX: time_index_rows}
 
 
 def main(arguments: Sequence[str]) -> int:

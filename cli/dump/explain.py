@@ -15,8 +15,8 @@ from ...protocol.primitives import Malformed
 from ...protocol.records import Record, iterate
 from ...storage.log.checkpoints import Unreadable
 from ...storage.reader import Checkpointed, checkpointed
+from ...storage.segment.file_names import TIME_INDEX
 from ...storage.segment_files import (
-    TIME_INDEX,
     BatchInFile,
     Damaged,
     Floor,

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from ...protocol.primitives import Malformed
 from ...protocol.records import iterate
+from ...storage.segment.file_names import INDEX, LOG
+from ...storage.segment.index import OFFSET_ENTRY, TIME_ENTRY
 from ...storage.segment_files import (
-    INDEX,
-    LOG,
-    OFFSET_ENTRY,
-    TIME_ENTRY,
     BatchInFile,
     Damaged,
     SegmentFile,

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from struct import Struct
 
 from crc32c import crc32c
 
@@ -11,10 +10,10 @@ from ...protocol.batches import SEQUENCES
 from ...storage.disk import RealDisk
 from ...storage.log.checkpoints import Unreadable, read_lines, read_properties
 from ...storage.log.producer_state import SNAPSHOT_CRC_END, SNAPSHOT_ENTRY, SNAPSHOT_HEAD, SNAPSHOT_VERSION
+from ...storage.segment.file_names import SNAPSHOT, TRANSACTION_INDEX
+from ...storage.segment.index import ABORTED_ENTRY
 from ...storage.segment_files import Damaged
 from .rows import Findings, Row, Wanted
-
-ABORTED = Struct(">hqqqq")  # version, producer id, first and last offset, last stable offset
 
 
 def snapshot_rows(path: Path, _wanted: Wanted, _findings: Findings) -> Iterator[Row]:
@@ -69,10 +68,12 @@ def _producer(
 def aborted_rows(path: Path, _wanted: Wanted, _findings: Findings) -> Iterator[Row]:
     """The aborted transactions that end in a segment; only Kafka writes such files."""
     data = path.read_bytes()
-    for at in range(0, len(data), ABORTED.size):
-        if len(data) - at < ABORTED.size:
-            raise Damaged(path, at, f"expected an entry of {ABORTED.size} bytes, found {len(data) - at}")
-        version, producer, first, last, stable = ABORTED.unpack_from(data, at)
+    for at in range(0, len(data), ABORTED_ENTRY.size):
+        if len(data) - at < ABORTED_ENTRY.size:
+            raise Damaged(
+                path, at, f"expected an entry of {ABORTED_ENTRY.size} bytes, found {len(data) - at}"
+            )
+        version, producer, first, last, stable = ABORTED_ENTRY.unpack_from(data, at)
         yield {
             "kind": "aborted",
             "version": version,
@@ -127,8 +128,8 @@ Rows = Callable[[Path, Wanted, Findings], Iterator[Row]]
 OFFSETS = _checkpoint("topic", "partition", "offset")
 SMALL: dict[str, Rows] = {
     # suffix or name -> what reads it
-    ".snapshot": snapshot_rows,
-    ".txnindex": aborted_rows,
+    SNAPSHOT: snapshot_rows,
+    TRANSACTION_INDEX: aborted_rows,
     "leader-epoch-checkpoint": _checkpoint("epoch", "startOffset"),
     "replication-offset-checkpoint": OFFSETS,
     "recovery-point-offset-checkpoint": OFFSETS,

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...base.types import NO_LEADER
+
 Values = Mapping[str, Any]
-NO_LEADER = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ...base.logger import get_logger
 from ...base.tasks import Tasks
 from ...base.types import TopicPartition
 from ...protocol.errors import ApiError, RequestTimedOut, UnknownTopicOrPartition
+from ...protocol.messages.offsets import EARLIEST, LATEST
 from ..config import ConsumerConfig, configure
 from ..network.cluster import Cluster
 from ..results import CommittedOffset, ConsumerRecord, OffsetAndTimestamp
@@ -24,7 +25,7 @@ from ..serializers import deserializer_for
 from .buffer import Batch, Handout
 from .commits import fetch_committed
 from .fetcher import Fetcher
-from .offsets import EARLIEST, LATEST, list_offsets
+from .offsets import list_offsets
 from .positions import PartitionPosition
 from .subscription import RebalanceListener, Subscription
 

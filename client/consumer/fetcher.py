@@ -19,13 +19,14 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from ...protocol.messages.offsets import EARLIEST, LATEST
 from ...protocol.primitives import Buffer, Slices
 from ..config import ConsumerConfig
 from ..network.cluster import DATA, Cluster
 from ..network.connection import Connection, ConnectionLost
 from ..results import CommittedOffset, OffsetAndTimestamp
 from .commits import fetch_committed
-from .offsets import EARLIEST, LATEST, find_offsets
+from .offsets import find_offsets
 from .positions import FetchedBatches, PartitionPosition, end_of, last_epoch, visible
 
 log = get_logger(__name__)

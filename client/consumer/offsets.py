@@ -18,8 +18,6 @@ from ..network.cluster import Cluster
 from ..network.per_leader import Question, ask_briefly, ask_leaders, ask_once
 from ..results import OffsetAndTimestamp
 
-LATEST, EARLIEST = -1, -2
-
 
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: int, deadline: float

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from ...base.types import TopicPartition
+from ...base.types import NO_LEADER, TopicPartition
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
 Address = tuple[str, int]
-
-NO_LEADER = -1
 
 
 class BrokerView(NamedTuple):

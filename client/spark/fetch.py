@@ -21,9 +21,9 @@ from ...protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from ...protocol.messages.offsets import EARLIEST, LATEST
 from ...protocol.primitives import NO_UUID, Buffer
 from .client import BACKOFF_FIRST, BACKOFF_MAX, SparkCluster, Wire, passing
-from .options import EARLIEST, LATEST
 from .plan import DataLoss, Span
 from .transactions import without_aborted
 

@@ -14,9 +14,8 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from ...base.types import TopicPartition
+from ...protocol.messages.offsets import EARLIEST, LATEST
 
-EARLIEST = -2
-LATEST = -1
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 CHOICE = ("subscribe", "assign", "subscribePattern")
 SERVERS = "kafka.bootstrap.servers"

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...base.types import TopicPartition
+from ...protocol.messages.offsets import EARLIEST, LATEST
 from ...protocol.primitives import NO_UUID
-from .options import EARLIEST, LATEST, Bound, Everywhere, Offsets, SourceOptions, Times, Topics
+from .options import Bound, Everywhere, Offsets, SourceOptions, Times, Topics
 
 
 class DataLoss(RuntimeError):

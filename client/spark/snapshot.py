@@ -5,9 +5,10 @@ the last stable offset for committed readers), and times if there are any.
 Left to others: what follows from the answers (plan.py).
 """
 
+from ...protocol.messages.offsets import EARLIEST, LATEST
 from . import plan
 from .client import SparkCluster
-from .options import EARLIEST, LATEST, SourceOptions, Topics
+from .options import SourceOptions, Topics
 
 
 def take(cluster: SparkCluster, options: SourceOptions) -> list[plan.Span]:

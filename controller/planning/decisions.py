@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...base.types import TopicPartition
+from ...base.types import NO_LEADER, TopicPartition
 from ...base.values import dataclass
 from ...storage.decision_log import CONTROLLER, Note, controllers_ring
 from . import plans
-from .state import NO_LEADER, ClusterState, PartitionState
+from .state import ClusterState, PartitionState
 
 ELECTABLE = "electable"
 NAMED_MAX = 10  # partitions that one note names

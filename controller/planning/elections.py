@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...base.types import TopicPartition
+from ...base.types import NO_LEADER, TopicPartition
 from . import unclean_recovery
-from .state import NO_LEADER, ClusterState, PartitionState
+from .state import ClusterState, PartitionState
 
 
 def is_intact(state: ClusterState, broker: int, partition: TopicPartition, known: PartitionState) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ...base.types import TopicPartition
-from .state import NO_LEADER, ClusterState, PartitionState
+from ...base.types import NO_LEADER, TopicPartition
+from .state import ClusterState, PartitionState
 
 
 def begun(

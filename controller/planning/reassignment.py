@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ...base.types import TopicPartition
+from ...base.types import NO_LEADER, TopicPartition
 from ...protocol.errors import InvalidReplicaAssignment, NoReassignmentInProgress
 from . import elections
 from .assignment import Assignment
 from .plans import Command, SendStopReplica, StatesWritten, WriteAssignments
-from .state import NO_LEADER, ClusterState, Departure, PartitionState, Topic
+from .state import ClusterState, Departure, PartitionState, Topic
 
 Plan = tuple[ClusterState, list[Command]]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ...base.types import TopicPartition
+from ...base.types import NO_LEADER, TopicPartition
 from ...base.values import dataclass
 from .elections import is_intact, is_reborn
 from .plans import (
@@ -22,7 +22,7 @@ from .plans import (
     SendStopReplica,
     SendUpdateMetadata,
 )
-from .state import NO_LEADER, ClusterState
+from .state import ClusterState
 
 
 def roles_of(

@@ -11,12 +11,11 @@ from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
-from ...base.types import TopicPartition
+from ...base.types import NO_LEADER, TopicPartition
 from ...base.values import dataclass
 from ...zookeeper.documents import Endpoint, StateDocument
 from .assignment import Assignment
 
-NO_LEADER = -1
 UNCLEAN = "unclean.leader.election.enable"
 MIN_ISR = "min.insync.replicas"
 STRATEGY = "unclean.recovery.strategy"

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...base.state_machine import Machine, Move
-from ...base.types import TopicPartition
+from ...base.types import NO_LEADER, TopicPartition
 from .plans import Command, CreateStates, Refuse, WriteStates
-from .state import NO_LEADER, ClusterState, PartitionState, Queued, Removing, Stopping
+from .state import ClusterState, PartitionState, Queued, Removing, Stopping
 
 PARTITION = Machine(
     name="Partitions, as the controller sees them",

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ...base.types import TopicPartition
+from ...base.types import NO_LEADER, TopicPartition
 from . import plans
-from .state import NO_LEADER, ClusterState, LogEnd, PartitionState, Strategy, UncleanRecovery
+from .state import ClusterState, LogEnd, PartitionState, Strategy, UncleanRecovery
 
 Plan = tuple[ClusterState, list[plans.Command]]
 

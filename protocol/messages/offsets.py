@@ -7,6 +7,8 @@ OffsetForLeaderEpoch: v3 replica id · v4 flexible
 
 from ..schema import Int8, Int16, Int32, Int64, String, message, since, struct
 
+LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4  # in place of a time
+
 
 @struct
 class ListOffsetsPartition:

@@ -18,7 +18,7 @@ from ...protocol.batches import BatchHeader
 from ...protocol.columns import joined
 from ...protocol.primitives import Malformed
 from ..disk import Disk, File
-from ..segment.segment_swap import INDEX, LOG, TIME_INDEX, file_name
+from ..segment.file_names import INDEX, LOG, TIME_INDEX, file_name
 from .job import Cleaned, DamagedSegment, Done, Failed, Job, Report
 from .keys import hash_keys
 from .offset_map import OffsetMap

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import TypeAlias
 
-from ...protocol.batches import BatchHeader, headers, read_header
+from ...protocol.batches import BatchHeader
 from ...protocol.columns import Opened
 from ...protocol.errors import ApiError
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.records import iterate, open_batch
 from ..disk import File
+from ..segment.batch_walk import Placed, runs
 from .job import DamagedSegment
 
 BLOCK_BYTES = 4 << 20
@@ -23,7 +24,6 @@ BATCH_BYTES_MAX = 1 << 30  # decompressed
 NEVER = 1 << 63
 
 Throttle: TypeAlias = Callable[[int], None]  # told of bytes read or written; it may wait
-Placed: TypeAlias = tuple[int, BatchHeader]
 
 ABORT, COMMIT = 0, 1
 _control_type = Struct(">hh").unpack_from  # version, type
@@ -41,21 +41,15 @@ class Piece:
 def blocks(file: File, size: int, throttle: Throttle) -> Iterator[tuple[memoryview, list[Placed]]]:
     """Complete batches, up to `size`."""
     position = 0
-    while position < size:
-        data = file.pread(position, min(BLOCK_BYTES, size - position))
-        try:
-            found = list(headers(data))
-            if not found:  # a batch larger than a block
-                data = file.pread(position, min(read_header(data).size, size - position))
-                found = list(headers(data))
-        except Malformed as error:
-            raise DamagedSegment(f"position {position}: {error}") from error
-        if not found:
-            raise DamagedSegment(f"position {position}: the last batch is cut short")
-        throttle(len(data))
-        yield memoryview(data), found
-        at, header = found[-1]
-        position += at + header.size
+    try:
+        for data, found in runs(file.pread, position, size, BLOCK_BYTES):
+            throttle(len(data))
+            yield data, found
+            position += len(data)
+    except Malformed as error:
+        raise DamagedSegment(f"position {position}: {error}") from error
+    if position < size:
+        raise DamagedSegment(f"position {position}: the last batch is cut short")
 
 
 def pieces(

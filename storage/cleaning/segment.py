@@ -5,8 +5,8 @@ Left to others: what goes into it (rewrite.py), swapping it in (segment/segment_
 
 from ...protocol.batches import BatchHeader
 from ..disk import Disk
+from ..segment.file_names import CLEANED, INDEX, LOG, TIME_INDEX, file_name
 from ..segment.index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY, OffsetIndex, TimeIndex
-from ..segment.segment_swap import CLEANED, INDEX, LOG, TIME_INDEX, file_name
 from .job import DamagedSegment
 from .reading import Throttle
 
@@ -32,7 +32,7 @@ class CleanedSegment:
         self._directory = directory
         self._throttle = throttle
         self._interval = interval
-        self._entries_max = min(index_bytes_max // OFFSET_ENTRY, index_bytes_max // TIME_ENTRY.size - 1)
+        self._entries_max = min(index_bytes_max // OFFSET_ENTRY.size, index_bytes_max // TIME_ENTRY.size - 1)
         self._index, self._times = OffsetIndex(), TimeIndex()
         self._unindexed = 0
         self._newest = (-1, base_offset)

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...protocol.batches import BatchHeader
-from .reading import ABORT, COMMIT, Placed, control_type
+from ..segment.batch_walk import Placed
+from .reading import ABORT, COMMIT, control_type
 
 
 class Undecided(NamedTuple):

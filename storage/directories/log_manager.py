@@ -19,13 +19,14 @@ from ..disk import Disk, DiskError, ReplicaElsewhere, disk_error
 from ..log.leader_epochs import EpochHistory
 from ..log.log import Log
 from ..log.new_log import Fresh
-from ..log.pending_deletion import DELETED, PendingDeletion
+from ..log.pending_deletion import PendingDeletion
 from ..log.producer_state import ProducerStates
 from ..log.retention import FOREVER, expired, with_ends
 from ..quarantine import NAME_MAX
 from ..recovery.failure_scope import Obstructed
 from ..recovery.old_formats import OldFormat
 from ..recovery.recover_log import BeforeLoss, Recovered
+from ..segment.file_names import DIRECTORY_DELETED, STRAY
 from ..segment.memory_budget import MemoryBudget
 from ..segment.open_files import OpenSegments
 from .close_logs import close_all
@@ -37,8 +38,6 @@ from .workers import Crew, one_by_one
 __all__ = ["STRAY", "AmbiguousDirectory", "Logs", "Obstructed", "OldFormat", "Stop", "parse_directory"]
 
 logger = structlog.get_logger(__name__)
-
-STRAY = "-stray"
 
 
 class Logs:
@@ -260,7 +259,9 @@ class Logs:
         self.cleaned.lower(partition, end)
         self._promises.lower(partition, end, start)
 
-    def remove(self, partition: TopicPartition, name: UUID, suffix: str = DELETED, sync: bool = True) -> str:
+    def remove(
+        self, partition: TopicPartition, name: UUID, suffix: str = DIRECTORY_DELETED, sync: bool = True
+    ) -> str:
         """Remove a log at once by renaming its directory; the files are deleted later. Raises DiskError.
 
         With `suffix=STRAY` the data is kept for an operator and never served. Without `sync` the new name is
@@ -278,7 +279,7 @@ class Logs:
         self._forget(partition)
         if gone is not None:
             gone.abandon()  # the checkpoint files keep its entries until they are written again
-        if suffix == DELETED:
+        if suffix == DIRECTORY_DELETED:
             self.condemned.add([target], (gone or self).config.file_delete_delay_ms)
         self.removed.setdefault(directory, []).append(partition)
         if sync:

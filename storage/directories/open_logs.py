@@ -24,10 +24,10 @@ from ..disk import Disk, DiskFailed, disk_error
 from ..log import checkpoints
 from ..log.checkpoints import Unreadable
 from ..log.log import Log
-from ..log.pending_deletion import DELETED
 from ..quarantine import NAME_MAX, Aside
 from ..recovery.failure_scope import DISK_FAILS, Obstructed, Spoilt, Waits, contained
 from ..recovery.recover_log import BeforeLoss, Known, LogRecovery, Recovered, Surroundings
+from ..segment.file_names import DIRECTORY_DELETED
 from ..segment.open_files import OpenSegments
 from .offset_checkpoints import ALL as PROMISES
 from .offset_checkpoints import Bounds
@@ -189,7 +189,7 @@ class Opening:
                     directory.recoveries.append((recovery, each))
             else:
                 directory.removed.append(name)
-                if name.endswith(DELETED):
+                if name.endswith(DIRECTORY_DELETED):
                     directory.condemned.append(path)
                 else:
                     logger.info("leftover_dir_kept", path=path)

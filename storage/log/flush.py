@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from ..disk import File, NoDescriptor, disk_error
+from ..segment.file_names import LOG
 from ..segment.segment import Segment
 from . import checkpoints
 from .segments import Segments
@@ -143,7 +144,7 @@ class FlushState:
             return  # after a failed sync, a later one proves nothing: the pages count as clean
         lost = [segment for segment in flush.gone if segment in chain.segments]
         if lost:
-            raise chain.fail(OSError(errno.ENOENT, f"{lost[0].path('.log')} has vanished"))
+            raise chain.fail(OSError(errno.ENOENT, f"{lost[0].path(LOG)} has vanished"))
         self.offset = max(self.offset, flush.end)
 
 

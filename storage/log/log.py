@@ -13,16 +13,16 @@ from uuid import UUID
 
 import structlog
 
-from ...base.types import TopicPartition
+from ...base.types import NO_OFFSET, TopicPartition
 from ...protocol.batches import LENGTH_END, BatchHeader, stamp, stamp_append_time
 from ...protocol.errors import ErrorCode, error_for
 from ...protocol.primitives import Buffer, Slices
 from ..config import TopicConfig
 from ..disk import Disk, DiskError, DiskFailed, DiskFull, NoDescriptor
-from ..segment.batch_walk import ANY_EPOCH, WalkRules
+from ..segment.batch_walk import ANY_EPOCH, Placed, WalkRules
 from ..segment.index import RELATIVE_MAX
 from ..segment.open_files import OpenSegments
-from ..segment.replicated_run import NotNext, Placed, checked_run
+from ..segment.replicated_run import NotNext, checked_run
 from ..segment.roll import stretch_end
 from ..segment.segment import CorruptBatch, Segment
 from ..segment.tail_cache import Tail
@@ -41,8 +41,6 @@ from .uncached_read import ReadApart
 logger = structlog.get_logger(__name__)
 
 __all__ = ["CorruptBatch", "DiskError", "DiskFailed", "DiskFull", "Log", "NotNext"]
-
-NO_OFFSET = -1
 
 
 class AsOf(NamedTuple):
@@ -95,7 +93,7 @@ class Log:
         self._epoch_file = EpochFile(self._chain, self._flush_state, epochs)
         self._settings = LogSettings(self._chain, self._flush_state, config, gaps_allowed)
         self._tail = Tail(tail_bytes_max, open_segments.memory)
-        self._untold_end = NO_OFFSET  # an end offset that the next start would not find
+        self._untold_end: int = NO_OFFSET  # an end offset that the next start would not find
 
     @property
     def config(self) -> TopicConfig:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from ..disk import Disk
+from ..segment.file_names import DIRECTORY_DELETED
 
-GONE = ".deleted"  # files that were part of a log
-DELETED = "-delete"  # directories of logs
 STEP_FILES_MAX = 64
 STEP_SECONDS_MAX = 0.01  # a step ends with the file that takes it past this
 
@@ -64,7 +63,7 @@ class Deletion:
             self._delete(self._left.popleft())
 
     def _delete(self, path: str) -> None:
-        if not path.endswith(DELETED):
+        if not path.endswith(DIRECTORY_DELETED):
             self._disk.unlink(path)
         elif path == self._opened:
             self._disk.rmtree(path)

@@ -6,21 +6,19 @@ Left to others: their content (producer_state.py).
 from collections.abc import Sequence
 
 from ..disk import Disk
-from ..segment.file_names import is_segment_file
-from ..segment.segment import Segment, file_name
+from ..segment.file_names import SNAPSHOT, file_name, is_segment_file
+from ..segment.segment import Segment
 from .producer_state import InvalidSnapshot, ProducerStates
-
-SUFFIX = ".snapshot"
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     """The offsets of the snapshots, ascending. Each covers everything before its offset."""
-    return sorted(int(name[:20]) for name in disk.listdir(directory) if is_segment_file(name, SUFFIX))
+    return sorted(int(name[:20]) for name in disk.listdir(directory) if is_segment_file(name, SNAPSHOT))
 
 
 def take(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> None:
     """Write the state as of `end_offset`. Not synced: a lost one is rebuilt from headers."""
-    path = f"{directory}/{file_name(end_offset, SUFFIX)}"
+    path = f"{directory}/{file_name(end_offset, SNAPSHOT)}"
     disk.replace(path, producers.snapshot(), sync=False)
 
 
@@ -28,7 +26,7 @@ def drop(disk: Disk, directory: str, low: int | None = None, high: int | None = 
     """Remove snapshots taken before `low` or after `high`."""
     for offset in snapshot_offsets(disk, directory):
         if (low is not None and offset < low) or (high is not None and offset > high):
-            disk.unlink(f"{directory}/{file_name(offset, SUFFIX)}")
+            disk.unlink(f"{directory}/{file_name(offset, SNAPSHOT)}")
 
 
 def rebuild(
@@ -73,7 +71,7 @@ def _take_in(producers: ProducerStates, segment: Segment, start: int, end_offset
 def restore_newest(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> int:
     """Restore the newest good snapshot up to `end_offset`; returns its offset, 0 without one."""
     for offset in reversed(snapshot_offsets(disk, directory)):
-        path = f"{directory}/{file_name(offset, SUFFIX)}"
+        path = f"{directory}/{file_name(offset, SNAPSHOT)}"
         if offset > end_offset:
             continue
         try:

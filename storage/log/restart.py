@@ -8,11 +8,10 @@ Left to others: what goes (segments.py), what else changes with it (log.py).
 from contextlib import suppress
 
 from ..disk import Disk
-from ..segment.file_names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, UNFINISHED, file_name
+from ..segment.file_names import LOG_LAST, TRANSACTION_INDEX, UNFINISHED, file_name
 from ..segment.segment import Segment, make_files
 
 MARK = f".begin{UNFINISHED}"
-LOG_LAST = (INDEX, TIME_INDEX, LOG)  # a segment counts once its .log is there
 
 
 class NewBeginning:

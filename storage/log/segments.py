@@ -15,18 +15,14 @@ from operator import attrgetter
 from ...protocol.primitives import Buffer
 from ..disk import FULL, NO_DESCRIPTOR, Disk, DiskError, DiskFailed, File, LogDamaged, disk_error
 from ..segment.batch_walk import WalkRules
+from ..segment.file_names import CLEANED, DELETED, LOG, SNAPSHOT, SUFFIXES, file_name
 from ..segment.open_files import OpenSegments
-from ..segment.segment import LOG, SUFFIXES, CorruptBatch, Segment
-from ..segment.segment_swap import CLEANED, file_name, swap
-from . import producer_snapshots
-from .pending_deletion import GONE
+from ..segment.segment import CorruptBatch, Segment
+from ..segment.segment_swap import swap
 from .restart import NewBeginning
 
 PASSING = FULL | NO_DESCRIPTOR
-RETIRED = (
-    *SUFFIXES,
-    producer_snapshots.SUFFIX,
-)  # a segment's producer snapshot goes with it
+RETIRED = (*SUFFIXES, SNAPSHOT)  # a segment's producer snapshot goes with it
 
 _base_offset = attrgetter("base_offset")
 
@@ -278,7 +274,7 @@ class Segments:
                 file.close()
                 raise
             fresh = Segment(self.disk, self.directory, bases[0], old[0].created_ms, create=False, file=file)
-            paths = [segment.path(producer_snapshots.SUFFIX) for segment in old[1:]]
+            paths = [segment.path(SNAPSHOT) for segment in old[1:]]
             if not fresh.size and place:
                 fresh.close_file()
                 paths += map(fresh.path, RETIRED)
@@ -297,7 +293,7 @@ class Segments:
 
     def _condemn(self, path: str) -> str | None:
         """Rename a file so that it is no longer part of the log; None if there is no such file."""
-        gone = f"{path}{GONE}"
+        gone = f"{path}{DELETED}"
         try:
             self.disk.rename(path, gone)
         except FileNotFoundError:

@@ -13,8 +13,9 @@ from contextlib import closing
 from ...protocol.batches import BatchHeader, crc_ok
 from ...protocol.primitives import Malformed
 from ...protocol.records import iterate
-from ..segment.batch_walk import CorruptBatch
-from ..segment.segment import LOG, Segment
+from ..segment.batch_walk import CorruptBatch, in_order
+from ..segment.file_names import LOG
+from ..segment.segment import Segment
 from .leader_epochs import EpochHistory
 from .segments import Segments
 
@@ -109,13 +110,7 @@ def _begin(own: Segment, ms: int, gaps: bool) -> int:
 
 def _batches(own: Segment, position: int, gaps: bool) -> Iterator[tuple[int, BatchHeader]]:
     """The batches from `position` on, as long as each continues the one before."""
-    expected = -1 if position else own.base_offset
-    for at, header in own.headers(position):
-        base = header.base_offset
-        if base != expected and expected >= 0 and (base < expected or not gaps):
-            raise CorruptBatch(f"{own.path(LOG)}: no batch that continues {expected} at {at}")
-        yield at, header
-        expected = header.next_offset
+    return in_order(own.headers(position), own.path(LOG), -1 if position else own.base_offset, gaps)
 
 
 def newest(segments: Sequence[Segment], start: int, end: int) -> Found | None:

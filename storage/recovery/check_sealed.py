@@ -9,17 +9,16 @@ Why: docs/decisions/0023-believed-until-something-differs.md
 
 from collections.abc import Iterator
 from contextlib import closing
-from struct import Struct
 from typing import NamedTuple
 
 from ...protocol.batches import HEADER_SIZE, MAGIC, BatchHeader, crc_ok, read_header
 from ..disk import File
+from ..segment.batch_walk import walk
+from ..segment.file_names import INDEX, LOG, TIME_INDEX
 from ..segment.index import OFFSET_ENTRY, TIME_ENTRY
-from ..segment.segment import INDEX, LOG, TIME_INDEX, Segment
+from ..segment.segment import Segment
 
 WALK_BYTES_MAX = 64 << 20  # a last index entry further from the end than this is implausible
-BLOCK_BYTES = 16384
-END_OF_ENTRY = Struct(">ii")  # last offset of a batch, relative; its position
 
 
 class SegmentEnd(NamedTuple):
@@ -56,10 +55,10 @@ def _last_entry(segment: Segment) -> tuple[int, int] | None:
         size = file.size()
         if size == 0:
             return 0, 0
-        if size % OFFSET_ENTRY:
+        if size % OFFSET_ENTRY.size:
             return None
-        first, _ = END_OF_ENTRY.unpack(file.pread(0, OFFSET_ENTRY))
-        last, position = END_OF_ENTRY.unpack(file.pread(size - OFFSET_ENTRY, OFFSET_ENTRY))
+        first, _ = OFFSET_ENTRY.unpack(file.pread(0, OFFSET_ENTRY.size))
+        last, position = OFFSET_ENTRY.unpack(file.pread(size - OFFSET_ENTRY.size, OFFSET_ENTRY.size))
     return (last, position) if 0 <= first <= last and 0 < position < segment.size else None
 
 
@@ -68,7 +67,7 @@ def _times_fit(segment: Segment, log: File) -> bool:
     with closing(segment.disk.open(segment.path(TIME_INDEX))) as file:
         size = file.size()
         if size == 0:
-            return all(header.max_timestamp < 0 for _, header in headers_of(log, 0, segment.size))
+            return all(header.max_timestamp < 0 for _, header in walk(log.pread, 0, segment.size))
         if size % TIME_ENTRY.size or size // TIME_ENTRY.size > segment.size:
             return False
         first_time, first = TIME_ENTRY.unpack(file.pread(0, TIME_ENTRY.size))
@@ -76,7 +75,7 @@ def _times_fit(segment: Segment, log: File) -> bool:
     if first_time > last_time or not 0 <= first <= last:
         return False
     offset = segment.base_offset + last
-    for _, header in headers_of(log, floor_position(segment, last), segment.size):
+    for _, header in walk(log.pread, floor_position(segment, last), segment.size):
         if header.last_offset >= offset:  # Kafka's entry has the record's own offset, anywhere in its batch
             return bool(header.max_timestamp == last_time) and header.base_offset <= offset
     return False
@@ -90,7 +89,7 @@ def _walk_to_end(
     if segment.size - position > WALK_BYTES_MAX:
         return None
     end, indexed = SegmentEnd(segment.base_offset, -1), position > 0
-    for at, header in headers_of(log, position, segment.size):
+    for at, header in walk(log.pread, position, segment.size):
         leap = header.base_offset - end.offset
         if indexed:
             leap, indexed = header.last_offset - segment.base_offset - last, False
@@ -102,27 +101,11 @@ def _walk_to_end(
     return end if position == segment.size else None
 
 
-def headers_of(file: File, position: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches from `position` on; stops before `size` where there can be none."""
-    block, at = b"", position
-    while 0 <= position <= size - HEADER_SIZE:
-        if len(block) - (position - at) < HEADER_SIZE:
-            block, at = file.pread(position, BLOCK_BYTES), position
-        if len(block) - (position - at) < HEADER_SIZE:
-            return
-        header = read_header(block, position - at)
-        if header.magic != MAGIC or header.size < HEADER_SIZE or header.last_offset_delta < 0:
-            return
-        yield position, header
-        position += header.size
-
-
 def headers_from(segment: Segment, offset: int) -> Iterator[BatchHeader]:
     """The batches from one at or before `offset` on."""
     with closing(segment.disk.open(segment.path(LOG))) as file:
-        for _, header in headers_of(
-            file, floor_position(segment, offset - segment.base_offset), segment.size
-        ):
+        begin = floor_position(segment, offset - segment.base_offset)
+        for _, header in walk(file.pread, begin, segment.size):
             yield header
 
 
@@ -134,10 +117,10 @@ def floor_position(segment: Segment, relative: int) -> int:
     if relative <= 0 or not segment.disk.exists(segment.path(INDEX)):
         return 0
     with closing(segment.disk.open(segment.path(INDEX))) as file:
-        low, high, found = 0, file.size() // OFFSET_ENTRY, (0, 0)
+        low, high, found = 0, file.size() // OFFSET_ENTRY.size, (0, 0)
         while low < high:
             middle = (low + high) // 2
-            entry = END_OF_ENTRY.unpack(file.pread(middle * OFFSET_ENTRY, OFFSET_ENTRY))
+            entry = OFFSET_ENTRY.unpack(file.pread(middle * OFFSET_ENTRY.size, OFFSET_ENTRY.size))
             if entry[0] <= relative:
                 low, found = middle + 1, entry
             else:

@@ -10,14 +10,14 @@ from struct import Struct
 from zlib import crc32
 
 from ..disk import Disk, File
-from ..segment.file_names import LOG, is_segment_file
+from ..segment.file_names import CLEANED, LOG, SWAP, is_segment_file
 
 HEAD = Struct(">qiIb")  # offset, size of what follows, CRC-32, magic
 CRC_FROM = 16  # the checksum covers everything from the magic byte on
 SIZE_AT_LEAST = 14  # CRC, magic, attributes, lengths of key and value
 SIZE_FROM = 12
 OLD = (0, 1)
-MARKS = ("", ".swap", ".cleaned")
+MARKS = ("", SWAP, CLEANED)
 
 
 class OldFormat(Exception):

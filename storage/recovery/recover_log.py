@@ -20,8 +20,9 @@ from ..log.checkpoints import Torn, Unreadable
 from ..log.log import Log
 from ..log.producer_state import ProducerStates
 from ..quarantine import Aside, Removal, Shelf
+from ..segment.file_names import INDEX, LOG, SUFFIXES, TIME_INDEX
 from ..segment.open_files import OpenSegments
-from ..segment.segment import INDEX, LOG, SUFFIXES, TIME_INDEX, CorruptBatch, Segment
+from ..segment.segment import CorruptBatch, Segment
 from .check_sealed import SegmentEnd, headers_from
 from .epoch_check import KeptHistory, rebuilt
 from .old_formats import OldFormat, find_old_format, old_message_at

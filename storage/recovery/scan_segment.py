@@ -133,7 +133,10 @@ class _Scanner:
     # Most batches.
 
     def stretch(self) -> None:
-        """Pass the batches of the block that simply continue; stops before the first that does not."""
+        """Pass the batches of the block that simply continue; stops before the first that does not.
+
+        All that `Segment.placed` keeps is kept here in local variables: a start waits for this loop.
+        """
         found, block, first = self.found, self._block, self.segment.base_offset
         skip, last, last_producer = self.position - self._at, len(self._block) - HEADER_SIZE, -1
         offset, epoch, interval = found.end_offset, self._epoch, self.expected.index_interval

@@ -10,8 +10,8 @@ from itertools import zip_longest
 
 from ...base.values import dataclass
 from ..disk import Disk
-from ..segment.file_names import TRANSACTION_INDEX, UNFINISHED, is_segment_file
-from ..segment.segment import INDEX, LOG, TIME_INDEX, Segment
+from ..segment.file_names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, UNFINISHED, is_segment_file
+from ..segment.segment import Segment
 from ..segment.segment_swap import clear, finish_swaps
 from .check_sealed import SegmentEnd, sealed_end
 from .failure_scope import Obstructed

@@ -1,9 +1,25 @@
-"""The names of a segment's files, as in Kafka: twenty digits, so that names sort as offsets do."""
+"""The names of a log's files, as in Kafka: twenty digits, so that names sort as offsets do, and a suffix.
+
+A second suffix says what is to become of a file. Left to others: files with a name of their own, such as
+checkpoints (log/checkpoints.py).
+"""
 
 LOG, INDEX, TIME_INDEX = SUFFIXES = (".log", ".index", ".timeindex")
 TRANSACTION_INDEX = ".txnindex"  # Kafka's, of aborted transactions: wrong once the records change
+SNAPSHOT = ".snapshot"  # the producers' state as of the offset in its name
+LOG_LAST = (INDEX, TIME_INDEX, LOG)  # the order of making and renaming: once the .log is there, all is
+REPLACED = (TRANSACTION_INDEX, *LOG_LAST)  # .txnindex goes too: cleaning leaves no aborted records
+
+CLEANED = ".cleaned"  # being written by a cleaning
+SWAP = ".swap"  # complete, being put in the place of those that it was cleaned from
+DELETED = ".deleted"  # no longer part of the log
+UNFINISHED = ".tmp"  # not in its place yet; a start removes it
+
+DIRECTORY_DELETED = "-delete"  # of a log's directory: nobody's any more
+STRAY = "-stray"  # the controller does not know it
+
+NAME_DIGITS = 20
 OFFSET_MAX = (1 << 63) - 1
-UNFINISHED = ".tmp"  # suffix of a file that is not in its place yet; a start removes it
 
 
 def file_name(offset: int, suffix: str) -> str:

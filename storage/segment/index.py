@@ -10,8 +10,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from struct import Struct
 
-OFFSET_ENTRY = 8  # int32 relative offset, int32 position
-TIME_ENTRY = Struct(">qi")  # int64 timestamp, int32 relative offset
+OFFSET_ENTRY = Struct(">ii")  # last offset of a batch, relative; its position
+TIME_ENTRY = Struct(">qi")  # timestamp, relative offset
+ABORTED_ENTRY = Struct(">hqqqq")  # .txnindex: version, producer id, first, last and last stable offset
 HIGH = 1 if sys.byteorder == "little" else 0  # where the upper half of an int64 stands
 RELATIVE_MAX = (1 << 31) - 1  # offsets in a segment are kept relative to its first
 
@@ -30,7 +31,7 @@ class OffsetIndex:
         """From the bytes of an .index file; a torn last entry is left out."""
         index = cls()
         flat = array("i")
-        flat.frombytes(data[: len(data) - len(data) % OFFSET_ENTRY])
+        flat.frombytes(data[: len(data) - len(data) % OFFSET_ENTRY.size])
         if sys.byteorder == "little":
             flat.byteswap()
         index.offsets, index.positions = flat[::2], flat[1::2]
@@ -38,7 +39,7 @@ class OffsetIndex:
 
     def dump(self, start: int = 0) -> bytes:
         """The bytes of the entries from `start` on."""
-        flat = array("i", bytes(OFFSET_ENTRY * (len(self.offsets) - start)))
+        flat = array("i", bytes(OFFSET_ENTRY.size * (len(self.offsets) - start)))
         flat[::2], flat[1::2] = self.offsets[start:], self.positions[start:]
         if sys.byteorder == "little":
             flat.byteswap()

@@ -11,20 +11,18 @@ Why: docs/decisions/0017-index-files-follow.md
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import takewhile
-from struct import Struct
 
 import structlog
 
 from ..disk import Disk, File
 from .batch_walk import index_of
-from .file_names import INDEX, TIME_INDEX, TRANSACTION_INDEX
-from .index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from .file_names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
+from .index import ABORTED_ENTRY, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from .roll import RollLimits
 
 GROUP_ENTRIES = 128  # so many go to the files at once,
 GROUP_BYTES = 2 << 20  # or fewer, when the files are this many bytes of log behind
 OVERHEAD = 250  # bytes of an index without entries
-ABORTED_ENTRY = Struct(">hqqqq")  # version, producer id, first, last and last stable offset
 UNKNOWN = -1  # the file's content cannot be continued: write all of it
 
 logger = structlog.get_logger(__name__)
@@ -59,7 +57,7 @@ class Indexes:
     @property
     def offsets(self) -> OffsetIndex:
         if self._offsets is None:
-            self._offsets = OffsetIndex.load(self._read(INDEX, OFFSET_ENTRY))
+            self._offsets = OffsetIndex.load(self._read(INDEX, OFFSET_ENTRY.size))
             self._saved = len(self._offsets)
             self.version += 1
         return self._offsets
@@ -84,7 +82,7 @@ class Indexes:
     @property
     def nbytes(self) -> int:
         """What they take in memory."""
-        offsets = 0 if self._offsets is None else OFFSET_ENTRY * len(self._offsets) + OVERHEAD
+        offsets = 0 if self._offsets is None else OFFSET_ENTRY.size * len(self._offsets) + OVERHEAD
         times = 0 if self._times is None else TIME_ENTRY.size * len(self._times) + OVERHEAD
         return offsets + times
 
@@ -151,7 +149,7 @@ class Indexes:
 
     def _made_again(self) -> OffsetIndex:
         """Built from the log, through its own file handle."""
-        path = f"{self.stem}.log"
+        path = self.stem + LOG
         file = self.disk.open(path)
         try:
             return index_of(file.pread, path, self.base_offset, file.size())
@@ -201,7 +199,7 @@ class Indexes:
     def save(self) -> None:
         """Bring the files up to what is in memory."""
         if self._offsets is not None:
-            self._saved = self._put(INDEX, self._saved, OFFSET_ENTRY, self._offsets)
+            self._saved = self._put(INDEX, self._saved, OFFSET_ENTRY.size, self._offsets)
         if self._times is not None:
             self._saved_times = self._put(TIME_INDEX, self._saved_times, TIME_ENTRY.size, self._times)
 
@@ -247,7 +245,7 @@ class Indexes:
         self.version += 1
         offsets.truncate(position)
         times.truncate(relative)
-        self._saved = _shorten(files.get(INDEX), self._saved, OFFSET_ENTRY, len(offsets))
+        self._saved = _shorten(files.get(INDEX), self._saved, OFFSET_ENTRY.size, len(offsets))
         self._saved_times = _shorten(files.get(TIME_INDEX), self._saved_times, TIME_ENTRY.size, len(times))
         self._saved_up_to = offsets.positions[-1] if len(offsets) else 0
         _forget_aborted(files.get(TRANSACTION_INDEX), self.base_offset + relative)

@@ -7,11 +7,9 @@ Left to others: fetching them (broker/follower/fetcher.py), writing them (log/lo
 
 from typing import NamedTuple
 
-from ...protocol.batches import BatchHeader, crc_ok, headers
+from ...protocol.batches import crc_ok, headers
 from ...protocol.primitives import Buffer, Malformed
-from .batch_walk import CorruptBatch
-
-Placed = tuple[int, BatchHeader]  # where in the run, and what
+from .batch_walk import CorruptBatch, Placed
 
 
 class NotNext(Exception):

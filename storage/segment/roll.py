@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..config import TopicConfig
+from .batch_walk import Placed
 from .index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY
-from .replicated_run import Placed
 
 
 class Filled(Protocol):
@@ -36,7 +36,7 @@ class RollLimits:
         self.segment_bytes = segment_bytes
         self.segment_ms = segment_ms
         self.jitter_ms = min(jitter_ms, segment_ms)
-        self.offset_entries_max = index_bytes_max // OFFSET_ENTRY
+        self.offset_entries_max = index_bytes_max // OFFSET_ENTRY.size
         self.time_entries_max = index_bytes_max // TIME_ENTRY.size - 1  # one is kept for the closing entry
 
 

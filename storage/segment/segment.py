@@ -37,7 +37,7 @@ NO_TIME = -1
 
 logger = structlog.get_logger(__name__)
 
-__all__ = ["INDEX", "LOG", "SUFFIXES", "TIME_INDEX", "CorruptBatch", "Segment", "file_name", "make_files"]
+__all__ = ["CorruptBatch", "Segment", "make_files"]
 
 
 def make_files(disk: Disk, directory: str, base_offset: int, mark: str = "") -> File:

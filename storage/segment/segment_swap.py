@@ -8,24 +8,24 @@ Left to others: the segments in memory (log/segments.py), the deletion of `.dele
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
-from ...protocol.batches import HEADER_SIZE, MAGIC, read_header
 from ..disk import Disk
-from .file_names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name, is_segment_file
+from .batch_walk import walk
+from .file_names import (
+    CLEANED,
+    DELETED,
+    LOG,
+    LOG_LAST,
+    REPLACED,
+    SNAPSHOT,
+    SWAP,
+    TRANSACTION_INDEX,
+    file_name,
+    is_segment_file,
+)
 
-__all__ = [
-    "CLEANED", "INDEX", "LOG", "SWAP", "TIME_INDEX", "clear", "discard", "file_name", "finish_swaps",
-    "make_room", "swap",
-]  # fmt: skip
-
-CLEANED = ".cleaned"
-SWAP = ".swap"
-DELETED = ".deleted"
-LOG_LAST = (INDEX, TIME_INDEX, LOG)
-REPLACED = (TRANSACTION_INDEX, *LOG_LAST)  # .txnindex goes too: cleaning leaves no aborted records
-MARKABLE = (*REPLACED, ".snapshot")
-BLOCK_BYTES = 1 << 16
+MARKABLE = (*REPLACED, SNAPSHOT)
 
 
 def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
@@ -137,21 +137,12 @@ def _complete(disk: Disk, directory: str, base: int, names: Iterable[str]) -> No
 
 
 def _end_offset(disk: Disk, path: str, base: int) -> int:
-    """The end offset (exclusive) of a segment's file."""
-    file = disk.open(path)
-    try:
-        end, position, size = base, 0, file.size()
-        while position + HEADER_SIZE <= size:
-            block, skip = file.pread(position, BLOCK_BYTES), 0
-            while len(block) - skip >= HEADER_SIZE:
-                header = read_header(block, skip)
-                if header.magic != MAGIC or header.size < HEADER_SIZE:
-                    return end  # recovery will check it
-                end, skip = header.next_offset, skip + header.size
-            position += skip
-        return end
-    finally:
-        file.close()
+    """The end offset (exclusive) of a segment's file, as far as there are batches: recovery will check it."""
+    end = base
+    with closing(disk.open(path)) as file:
+        for _, header in walk(file.pread, 0, file.size()):
+            end = header.next_offset
+    return end
 
 
 def _is_marked(name: str, mark: str) -> bool:

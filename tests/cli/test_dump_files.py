@@ -18,7 +18,7 @@ from strandline.cli.dump.explain import searched
 from strandline.client.consumer.group_protocol import encode_assignment, encode_subscription
 from strandline.protocol.batches import ATTRIBUTES, ATTRIBUTES_AT, read_header, seal, stamp, stamp_append_time
 from strandline.protocol.records import BatchBuilder
-from strandline.storage.segment_files import segment_name
+from strandline.storage.segment.file_names import file_name
 
 KAFKA = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "clean"
 AT = 1_700_000_000_000
@@ -66,7 +66,7 @@ def batch_of(*records: Row, base: int = 0, headers: Any = (), at: int = AT, **fa
 
 def write(directory: Path, *batches: bytes, base: int = 0, suffix: str = ".log") -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / segment_name(base, suffix)
+    path = directory / file_name(base, suffix)
     path.write_bytes(b"".join(batches))
     return path
 
@@ -230,7 +230,7 @@ def test_how_a_time_is_found(dump: Dump, tmp_path: Path) -> None:
     write(directory, Struct(">qi").pack(AT + 3, 1), suffix=".timeindex", base=2)
     write(directory, Struct(">ii").pack(1, len(batches[2])), suffix=".index", base=2)
     (found,) = dump(directory, "--explain-time", AT + 4, "--json").rows
-    assert found["search"]["skipped"] == [{"segment": segment_name(0), "latest": AT + 1}]
+    assert found["search"]["skipped"] == [{"segment": file_name(0, ".log"), "latest": AT + 1}]
     (step,) = found["steps"]
     assert step["timeIndex"]["floor"] == {"offset": 3, "time": AT + 3}
     assert step["scan"]["from"] == len(batches[2]) and found["record"]["offset"] == 4
@@ -245,7 +245,7 @@ def test_how_a_time_is_found(dump: Dump, tmp_path: Path) -> None:
 def test_explanations_of_what_kafka_wrote(dump: Dump) -> None:
     assert explained(dump, KAFKA / "codecs-3", 100)["record"]["offset"] == 100
     assert explained(dump, KAFKA / "compacted-0", 5)["answer"].startswith("compacted away")
-    assert explained(dump, KAFKA / "transactions-0" / segment_name(0), 7)["answer"].startswith(
+    assert explained(dump, KAFKA / "transactions-0" / file_name(0, ".log"), 7)["answer"].startswith(
         "a control batch"
     )
 
@@ -352,8 +352,8 @@ def test_damaged_small_files(dump: Dump, tmp_path: Path) -> None:
     assert "Ignoring unknown file" in dump("--files", tmp_path / "other.txt", expect=1).err
     told = dump("--files", f"{tmp_path / 'gone.log'},{snapshot}", expect=1)
     assert "gone.log is neither a file" in told.err and "producerId" in told.out
-    parked = tmp_path / f"{segment_name(0)}.deleted"
-    shutil.copy(KAFKA / "codecs-0" / segment_name(0), parked)
+    parked = tmp_path / f"{file_name(0, '.log')}.deleted"
+    shutil.copy(KAFKA / "codecs-0" / file_name(0, ".log"), parked)
     assert "baseOffset: 0" in dump("--files", parked).out
 
 

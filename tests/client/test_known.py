@@ -9,13 +9,13 @@ from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, OffsetNotAvailable
 from strandline.protocol.messages.log_dirs import DescribeLogDirsResponse, DescribeLogDirsResult
 from strandline.protocol.messages.offsets import (
+    LATEST,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
 from tests.client.broker_harness import Double
 
-LATEST = -1
 BRIEFLY_MS = 500
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BOTH = {T0: LATEST, T1: LATEST}

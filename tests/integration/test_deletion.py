@@ -9,9 +9,9 @@ from strandline.base.types import TopicPartition
 from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin, Consumer, Producer
 from strandline.local.cluster import LocalCluster
+from strandline.protocol.messages.offsets import EARLIEST, LATEST
 from tests.integration.support import until
 
-EARLIEST, LATEST = -2, -1
 AT_ONCE = {"file.delete.delay.ms": "0"}
 SETTINGS = {
     "log.retention.check.interval.ms": "100",

@@ -13,8 +13,8 @@ from strandline.storage.cleaning.clean import clean
 from strandline.storage.cleaning.job import Cleaned, Done, Job, Report
 from strandline.storage.cleaning.offset_map import SLOT_BYTES
 from strandline.storage.disk import Disk
+from strandline.storage.segment.file_names import CLEANED, INDEX, LOG, TIME_INDEX, file_name
 from strandline.storage.segment.index import OffsetIndex, TimeIndex
-from strandline.storage.segment.segment_swap import CLEANED, INDEX, LOG, TIME_INDEX, file_name
 from tests.storage.cleaner_model import (
     ABORT,
     APPEND_TIME,

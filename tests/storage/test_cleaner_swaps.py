@@ -8,19 +8,16 @@ from strandline.protocol.records import Record
 from strandline.storage.cleaning.clean import clean
 from strandline.storage.cleaning.job import Cleaned, Job
 from strandline.storage.disk import Disk
-from strandline.storage.segment.file_names import TRANSACTION_INDEX
-from strandline.storage.segment.segment_swap import (
+from strandline.storage.segment.file_names import (
     CLEANED,
     INDEX,
     LOG,
     SWAP,
     TIME_INDEX,
-    discard,
+    TRANSACTION_INDEX,
     file_name,
-    finish_swaps,
-    make_room,
-    swap,
 )
+from strandline.storage.segment.segment_swap import discard, finish_swaps, make_room, swap
 from tests.storage.cleaner_model import Batch, decode, encode
 from tests.storage.memory_disk import Died, MemoryDisk
 

@@ -28,7 +28,7 @@ from strandline.storage.cleaning.job import Cleaned, Done
 from strandline.storage.cleaning.plan import LogFacts, dirt
 from strandline.storage.disk import DiskFailed, DiskFull
 from strandline.storage.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
-from strandline.storage.segment.segment import LOG
+from strandline.storage.segment.file_names import LOG
 from tests.storage.cleaner_model import compacted, decode
 from tests.storage.conftest import START_MS, T0
 from tests.storage.log_harness import KEYS, LogRig, Spec, batches, offsets

@@ -19,7 +19,8 @@ from strandline.storage.config import StorageConfig, TopicConfig
 from strandline.storage.directories.log_manager import Logs
 from strandline.storage.disk import RealDisk
 from strandline.storage.reader import Damaged, Reader, read_partition
-from strandline.storage.segment_files import SegmentFile, base_offsets, floor_of, segment_name
+from strandline.storage.segment.file_names import file_name
+from strandline.storage.segment_files import SegmentFile, base_offsets, floor_of
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA = ROOT / "tests" / "fixtures" / "kafka"
@@ -46,7 +47,7 @@ def write(directory: Path, segments: Sequence[tuple[int, Sequence[bytes]]]) -> l
         old.unlink()
     wanted: list[Record] = []
     for base, batches in segments:
-        (directory / segment_name(base)).write_bytes(b"".join(batches))
+        (directory / file_name(base, ".log")).write_bytes(b"".join(batches))
         wanted += [r for b in batches if not read_header(b).is_control for r in iterate(b)]
     return wanted
 
@@ -133,7 +134,7 @@ def test_a_log_of_ours_between_its_checkpoints(tmp_path: Path) -> None:
 
 def test_an_index_shortens_the_way_and_is_not_believed_blindly(tmp_path: Path) -> None:
     written(tmp_path, 40).close()
-    log = tmp_path / "t-0" / segment_name(base_offsets(tmp_path / "t-0")[0])
+    log = tmp_path / "t-0" / file_name(base_offsets(tmp_path / "t-0")[0], ".log")
     with SegmentFile(log) as segment:
         floor = floor_of(segment, 0, 39)
         assert floor.position > 0 and floor.entry is not None and floor.entry[0] <= 39
@@ -158,7 +159,7 @@ def test_damage_is_told_after_all_that_is_good(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     batches = [batch_of(5, base) for base in (0, 5, 10)]
     write(directory, [(0, batches), (15, [batch_of(5, 15)])])
-    path = directory / segment_name(0)
+    path = directory / file_name(0, ".log")
     whole = path.read_bytes()
     at = len(batches[0]) + len(batches[1])
 
@@ -206,14 +207,14 @@ def test_segments_come_and_go_while_they_are_read(tmp_path: Path) -> None:
     write(directory, [(base, [batch_of(5, base)]) for base in (0, 5, 10, 15)])
     records = read_partition(directory)
     assert next(records).offset == 0
-    (directory / segment_name(5)).unlink()
+    (directory / file_name(5, ".log")).unlink()
     merged = batch_of(5, 0) + batch_of(2, 5) + batch_of(5, 10)  # compacted into one
-    (directory / segment_name(10)).unlink()
-    (directory / segment_name(0)).write_bytes(merged)
+    (directory / file_name(10, ".log")).unlink()
+    (directory / file_name(0, ".log")).write_bytes(merged)
     assert offsets(records) == [1, 2, 3, 4, 5, 6, *range(10, 20)]
     records = read_partition(directory)
     assert next(records).offset == 0
-    (directory / segment_name(20)).write_bytes(batch_of(3, 20))
+    (directory / file_name(20, ".log")).write_bytes(batch_of(3, 20))
     assert offsets(records)[-1] == 22, "a segment rolled meanwhile is read, too"
 
 
@@ -227,19 +228,19 @@ def as_told(record: Record) -> list[Any]:
 def test_a_cleaned_segment_counts_before_it_has_its_name(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     write(directory, [(base, [batch_of(5, base)]) for base in (0, 5, 10)])
-    swap = directory / f"{segment_name(0)}.swap"
+    swap = directory / f"{file_name(0, '.log')}.swap"
     swap.write_bytes(batch_of(3, 0) + batch_of(5, 5))
-    (directory / segment_name(0)).rename(directory / f"{segment_name(0)}.deleted")
+    (directory / file_name(0, ".log")).rename(directory / f"{file_name(0, '.log')}.deleted")
     wanted = [0, 1, 2, *range(5, 15)]
     assert offsets(read_partition(directory)) == wanted, "the old segment at 5 is still there"
-    (directory / segment_name(5)).unlink()
+    (directory / file_name(5, ".log")).unlink()
     assert offsets(read_partition(directory)) == wanted
     records = read_partition(directory)
     assert next(records).offset == 0
-    swap.rename(directory / segment_name(0))
+    swap.rename(directory / file_name(0, ".log"))
     assert offsets(records) == wanted[1:]
     write(directory, [(0, [batch_of(5, 0)])])
-    for name in (f"{segment_name(0)}.swap", f"{segment_name(0, '.index')}.cleaned"):
+    for name in (f"{file_name(0, '.log')}.swap", f"{file_name(0, '.index')}.cleaned"):
         (directory / name).write_bytes(b"")  # not finished: it does not count
     assert offsets(read_partition(directory)) == list(range(5))
 

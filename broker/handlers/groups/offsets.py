@@ -9,7 +9,7 @@ Left to others: who may commit (groups/group.py), how it is written (groups/coor
 
 from collections.abc import Iterable, Sequence
 
-from ....base.types import TopicPartition
+from ....base.types import NO_OFFSET, TopicPartition
 from ....protocol.apis import Api
 from ....protocol.errors import ApiError, ErrorCode
 from ....protocol.messages.group_offsets import (
@@ -33,7 +33,6 @@ from ...groups.state import GroupState
 from ...network.exchange import Exchange, HandlerEntry
 
 SEVERAL_GROUPS_SINCE = 8
-NO_OFFSET = -1
 NO_RETENTION = -1
 NOTHING = GroupOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
 
