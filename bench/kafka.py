@@ -192,7 +192,7 @@ class Kafka43(Kafka):
     uses_zookeeper = False
     pom = HERE / "kafka4_pom.xml"
     logging = LOG4J2
-    log_of_cleaner = "org.apache.kafka.storage.internals.log.LogCleaner"
+    log_of_cleaner = "org.apache.kafka.storage.internals.log"
 
     def coordination(self, id: int) -> dict[str, str]:
         client, controller = self.ports[id]

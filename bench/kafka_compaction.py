@@ -47,7 +47,8 @@ def clean(kind: type[Kafka], directory: Path, name: str, sources: list[tuple[int
         admin.incremental_alter_configs([resource])[resource].result(20)
         log = kafka.folder(1) / "broker.log"
         deadline = time.monotonic() + WAIT_S
-        while not (found := CLEANED.findall(log.read_text())) and time.monotonic() < deadline:
+        while not (found := CLEANED.findall(log.read_text())):
+            assert time.monotonic() < deadline, f"{kind.name} told of no cleaning in {WAIT_S} s"
             time.sleep(0.5)
         return [f"{mb} MB in {s} s, {rate} MB/s" for mb, s, rate in found]
 
