@@ -24,7 +24,6 @@ from .workloads import WORKLOADS, Figures
 
 ALL = {**WORKLOADS, "W20": w20}
 ROUNDS_MAX = {"W20": 1}  # it warms itself up, and is the median of three queries
-QUIET_S = 1.0
 
 
 def main() -> int:
@@ -62,38 +61,39 @@ def beginning(systems: list[type[System]]) -> Results:
         "cores": os.cpu_count() or 1,
         "systems": [kind.name for kind in systems],
         "rounds": 0,
-        "others_cores": [],
+        "others_cores": {},
         "seconds": 0.0,
         "figures": {},
     }
 
 
 def run(results: Results, workload: str, kind: type[System]) -> None:
-    """One run of a workload: its figures are added to those of earlier rounds."""
-    others, began = busy_cores(), time.monotonic()
+    """One run of a workload: its figures, and what others used meanwhile, are added to earlier rounds."""
+    began, busy, own = time.monotonic(), _busy_s(), _own_s()
     figures: Figures = ALL[workload](kind)
-    seconds = time.monotonic() - began + QUIET_S
-    results["others_cores"].append(round(others, 2))
+    seconds = time.monotonic() - began
+    others = max(_busy_s() - busy - (_own_s() - own), 0.0) / seconds
     results["seconds"] += seconds
-    of_all = results["figures"].setdefault(workload, {}).setdefault(kind.name, {})
+    results["others_cores"].setdefault(workload, {}).setdefault(kind.name, []).append(round(others, 2))
     for name, value in figures.items():
+        of_all = results["figures"].setdefault(workload, {}).setdefault(kind.name, {})
         of_all.setdefault(name, []).append(value)
     said = "  ".join(f"{name} {value:,.2f}" for name, value in figures.items())
     sys.stderr.write(f"{workload:10} {kind.name:11} {seconds:4.0f} s  others {others:.2f} cores  {said}\n")
 
 
-def busy_cores() -> float:
-    """How many cores others use, now that nothing of ours runs."""
-    before = _busy_ticks()
-    time.sleep(QUIET_S)
-    return (_busy_ticks() - before) / TICKS_PER_S / QUIET_S
-
-
-def _busy_ticks() -> int:
+def _busy_s() -> float:
+    """CPU seconds that all processes of this machine have used, and that its host has kept from it."""
     user, nice, system, _idle, _wait, irq, soft_irq, steal = map(
         int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     )
-    return user + nice + system + irq + soft_irq + steal
+    return (user + nice + system + irq + soft_irq + steal) / TICKS_PER_S
+
+
+def _own_s() -> float:
+    """CPU seconds of this process and of all children that have ended: each is waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 if __name__ == "__main__":

@@ -1,19 +1,22 @@
-"""The figures of a sitting as Markdown: all of them, or those of the first page.
+"""The figures of a sitting as Markdown: all of them for docs/benchmarks.md, a few for README.
 
-    python -m bench.tables bench/figures.json [--first-page]
+    python -m bench.tables bench/figures.json [--write]     # print them, or put them into both pages
 
 A cell is the median of the rounds, with the least and the largest in brackets; a ratio is that of medians.
 """
 
 import argparse
 import json
+import re
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
 from .systems import SYSTEMS, Strandline
 
+ROOT = Path(__file__).resolve().parents[1]
 OURS = Strandline.name
 FIRST_PAGE = (  # what it is called there, the workload, its figure, whether more is better
     ("produce, records/s", "W1", "records/s", True),
@@ -28,16 +31,16 @@ FIRST_PAGE = (  # what it is called there, the workload, its figure, whether mor
 
 
 class Results(TypedDict):
-    """A sitting: when and on how many cores, what else ran before each run, and the figures.
+    """A sitting: when and on how many cores, what else ran, and the figures.
 
-    `figures` is workload → system → figure → one value a round.
+    `figures` is workload → system → figure → one value a round; `others_cores` is what others used meanwhile.
     """
 
     date: str
     cores: int
     systems: list[str]
     rounds: int
-    others_cores: list[float]
+    others_cores: dict[str, dict[str, list[float]]]
     seconds: float
     figures: dict[str, dict[str, dict[str, list[float]]]]
 
@@ -67,6 +70,16 @@ def first_page(results: Results) -> str:
     return _markdown(rows)
 
 
+def note(results: Results) -> str:
+    """Under which circumstances the figures were taken."""
+    others = [value for by in results["others_cores"].values() for each in by.values() for value in each]
+    return (
+        f"Medians of {results['rounds']} rounds on {results['date']}, on {results['cores']} cores that "
+        f"client, ZooKeeper and\nbrokers share; others used {number(statistics.median(others))} of them "
+        f"meanwhile (at most {number(max(others))}). ZooKeeper is not counted."
+    )
+
+
 def number(value: float) -> str:
     """Three digits count; of what is below ten, two behind the point."""
     if value >= 1000:
@@ -90,16 +103,36 @@ def _markdown(rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+PAGES: dict[str, Callable[[Results], str]] = {"README.md": first_page, "docs/benchmarks.md": full}
+PLACE = re.compile(r"(<!-- bench\.tables -->\n).*?(\n<!-- end -->)", re.DOTALL)
+
+
+def told(render: Callable[[Results], str], results: Results) -> str:
+    """A table, and what is said of its circumstances."""
+    return f"{render(results)}\n{note(results)}\n"
+
+
+def with_figures(page: str, figures: str) -> str:
+    """The text of a page with these figures in their place."""
+    assert len(PLACE.findall(page)) == 1, "a page has one place for figures"
+    return PLACE.sub(lambda place: f"{place[1]}\n{figures}{place[2]}", page)
+
+
 def main() -> int:
-    """Print the table of a file that smoke.py has written."""
+    """Print or write the tables of a file that smoke.py has made."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("figures", type=Path)
-    parser.add_argument("--first-page", action="store_true")
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     results: Results = json.loads(options.figures.read_text())
-    sys.stdout.write((first_page if options.first_page else full)(results))
+    for name, render in PAGES.items():
+        if options.write:
+            page = ROOT / name
+            page.write_text(with_figures(page.read_text(), told(render, results)))
+        else:
+            sys.stdout.write(told(render, results))
     return 0
 
 

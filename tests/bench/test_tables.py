@@ -1,5 +1,6 @@
 """Tables of a sitting: medians, ranges and ratios."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from bench import smoke
 from bench.system import System
 from bench.systems import SYSTEMS
-from bench.tables import Results, first_page, full, number
+from bench.tables import PAGES, ROOT, Results, first_page, full, note, number, with_figures
 
 
 def sitting(systems: dict[str, list[float]]) -> Results:
@@ -22,7 +23,7 @@ def sitting(systems: dict[str, list[float]]) -> Results:
         "cores": 2,
         "systems": list(systems),
         "rounds": 3,
-        "others_cores": [0.1],
+        "others_cores": {"W1": {name: [0.5, 0.1, 0.25] for name in systems}},
         "seconds": 60.0,
         "figures": figures,
     }
@@ -53,6 +54,22 @@ def test_the_first_page_compares_with_the_better_peer(monkeypatch: pytest.Monkey
     ]
 
 
+def test_the_circumstances_are_told() -> None:
+    said = note(sitting({"strandline": [1.0], "kafka-4.3": [1.0]}))
+    assert (
+        "3 rounds on 2026-01-02, on 2 cores" in said and "others used 0.25" in said and "at most 0.50" in said
+    )
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_takes_other_figures_in_the_place_of_the_old(name: str) -> None:
+    page = (ROOT / name).read_text()
+    once = with_figures(page, "| new |\n")
+    assert "| new |" in once and len(once) < len(page)
+    assert with_figures(once, "| new |\n") == once
+    assert page.startswith(once[:100]) and page.endswith(once[-100:])
+
+
 def test_numbers_have_three_digits() -> None:
     assert [number(value) for value in (730_412.0, 1267.0, 628.4, 31.64, 5.5, 0.4449)] == [
         "730,000",
@@ -76,7 +93,6 @@ def run_smoke(monkeypatch: pytest.MonkeyPatch, path: Path, *more: str) -> list[t
         return measured
 
     monkeypatch.setattr(smoke, "ALL", {name: workload(name) for name in ("W1", "W2")})
-    monkeypatch.setattr(smoke, "QUIET_S", 0.01)
     monkeypatch.setattr("sys.argv", ["smoke", "--only", "W1,W2", "--json", str(path), *more])
     assert smoke.main() == 0
     return asked
@@ -94,6 +110,19 @@ def test_every_round_begins_with_another_system(
     kept: Results = json.loads(path.read_text())
     assert kept["rounds"] == 3 and kept["figures"]["W1"]["strandline"]["figure"] == [1, 9, 14]
     assert capsys.readouterr().out == full(kept)
+
+
+@pytest.mark.parametrize(("busy", "own", "others"), [(5, 2, True), (2, 5, False)])
+def test_what_others_use_meanwhile_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, busy: int, own: int, others: bool
+) -> None:
+    clocks = {"_busy_s": itertools.count(step=busy), "_own_s": itertools.count(step=own)}
+    for name, values in clocks.items():
+        monkeypatch.setattr(smoke, name, lambda values=values: next(values))
+    path = tmp_path / "figures.json"
+    run_smoke(monkeypatch, path, "--rounds", "1", "--systems", "strandline")
+    (used,) = json.loads(path.read_text())["others_cores"]["W1"]["strandline"]
+    assert (used > 0) == others
 
 
 def test_no_round_begins_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
