@@ -75,8 +75,13 @@ class OutOfReach:
     def suspect(self) -> None:
         """This broker may have missed a request of the controller, or another broker cannot reach it."""
         self._known = self._roles.gate.admitted
-        if (self._looking is None or self._looking.done()) and not self._tasks.is_stopping:
+        if not self.is_looking and not self._tasks.is_stopping:
             self._looking = self._tasks.spawn(self._look(), "roles")
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether ZooKeeper is being read, or is about to be."""
+        return self._looking is not None and not self._looking.done()
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -93,7 +98,7 @@ class OutOfReach:
         known = self._known
         try:
             async with asyncio.timeout(READ_WITHIN_S):
-                topics = await self._untold()
+                topics = await self.untold_roles()
         except (ZkError, TimeoutError) as error:
             logger.info("partition_states_read_failed", reason=repr(error))
             return
@@ -107,7 +112,7 @@ class OutOfReach:
             )
             await self._roles.take_up(request, known)
 
-    async def _untold(self) -> list[LeaderAndIsrTopicState]:
+    async def untold_roles(self) -> list[LeaderAndIsrTopicState]:
         """Roles in newer epochs than those of the replicas here."""
         hosted = sorted(p.tp for p in self._replicas.partitions.values() if _may_be_told(p))
         states = dict[TopicPartition, Read]()

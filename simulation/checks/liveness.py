@@ -49,7 +49,7 @@ class Liveness:
         self.begin()
 
     def _look(self) -> None:
-        links = self._picture()
+        links = self.hindrances()
         now = self.cluster.loop.now
         if links != self._links:
             self._links, self._since = links, now
@@ -65,7 +65,7 @@ class Liveness:
                 )
             self.judged += self._since < now - self.patience_s
 
-    def _picture(self) -> object:
+    def hindrances(self) -> object:
         """All that may hinder: which brokers run, which links are cut, which disks and sessions fail."""
         cluster = self.cluster
         network, now = cluster.loop.network, cluster.loop.now
@@ -87,7 +87,7 @@ class Liveness:
             self._can_serve(tp, state, set(group))
             for size in (3, 2)
             for group in combinations(BROKERS, size)
-            if all(self._is_well(id) for id in group) and self._reach_each_other(group)
+            if all(self.is_well(id) for id in group) and self._reach_each_other(group)
         )
 
     def _can_serve(self, tp: TopicPartition, state: State, group: set[int]) -> bool:
@@ -96,7 +96,7 @@ class Liveness:
         whole = {id for id in group & set(state["isr"]) if checks.holds(id, tp, state)}
         return len(whole) >= MIN_ISR and (leader in whole or self._will_be_replaced(leader))
 
-    def _is_well(self, id: int) -> bool:
+    def is_well(self, id: int) -> bool:
         host, disk = self.cluster.hosts.get(id), self.cluster.disks[id]
         return (
             host is not None

@@ -158,9 +158,9 @@ def test_what_is_written_of_the_next_topic_of_the_name_does_not_hold(tmp_path: P
     async def story(stage: Stage) -> None:
         await stage.write(1, [1], OTHER_LIFE)
         looker = stage.looker(Tasks("test"))
-        assert await looker._untold() == []
+        assert await looker.untold_roles() == []
         await stage.write(1, [1])
-        (topic,) = await looker._untold()
+        (topic,) = await looker.untold_roles()
         assert (topic.topic_name, topic.topic_id) == (TP.topic, TOPIC_ID)
 
     play(tmp_path, story)
@@ -172,9 +172,9 @@ def test_who_was_elected_in_an_earlier_life_does_not_lead(tmp_path: Path) -> Non
     async def story(stage: Stage) -> None:
         looker = stage.looker(Tasks("test"))
         await stage.write(1, [1, 2], incarnation=0)
-        assert await looker._untold() == []
+        assert await looker.untold_roles() == []
         await stage.write(1, [1, 2])
-        assert len(await looker._untold()) == 1
+        assert len(await looker.untold_roles()) == 1
 
     play(tmp_path, story)
 
@@ -182,7 +182,7 @@ def test_who_was_elected_in_an_earlier_life_does_not_lead(tmp_path: Path) -> Non
 def test_a_replica_that_the_topic_does_not_name_any_more_waits_for_its_end(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         await stage.write(2, [2], replicas=(2,))
-        assert await stage.looker(Tasks("test"))._untold() == []
+        assert await stage.looker(Tasks("test")).untold_roles() == []
 
     play(tmp_path, story)
 
@@ -195,7 +195,7 @@ def test_what_was_read_before_a_command_does_not_hold_after_it(
     async def story(stage: Stage) -> None:
         await stage.write(1, [1])
         looker = stage.looker(tasks := Tasks("test"))
-        real = looker._untold
+        real = looker.untold_roles
 
         async def untold() -> Any:
             read = await real()
@@ -208,14 +208,14 @@ def test_what_was_read_before_a_command_does_not_hold_after_it(
             assert (await ask(stage.first.control, stop)).error_code == 0
             return read
 
-        monkeypatch.setattr(looker, "_untold", untold)
+        monkeypatch.setattr(looker, "untold_roles", untold)
         looker.suspect()
-        assert looker._looking is not None
-        await looker._looking
+        assert looker.is_looking
+        await until(lambda: not looker.is_looking)
         assert stage.first.replicas.find(TP) is None
         await tasks.stop()
         looker.suspect()
-        assert looker._looking.done(), "whoever stops begins nothing"
+        assert not looker.is_looking, "whoever stops begins nothing"
 
     play(tmp_path, story)
 
@@ -233,14 +233,14 @@ def test_nothing_is_read_if_commands_still_come(tmp_path: Path) -> None:
         looker.suspect()
         await asyncio.sleep(0)
         await stage.cluster.elect(1, [1, 2])
-        assert looker._looking is not None
-        await looker._looking
+        assert looker.is_looking
+        await until(lambda: not looker.is_looking)
         assert not read
         looker.suspect()
         await asyncio.sleep(0)
         await stage.cluster.elect(1, [1, 2])
         looker.suspect()  # once more, after the command: it counts
-        await looker._looking
+        await until(lambda: not looker.is_looking)
         assert read == [[documents.state_path(TP)]]
         await tasks.stop()
 
