@@ -6,9 +6,11 @@ Left to others: what that does to bytes and names (`environment/disk.py`).
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 
-from ..cluster import BROKERS, SESSION_S
+from ..checks.invariants import Checks
+from ..checks.ledger import Ledger
+from ..cluster import BROKERS, SESSION_S, SimCluster
 from ..trace import Violation
 from .kinds import TROUBLE_S, FaultKinds
 
@@ -21,12 +23,22 @@ SPARED_WITHIN_S = 90.0
 SLOW_THREAD_S = (0.02, 0.4)
 
 
-class DiskFaults(FaultKinds, ABC):
+class DiskFaults(FaultKinds):
     """Faults of disks and power."""
 
-    @abstractmethod
-    async def end(self) -> None:
-        """End all faults."""
+    def __init__(
+        self, cluster: SimCluster, ledger: Ledger, checks: Checks, end_all: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`end_all` ends all faults in the world."""
+        super().__init__(cluster, ledger, checks)
+        self._end_all = end_all
+        self.lossy: tuple[int, int] | None = None  # the broker that lost data last, and its incarnation
+
+    def end(self) -> None:
+        """All disks have room, all threads are quick, no process is short of descriptors."""
+        self.cluster.loop.slow.clear()
+        for disk in self.cluster.disks.values():
+            disk.is_full, disk.scarce = False, None
 
     async def slow_disk(self) -> None:
         """One broker's threads are slow for a while."""
@@ -131,7 +143,7 @@ class DiskFaults(FaultKinds, ABC):
             (disk.broken if self.random.random() < 0.7 else disk.flawed).add(directory)
             await asyncio.sleep(self.random.uniform(*TROUBLE_S))
             if not self.checks.spares(id, None):
-                await self.end()
+                await self._end_all()
             until_s = cluster.loop.now + SPARED_WITHIN_S
             while cluster.lives(id) and not self.checks.spares(id, None):
                 if cluster.loop.now > until_s:

@@ -1,6 +1,6 @@
 """What every kind of fault needs: the cluster, its random source, and durations.
 
-Left to others: the faults themselves (`faults.py`, `links.py`, `disks.py`, `zookeeper.py`).
+Left to others: the faults themselves (`processes.py`, `disks.py`, `links.py`, `zookeeper.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ class FaultKinds:
     def __init__(self, cluster: SimCluster, ledger: Ledger, checks: Checks) -> None:
         self.cluster, self.ledger, self.checks = cluster, ledger, checks
         self.random = cluster.random
-        self.lossy: tuple[int, int] | None = None  # the broker that lost data last, and its incarnation
 
     def _one(self) -> int:
         return self.random.choice(BROKERS)

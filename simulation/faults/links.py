@@ -20,6 +20,10 @@ CALM_WITHIN_S = 30.0
 class LinkFaults(FaultKinds):
     """Faults of the network."""
 
+    def end(self) -> None:
+        """All links are good again."""
+        self.cluster.loop.network.heal()
+
     async def cut(self) -> None:
         """The link between two brokers stalls, in both directions or in one."""
         a, b = self.random.sample(BROKERS, 2)

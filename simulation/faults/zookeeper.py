@@ -15,6 +15,12 @@ LAG_S = (0.05, 1.0)
 class ZooKeeperFaults(FaultKinds):
     """Faults of ZooKeeper, and of the connections to it."""
 
+    def end(self) -> None:
+        """Sessions end in time, and nobody reads what is old."""
+        self.cluster.zookeeper.grace_s = 0.0
+        for zk in self.cluster.zk_clients.values():
+            zk.lag_s = 0.0
+
     async def lose_zookeeper(self) -> None:
         """A broker's connection to ZooKeeper is lost for a while, and the requests in flight with it."""
         await self._lose_connection(loses=True)

@@ -120,9 +120,9 @@ def test_a_stopped_process_misses_nothing_and_goes_on() -> None:
 
 def test_a_loss_of_power_is_seen_and_made_up_for() -> None:
     async def story(world: World) -> None:
-        await world.faults.power_loss()
-        assert world.faults.lossy is not None
-        id, before = world.faults.lossy
+        await world.faults.disks.power_loss()
+        assert world.faults.disks.lossy is not None
+        id, before = world.faults.disks.lossy
         world.cluster.start(id)
         await world.judging.wait_healed(20)
         assert world.cluster.nodes[id].broker.incarnation > before

@@ -219,7 +219,7 @@ def test_after_all_have_lost_power_everything_counts_again() -> None:
         await world.workload.begin()
         world.checks.begin()
         await asyncio.sleep(5)
-        await world.faults.blackout()
+        await world.faults.disks.blackout()
         await world.faults.end()
         await world.judging.wait_healed(60)
         for committed in world.checks.committed.values():

@@ -168,11 +168,11 @@ async def a_directory_while_a_disk_is_full(world: World) -> None:
     """The one whose directory fails would soon be alone in the ISRs, and nobody could take over from it."""
     world.cluster.disks[2].is_full = True
     for _ in range(20):
-        await world.faults.break_dir()
+        await world.faults.disks.break_dir()
     assert not any(disk.broken or disk.flawed for disk in world.cluster.disks.values())
     world.cluster.disks[2].is_full = False
     await asyncio.sleep(10)
-    await world.faults.break_dir()
+    await world.faults.disks.break_dir()
 
 
 def test_no_directory_breaks_while_a_disk_is_full() -> None:

@@ -1,0 +1,46 @@
+"""What administrators ask for, and members of a group do, while other things go wrong.
+
+Left to others: the requests themselves, and what becomes of them (`clients/`).
+"""
+
+from __future__ import annotations
+
+from ..clients.errands import Errands
+from ..clients.moving import Mover
+from ..clients.readers import Readers
+
+
+class Requests:
+    """Each kind is a method, as with faults."""
+
+    def __init__(self, mover: Mover, errands: Errands, readers: Readers | None) -> None:
+        self.mover, self.errands, self.readers = mover, errands, readers
+
+    async def move(self) -> None:
+        """An administrator moves a partition to other brokers, or cancels a move."""
+        self.mover.move()
+
+    async def make_topic(self) -> None:
+        """A topic is created."""
+        self.errands.make()
+
+    async def grow_topic(self) -> None:
+        """A topic gets one more partition."""
+        self.errands.grow()
+
+    async def delete_topic(self) -> None:
+        """A topic is deleted."""
+        self.errands.delete()
+
+    async def elect(self) -> None:
+        """An administrator asks for preferred leaders."""
+        self.errands.elect()
+
+    async def elect_uncleanly(self) -> None:
+        """An administrator asks for unclean elections, in topics other than the one that is judged."""
+        self.errands.elect_uncleanly()
+
+    async def churn(self) -> None:
+        """A member leaves the group, and another joins it."""
+        if self.readers is not None:
+            self.readers.churn()
