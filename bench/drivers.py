@@ -9,10 +9,11 @@ import itertools
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from strandline.protocol.messages.header import RequestHeader
 from strandline.protocol.messages.produce import ProduceRequest
@@ -43,19 +44,29 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int) -> N
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
         future.result(30)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        found = admin.list_topics(name, timeout=5).topics[name].partitions.values()
-        if len(found) == partitions and all(p.leader >= 0 and len(p.isrs) == replicas for p in found):
-            return
-        time.sleep(0.05)
-    raise TimeoutError(f"{name} did not get its leaders")
+    _until_led(
+        admin, name, lambda found: len(found) == partitions and all(len(p.isrs) == replicas for p in found)
+    )
 
 
 def leader_of(bootstrap: str, topic: str, partition: int) -> int:
-    """The id of the broker that leads a partition."""
+    """The id of the broker that leads a partition. Whom we ask may hear of the topic later than others."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return int(admin.list_topics(topic, timeout=5).topics[topic].partitions[partition].leader)
+    found = _until_led(admin, topic, lambda found: any(p.id == partition for p in found))
+    return next(int(p.leader) for p in found if p.id == partition)
+
+
+def _until_led(
+    admin: AdminClient, topic: str, enough: Callable[[list[PartitionMetadata]], bool]
+) -> list[PartitionMetadata]:
+    """The partitions of a topic, as soon as there are enough and each has a leader."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = list(admin.list_topics(topic, timeout=5).topics[topic].partitions.values())
+        if enough(found) and all(p.leader >= 0 for p in found):
+            return found
+        time.sleep(0.05)
+    raise TimeoutError(f"{topic} did not get its leaders")
 
 
 def produce(bootstrap: str, topic: str, *, value: bytes, seconds: float, **more: object) -> Load:
