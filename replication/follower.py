@@ -200,10 +200,12 @@ class Follower:
 
     def restarted(self) -> None:
         """The shell has restarted the log: nothing before its start is waited for any more (KAFKA-9491)."""
+        assert self._log.end_offset == self._log.start_offset, "a restarted log is empty"
         self.high_watermark = self._clamped(self.high_watermark)
 
     def replicated(self, leader_high_watermark: Offset) -> Effects:
         """The fetched records are in the log: adopt the leader's high watermark, up to our log end offset."""
+        assert isinstance(self.stage, Fetching), "nothing is fetched before the histories are known to match"
         before = self.high_watermark
         self.high_watermark = self._clamped(leader_high_watermark)
         return NOTHING if self.high_watermark == before else (HighWatermarkMoved(self.high_watermark),)

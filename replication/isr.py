@@ -30,6 +30,9 @@ class Growing:
     joining: BrokerId
     incarnation: Incarnation
 
+    def __post_init__(self) -> None:
+        assert self.joining not in self.members, f"{self.joining} is a member already"
+
     @property
     def must_ack(self) -> frozenset[BrokerId]:
         """The replicas that must have a record before it is committed (the maximal ISR)."""
@@ -47,6 +50,9 @@ class Shrinking:
 
     members: frozenset[BrokerId]
     leaving: frozenset[BrokerId]
+
+    def __post_init__(self) -> None:
+        assert self.leaving and self.leaving <= self.members, f"{set(self.leaving)} of {set(self.members)}"
 
     @property
     def must_ack(self) -> frozenset[BrokerId]:

@@ -196,6 +196,7 @@ class Leader:
 
     def fetched(self, follower: BrokerId, incarnation: Incarnation, offset: Offset, now: Seconds) -> Effects:
         """A follower of this epoch, whose history matches, fetches from `offset`."""
+        assert offset <= self.end_offset, "the shell has refused an offset beyond the end"
         progress = self._followers.get(follower)
         if progress is None:
             return NOTHING
@@ -282,6 +283,7 @@ class Leader:
 
     def _settle(self, isr: Isr) -> None:
         assert ISR.allows(type(self.isr).__name__, type(isr).__name__), f"{self.isr} cannot become {isr}"
+        assert isr.members <= isr.must_ack, "whoever may be elected has what is committed"
         self.isr = isr
         followers = self._followers.items()
         self._must_ack = tuple(progress for broker, progress in followers if broker in isr.must_ack)
@@ -319,6 +321,7 @@ class Leader:
             or now < progress.refused_until
         ):
             return NOTHING
+        assert progress.end_offset >= self.high_watermark, "who joins has what is committed"
         self._settle(Growing(self.isr.members, follower, progress.incarnation))
         return (self._proposal(),)
 
@@ -332,6 +335,7 @@ class Leader:
         )
         if not late:
             return NOTHING
+        assert self.me not in late, "a leader is never late"
         self._settle(Shrinking(self.isr.members, late))
         return (self._proposal(),)
 
@@ -369,6 +373,7 @@ class Leader:
         return WriteIsr(self.version, tuple(sorted(self.isr.proposed)), joining, incarnation)
 
     def _adopt(self, members: frozenset[BrokerId], version: int, now: Seconds) -> Effects:
+        assert version > self.version and self.me in members, "our own write, after the last one"
         before = self.isr.members
         self.version = version
         self.is_recovering = False

@@ -73,6 +73,7 @@ class Progress:
 
     def fetched(self, offset: Offset, incarnation: Incarnation, leader_end: Offset, now: Seconds) -> bool:
         """A fetch from `offset` says: I hold everything before it. False if an older incarnation sent it."""
+        assert leader_end >= self.leader_end_then, "a leader's log only grows"
         if incarnation < self.incarnation:
             return False
         if incarnation > self.incarnation:

@@ -37,6 +37,7 @@ def where_to_cut(
         return Truncate(min(leader_end, end_offset), settled=True)
     own_epoch, own_end = history.end_offset_for(leader_epoch, end_offset)
     assert own_end >= 0, "the follower knows the epoch it asked about, which is larger than the answered one"
+    assert own_epoch <= leader_epoch, "an epoch ends where a later one begins"
     if own_epoch == leader_epoch:
         return Truncate(Offset(min(own_end, leader_end, end_offset)), settled=True)
     return Truncate(Offset(min(own_end, end_offset)), settled=False)

@@ -254,6 +254,7 @@ class Partition:
         if leader is None:
             return
         self._tell_end(leader, now)
+        assert leader.high_watermark <= self.log.end_offset, "nothing is committed that is not here"
         if self.flush_acks:
             self.flush_acks.reach(leader.safe_end, ErrorCode.NONE)
         if self.acks:
@@ -294,6 +295,7 @@ class Partition:
 
     def park(self, fetch: Parked) -> None:
         """`fetch` has just read too little: wake it on news from now on."""
+        assert fetch not in self.parked, "a fetch is parked once"
         if not self.parked:
             self._seen_end, self._seen_watermark = self.log.end_offset, self.high_watermark
         self.parked[fetch] = None
@@ -401,7 +403,7 @@ class Partition:
 
     def follow(self, leader: BrokerId, epoch: Epoch) -> None:
         """Follow in a new epoch, even if the leader is the same. With no leader, wait for one."""
-        assert self.incomplete, "a role begins in a transition"
+        assert self.incomplete and self.leading is None, "a role begins in a transition"
         watermark = Offset(self._seen_watermark)
         semantics = self.host.options.semantics
         self.following = Follower(self.log, leader, epoch, watermark, self.unflushed_max, semantics)

@@ -49,6 +49,7 @@ class CleanerOffsets:
         """Write durably that the log is clean up to `offset`. Returns False if it was truncated since `cuts`
         was read, or is about to be. Blocking. Raises DiskError.
         """
+        assert offset >= 0 and cuts <= self.cuts(partition), f"{partition} was not cut {cuts} times yet"
         with self._turn(self._directory_of(partition)):
             if self.cuts(partition) != cuts or self._is_bound(partition):
                 return False

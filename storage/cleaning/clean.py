@@ -61,6 +61,7 @@ class Cleaning:
         job = self._job
         while (end_offset := self._fill_map(self._upper)) > self._upper:  # an undecided transaction was found
             self._map = OffsetMap(job.map_bytes, job.load_factor)
+        assert end_offset <= self._upper <= job.upper, "what is not known is not cleaned"
         if end_offset > job.first_dirty:
             yield from self._write_anew(end_offset)
         undecided = self._fates.undecided if self._fates is not None else None

@@ -39,6 +39,7 @@ class OffsetMap:
 
         The first key without room is left out, and so is everything after it.
         """
+        assert len(keys.low) == len(keys.high) == len(offset), "each key has its offset"
         fits, left = len(offset), self.room - self.count
         first, last = _occurrences(keys)
         if len(first) > left:
@@ -48,6 +49,7 @@ class OffsetMap:
                 keys, offset = Hashes(keys.low[:fits], keys.high[:fits]), offset[:fits]
                 _, last = _occurrences(keys)
         self._store(_at(keys, last), offset[last])
+        assert self.count <= self.room, "a search ends at an empty slot"
         return fits
 
     def get(self, keys: Hashes) -> Ints:

@@ -88,6 +88,7 @@ def dirt(facts: LogFacts, now_ms: int) -> Dirt:
     # complete segments only: the one that holds `end` stays as it is
     uppers = [after for after in reach[:-1] if after <= end]
     upper = max([begin, *uppers])
+    assert begin <= upper <= max(begin, facts.segments[-1].base_offset), "the active segment stays as it is"
     ready = [segment for segment in dirty if segment.base_offset < upper and begin < upper]
     return Dirt(
         begin,
@@ -126,6 +127,7 @@ def groups(
 ) -> list[list[SourceSegment]]:
     """Groups of neighbours that fit into one segment, by bytes, indexes and range of offsets."""
     after = [*(source.base_offset for source in sources[1:]), upper]
+    assert after == sorted(set(after)), "segments are cleaned in their order, and none from `upper` on"
     found: list[list[SourceSegment]] = []
     for source, next_offset in zip(sources, after, strict=True):
         group = found[-1] if found else None

@@ -124,6 +124,7 @@ class OffsetCheckpoints:
         a loss, and new records below the old recovery point for flushed. The log start stays, unless it is
         lower now: records that a client had deleted must not come back after a crash in between.
         """
+        assert end >= 0 and start >= 0, f"{partition} cannot be cut to {start}..{end}"
         bounds = {partition: Bounds(end, start)}
         before = {name: self._cut[name].get(partition) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)}
         for name, known in before.items():  # before the check below: a writer looks at `_cut` last

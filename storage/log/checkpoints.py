@@ -9,6 +9,7 @@ A file that cannot be parsed raises `Unreadable`: the caller decides what that m
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
@@ -39,6 +40,7 @@ class Torn(Unreadable):
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace a checkpoint of offsets, sorted so that equal content gives equal bytes."""
+    assert all(offset >= 0 for offset in offsets.values()), f"{path}: the next start could not read this"
     write_lines(disk, path, (f"{t} {p} {offset}" for (t, p), offset in sorted(offsets.items())))
 
 
@@ -58,7 +60,9 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 def write_epochs(disk: Disk, path: str, entries: Iterable[tuple[int, int]], sync: bool) -> None:
     """Replace a leader-epoch-checkpoint."""
-    write_lines(disk, path, (f"{epoch} {start}" for epoch, start in entries), sync)
+    lines = list(entries)
+    assert all(a < b and x < y for (a, x), (b, y) in pairwise(lines)), f"{path}: both must rise: {lines}"
+    write_lines(disk, path, (f"{epoch} {start}" for epoch, start in lines), sync)
 
 
 def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:

@@ -46,6 +46,10 @@ class Flush:
         self._beside = tuple(beside)
         self._names = names
 
+    def is_of(self, chain: Segments) -> bool:
+        """Whether it is a flush of that log."""
+        return self._chain is chain
+
     def run(self) -> None:
         """Sync. Blocking, for any thread. Sets `error` and `gone`."""
         try:
@@ -82,6 +86,7 @@ class FlushState:
 
     def cut(self, end: int) -> None:
         """The log is about to end at `end`; its generation has risen."""
+        assert end >= 0, f"no log ends at {end}"
         self.offset = min(self.offset, end)
 
     def restart(self, offset: int, sync: bool) -> None:
@@ -107,6 +112,7 @@ class FlushState:
         does all of the work.
         """
         chain = self._chain
+        assert end >= chain.active.base_offset, "the log ends in its active segment"
         sealed, at = [], len(chain.segments) - 1
         while (
             at and chain.segments[at].base_offset >= self.offset
@@ -134,6 +140,7 @@ class FlushState:
 
         NoDescriptor if no file could be opened for it: that may be retried.
         """
+        assert flush.is_of(self._chain) and self._running > 0, "each flush of a log ends once"
         self._running -= 1
         chain = self._chain
         if flush.error is not None:

@@ -38,6 +38,7 @@ class EpochHistory:
             return False
         while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start):
             entries.pop()
+        assert not entries or (entries[-1][0] < epoch and entries[-1][1] < start), "epochs and starts rise"
         entries.append((epoch, start))
         self.latest = epoch
         return True
@@ -61,6 +62,7 @@ class EpochHistory:
 
     def truncate_from_end(self, offset: int) -> bool:
         """Forget epochs that begin at or after `offset`. True if any did."""
+        assert offset >= 0, f"no log ends at {offset}"
         entries = self.entries
         before = len(entries)
         while entries and entries[-1][1] >= offset:
@@ -74,6 +76,7 @@ class EpochHistory:
         if place == 0 or (place == 1 and self.entries[0][1] == offset):
             return False
         self.entries[:place] = [(self.entries[place - 1][0], offset)]
+        assert len(self.entries) == 1 or self.entries[1][1] > offset, "the epoch at the start is the first"
         return True
 
     def clear(self) -> None:

@@ -245,6 +245,7 @@ class Log:
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Close the active segment and open one that begins at `base_offset`."""
+        assert base_offset >= self.end_offset, "what a segment holds is before the next one"
         with self._chain.guarded():
             producer_snapshots.take(self.disk, self.directory, self.producers, base_offset)
         return self._chain.roll(base_offset, now_ms)
@@ -375,6 +376,7 @@ class Log:
 
     def _cut(self, end: int, known: AsOf | None) -> None:
         """First everything that may fail and can be retried, then what must not stop halfway."""
+        assert self.start_offset <= end < self.end_offset, "a cut removes records, and none before the start"
         chain = self._chain
         self._flush_state.cut(end)
         self.before_cut(end, self.start_offset)
@@ -389,6 +391,7 @@ class Log:
         self._tail.clear()
         self.gone(gone)
         self.end_offset, self.producers = end, known.producers
+        assert known.end == end and self.flushed_offset <= end, "nothing is known of what is gone"
         chain.count_opened()
 
     def restart_at(self, offset: int, now_ms: int = 0, sync: bool = True) -> None:
@@ -397,6 +400,7 @@ class Log:
         Without `sync` the caller must sync the directory before anyone is told of the new start.
         A DiskError leaves the log as in `truncate_to`.
         """
+        assert offset >= 0, f"{self.partition}: no log begins at {offset}"
         chain, start = self._chain, self.start_offset
         with chain.guarded():
             fresh = NewBeginning(self.disk, self.directory, offset, now_ms)
@@ -419,6 +423,7 @@ class Log:
         self.end_offset = offset
         self.epochs.clear()
         self.producers.clear()
+        assert self.size == 0 and self._chain.active.base_offset == offset, "nothing is left of it"
 
     def move_start(self, offset: int) -> bool:
         """Raise the log start offset to `offset`; segments before it go in a retention pass."""
@@ -439,18 +444,21 @@ class Log:
 
         If that is all of them, a new segment is made first.
         """
+        assert count >= 0, "segments go from the oldest on"
         if count >= len(self.segments):
             with suppress(DiskFull):  # then the last one stays until the others have made room
                 self.roll(now_ms)
             count = min(count, len(self.segments) - 1)
         if count:
             self.move_start(self.segments[count].base_offset)
+            assert self.start_offset >= self.segments[count].base_offset, "the start goes first"
         return self._chain.retire(count)
 
     # -- epochs
 
     def assign_epoch(self, epoch: int) -> bool:
         """New leader: this epoch begins at the log end. In memory only, until `save_epochs`."""
+        assert epoch >= self.epochs.latest, f"{self.partition}: leads in {epoch} after {self.epochs.latest}"
         changed = self.epochs.assign(epoch, self.end_offset)
         if changed:
             self._epoch_file.changed()
@@ -530,6 +538,7 @@ class Log:
     def end_flush(self, flush: Flush) -> None:
         """Advance the flushed offset after a flush. Raises DiskFailed if a sync has failed."""
         self._flush_state.finish(flush)
+        assert self.flushed_offset <= self.end_offset, "nothing is flushed that is not there"
 
     def flush(self) -> None:
         """Sync everything up to the current log end. Blocking."""

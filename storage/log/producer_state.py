@@ -120,6 +120,7 @@ class ProducerStates:
         producer_id = header.producer_id
         if producer_id < 0:
             return
+        assert base_offset >= 0, "the batch has its place in the log"
         known = self._producers.pop(producer_id, None)
         if known is None or known.epoch != header.producer_epoch:
             known = ProducerState(header.producer_epoch)

@@ -43,6 +43,8 @@ class Segments:
         opened: OpenSegments,
     ) -> None:
         assert segments, "a log has at least the segment it appends to"
+        bases = [segment.base_offset for segment in segments]
+        assert bases == sorted(set(bases)), "each segment begins after the one before"
         self.disk = disk
         self.directory = directory
         self.segments = list(segments)
@@ -110,6 +112,7 @@ class Segments:
 
     def write(self, segment: Segment, data: Buffer) -> None:
         """Append to the active file; on failure truncate it to its old size and raise."""
+        assert segment is self.active, "closed segments do not change"
         self.insist_on_open()
         file = self._file_of(segment)
         try:
@@ -140,6 +143,7 @@ class Segments:
 
     def roll(self, base_offset: int, now_ms: int) -> Segment:
         """Close the active segment and open one that begins at `base_offset`."""
+        assert base_offset > self.active.base_offset, "each segment begins after the one before"
         with self.guarded():
             self.active.write_indexes()
             fresh = Segment(self.disk, self.directory, base_offset, now_ms, create=True)
@@ -218,6 +222,7 @@ class Segments:
                 file.close()
 
     def _cut(self, end: int, position: int, index_files: Mapping[str, File]) -> list[str]:
+        assert self.segments[0].base_offset <= end, "the first segment stays"
         renamed: list[str] = []
         while self.segments[-1].base_offset > end:
             renamed += self._take_out(self.segments.pop(), SUFFIXES)
@@ -225,6 +230,7 @@ class Segments:
         self._opened.grows(self.active)
         self.active.take_up(reckoned=True)  # by the cut
         self.active.cut(position, end, index_files)
+        assert self.active.size == position, "nothing is left behind the cut"
         return renamed
 
     def restart(self, start: int, fresh: NewBeginning) -> list[str]:
@@ -233,6 +239,7 @@ class Segments:
         Segments before the log's `start` go first, then the others from the last one back. So a crash in
         between leaves a log with the same start. Run it within `all_or_closed`.
         """
+        assert fresh.segment.size == 0, "a log restarts without records"
         old, self.segments, self.active = self.segments, [fresh.segment], fresh.segment
         renamed: list[str] = []
         while len(old) > 1 and old[1].base_offset <= start:
@@ -245,7 +252,7 @@ class Segments:
 
     def retire(self, count: int) -> list[str]:
         """Remove the oldest `count` segments; returns their files, renamed for deletion."""
-        assert count < len(self.segments), "the active segment stays"
+        assert 0 <= count < len(self.segments), "the active segment stays"
         going, self.segments = self.segments[:count], self.segments[count:]
         renamed: list[str] = []
         with self.guarded():
@@ -259,6 +266,7 @@ class Segments:
         An empty one is left out, unless the log begins with it. Its file is opened before anything is
         renamed: without a descriptor nothing changes, and a later cleaning tries again.
         """
+        assert bases, "a cleaned segment takes the place of some"
         place = self.place_of(bases[0])
         old = self.segments[place : place + len(bases)]
         assert [segment.base_offset for segment in old] == list(bases), "nobody has changed them meanwhile"
@@ -284,6 +292,7 @@ class Segments:
             segment.belongs_to(self._opened)
             self._opened.used(segment)
         self.segments = [*self.segments[:place], *kept, *self.segments[place + len(old) :]]
+        assert self.segments[-1] is self.active, "appends go on where they went"
         return gone
 
     def _take_out(self, segment: Segment, suffixes: Sequence[str]) -> list[str]:

@@ -249,6 +249,7 @@ class LogRecovery:
 
     def _mend(self, segments: list[Segment], good: int, end: int) -> list[Segment]:
         """Set corrupt segments aside, truncate torn ones, write the rebuilt indexes."""
+        assert 0 <= good <= len(segments), "the good ones are the first"
         for segment in self.surveyed.hollow:
             self.repairs.append(f"segment {segment.base_offset} was empty and is removed")
             for path in map(segment.path, (LOG, INDEX, TIME_INDEX)):
@@ -322,6 +323,7 @@ class LogRecovery:
 
     def _assemble(self, segments: list[Segment], end: int) -> tuple[Log, Recovered]:
         known, storage = self.known, self.around.storage
+        assert segments and segments[0].base_offset <= end, "a log has a segment to append to"
         start = max(self._log_start, segments[0].base_offset)
         history = rebuilt(segments, self.scans, self._epochs, end, self.gaps)
         history.truncate_from_start(start)

@@ -128,6 +128,7 @@ class _Scanner:
         self._advance(self.segment.size - self._told)
         found = self.found
         found.valid_bytes = min(self.position, self.segment.size)
+        assert found.end_offset >= self.expected.offset, "offsets never go back"
         found.newest, found.unindexed = (self._newest, self._newest_offset), self._unindexed
 
     # Most batches.

@@ -34,6 +34,7 @@ class MemoryBudget:
 
     def holds(self, keeper: Keeper, nbytes: int) -> None:
         """`keeper` holds so many bytes now. That may make others, or itself, give up theirs."""
+        assert nbytes >= 0, "nobody holds less than nothing"
         held = self._held
         self.nbytes += nbytes - held.get(keeper, 0)
         held[keeper] = nbytes
@@ -49,3 +50,4 @@ class MemoryBudget:
     def forget(self, keeper: Keeper) -> None:
         """`keeper` has freed its memory itself."""
         self.nbytes -= self._held.pop(keeper, 0)
+        assert self.nbytes >= 0, "what is given up was reported"

@@ -234,6 +234,7 @@ class Segment:
 
     def placed(self, last_offset: int, size: int, max_time: int, interval: int) -> None:
         """Account for an appended batch: its bytes, its timestamp, an index entry if one is due."""
+        assert self.grows and size > 0, "batches are appended to the active segment"
         if self._max_time is None or max_time > self._max_time:
             self._see_time(max_time, last_offset)
         if self.unindexed > interval:
@@ -277,6 +278,7 @@ class Segment:
 
         `index_files`: from `Indexes.open_files`, so that no new descriptor is needed.
         """
+        assert 0 <= position <= self.size and next_offset >= self.base_offset, "a cut makes it no longer"
         newest, offset = self.newest
         self.indexes.cut(position, next_offset - self.base_offset, index_files)
         self.file.truncate(position)
@@ -290,6 +292,7 @@ class Segment:
 
     def seal(self) -> None:
         """Nothing more is appended; its indexes have been written."""
+        assert self.grows, "a segment is closed once"
         self.grows = False
         self.modified_ms = NO_TIME
 

@@ -34,6 +34,7 @@ def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
     No step waits for the disk. Most file systems persist renames in order. Where one does not, a power loss
     is undone (`_undo`), unless the new .log already has its final name.
     """
+    assert list(bases) == sorted(set(bases)), "a segment takes the place of neighbours"
     names = [file_name(bases[0], suffix) for suffix in LOG_LAST]
     for name in names:
         disk.rename(f"{directory}/{name}{CLEANED}", f"{directory}/{name}{SWAP}")

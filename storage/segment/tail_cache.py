@@ -58,6 +58,7 @@ class Tail:
         """Keep `batch[start:start + size]`, which has just been appended to the log."""
         chunks = self._chunks
         chunk = chunks[-1] if chunks else None
+        assert chunk is None or chunk.next_offset == base_offset, "a tail has no gaps"
         data = batch if start == 0 and size == len(batch) else memoryview(batch)[start : start + size]
         fill = 0
         if size >= CHUNK_BYTES:  # a chunk of its own, copied once
