@@ -21,6 +21,7 @@ from .checks.judging import Judging
 from .checks.ledger import Ledger
 from .checks.liveness import Liveness
 from .checks.standing import StandingChecks
+from .checks.waits import WaitWatch
 from .clients.errands import Errands
 from .clients.moving import Mover
 from .clients.readers import Readers
@@ -35,7 +36,6 @@ from .faults.faults import Faults
 from .settings import drawn
 from .talk import Talk
 from .trace import Trace, Violation
-from .waits import WaitWatch
 
 HEAL_WITHIN_S = 90.0
 FAILURES = (

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 
-from .cluster import SimCluster
-from .environment.host import current_host
-from .environment.threads import is_loop, lock_in_turn
-from .patches import Patches
-from .trace import Violation
+from ..cluster import SimCluster
+from ..environment.host import current_host
+from ..environment.threads import is_loop, lock_in_turn
+from ..patches import Patches
+from ..trace import Violation
 
 
 class WaitWatch:
