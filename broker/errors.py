@@ -17,6 +17,6 @@ class BrokerConfigError(Exception):
     """The configuration is invalid: exit status 2. One sentence for each mistake found."""
 
     def __init__(self, *sentences: str) -> None:
-        assert sentences, "an error says what is wrong"
+        assert sentences, "an error needs a message"
         self.sentences = sentences
         super().__init__("\n".join(sentences))

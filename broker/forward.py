@@ -91,7 +91,7 @@ class Forwarder:
                 return response if first or there is None else _deleted_before(response, there)
             first, request = False, grows or request
             if loop.time() + RETRY_S >= deadline:
-                raise RequestTimedOut("no controller could be reached in time")
+                raise RequestTimedOut("no controller answered in time")
             await asyncio.sleep(RETRY_S)
 
     def _with_ids(self, request: CreateTopicsRequest) -> CreateTopicsRequest:

@@ -90,7 +90,7 @@ def _follower(leader: Leader, broker: BrokerId, now: float) -> dict[str, Any]:
     """`holds`: the high watermark waits for it, because it is in sync or about to be (correctness: 2.7)."""
     values = follower_values(leader, broker, now)
     progress = leader.progress_of(broker)
-    assert progress is not None, "only replicas and members are looked at"
+    assert progress is not None, "only the partition's replicas and ISR members have progress"
     recently = progress.caught_up(leader.end_offset, now, leader.options.lag_seconds_max)
     values["about_to_join"] = not values["must_ack"] and values["registered"] and recently
     values["holds"] = values["must_ack"] or values["about_to_join"]

@@ -40,5 +40,5 @@ class ProducerIds:
             async with asyncio.timeout(BLOCK_TIMEOUT_S):
                 first, end = await next_producer_ids(self._zk, self._broker)
         except (ZkError, TimeoutError) as error:
-            raise CoordinatorNotAvailable(f"no producer ids could be reserved: {error}") from error
+            raise CoordinatorNotAvailable(f"cannot allocate producer ids: {error}") from error
         self._next, self._end = first, end

@@ -66,13 +66,13 @@ def lock_directories(config: BrokerConfig, disk: Disk, boot_id: str) -> Incarnat
         return Incarnations.load(disk, config.directories, boot_id)
     except DirectoryLocked as error:
         raise StartFailed(
-            f"log directory {str(error) or config.log_dirs} is locked by another running broker; "
-            "stop that one or give this broker its own `log.dirs`"
+            f"log directory {str(error) or config.log_dirs} is locked by another running broker: "
+            "stop it, or give this broker its own `log.dirs`"
         ) from error
     except (OSError, DiskError) as error:
         raise StartFailed(
-            f"a log directory of {config.log_dirs} cannot be used: {error}; "
-            "make it writable or change `log.dirs`"
+            f"a log directory of {config.log_dirs} cannot be used: {error}. Make it writable, or "
+            "change `log.dirs`"
         ) from error
 
 
@@ -122,14 +122,14 @@ def unreachable(config: BrokerConfig, error: ZkError) -> str:
     """The message that ZooKeeper cannot be reached, and the remedy."""
     reason = "did not answer" if isinstance(error, ZkUnreachable) else f"failed ({error})"
     return (
-        f"ZooKeeper at {config.zookeeper.connect} {reason}; start it or correct `zookeeper.connect` "
-        f"(waited up to zookeeper.connection.timeout.ms = {config.zookeeper.connection_timeout_ms})"
+        f"ZooKeeper at {config.zookeeper.connect} {reason} within zookeeper.connection.timeout.ms "
+        f"= {config.zookeeper.connection_timeout_ms}: start it, or correct `zookeeper.connect`"
     )
 
 
 def cannot_begin(error: DiskError) -> None:
     """A broker that cannot write its incarnation to disk does not start."""
-    raise StartFailed(f"{error}; make room or make it writable, or take the directory out of `log.dirs`")
+    raise StartFailed(f"{error}. Free some space, make it writable, or remove the directory from `log.dirs`")
 
 
 class Registration:
@@ -187,11 +187,9 @@ class Registration:
         try:
             self._incarnations.identify(self._config.broker_id, self.cluster_id, self._new_id)
         except WrongDirectory as error:
-            raise StartFailed(
-                f"{error}; give this broker the directories that belong to it in `log.dirs`"
-            ) from error
+            raise StartFailed(f"{error}: give this broker its own directories in `log.dirs`") from error
         except OSError as error:
-            raise StartFailed(f"meta.properties cannot be written: {error}") from error
+            raise StartFailed(f"cannot write meta.properties: {error}") from error
 
     def open_logs(self, disk: Disk, clock: Clock, crew: Crew = one_by_one) -> Logs:
         """Open and recover all logs. What recovery is about to drop is noted first. Blocking."""
@@ -213,9 +211,9 @@ class Registration:
             incarnations.put_markers_back()  # no log has been touched
             raise StartFailed(str(error)) from error
         except Obstructed as error:
-            raise StartFailed(f"{error}; move it out of the log directory") from error
+            raise StartFailed(f"{error}: move it out of the log directory") from error
         except (OSError, DiskError) as error:
-            raise StartFailed(f"the logs cannot be opened: {error}") from error
+            raise StartFailed(f"cannot open the logs: {error}") from error
         for directory, reason in logs.places.offline.items():
             self._incarnations.give_up(directory, OSError(reason))
             logger.error("log_dir_offline", directory=directory, reason=reason)
@@ -335,9 +333,9 @@ class Registration:
             except ProfileDiffers as differs:
                 if loop.time() >= deadline:
                     raise StartFailed(
-                        f"strandline.semantics.profile = {profile}, but {differs}, and all brokers of a "
-                        f"cluster keep to one profile: start this one under {differs.profile}, too, or stop "
-                        f"all of them and start them under {profile}"
+                        f"strandline.semantics.profile = {profile}, but {differs}, and all "
+                        "brokers of a cluster must have the same profile: start this one with "
+                        f"{differs.profile}, or stop all of them and start them with {profile}"
                     ) from differs
                 logger.warning(
                     "profile_mismatch", broker=differs.broker, profile=differs.profile, waiting_ms=wait_ms
@@ -351,7 +349,7 @@ class Registration:
             await znodes.await_registration_end(self._zk, me, wait_ms / 1000)
         except znodes.DuplicateBroker as error:
             raise StartFailed(
-                f"broker.id {me} is registered by another running broker; stop that one or choose another id"
+                f"broker.id {me} is registered by another running broker: stop it, or choose another id"
             ) from error
 
     def _save_session(self) -> None:

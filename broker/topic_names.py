@@ -14,17 +14,13 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 def check_topic_name(name: str | None) -> str:
     """The name, if it is legal. Raises InvalidTopic with the reason."""
     if not name:
-        raise InvalidTopic("the name of a topic must not be empty")
+        raise InvalidTopic("a topic name must not be empty")
     if name in (".", ".."):
-        raise InvalidTopic("a topic must not be named '.' or '..'")
+        raise InvalidTopic("a topic name must not be '.' or '..'")
     if len(name) > NAME_LENGTH_MAX:
-        raise InvalidTopic(
-            f"the name of a topic has at most {NAME_LENGTH_MAX} characters, this one has {len(name)}"
-        )
+        raise InvalidTopic(f"a topic name has at most {NAME_LENGTH_MAX} characters, this one has {len(name)}")
     if _LEGAL.fullmatch(name) is None:
-        raise InvalidTopic(
-            f"the name of a topic consists of ASCII letters, digits, '.', '_' and '-': {name!r}"
-        )
+        raise InvalidTopic(f"{name!r}: a topic name has only ASCII letters, digits, '.', '_' and '-'")
     return name
 
 

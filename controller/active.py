@@ -203,7 +203,7 @@ class ActiveController:
         read = await read_states(self._zk, state.all_partitions())
         newest = max((s.controller_epoch for s in read.states.values() if s is not None), default=0)
         if newest > self.term.epoch:
-            raise ControllerMoved(f"a state was written by controller epoch {newest}")
+            raise ControllerMoved(f"a partition state was written by the newer controller epoch {newest}")
         suspected = frozenset((b.id, b.incarnation) for b in brokers.values()).intersection({suspect})
         await self._take(
             plans.Elected(

@@ -345,13 +345,13 @@ class Controller:
         active, self._active, self._handlers = self._active, None, None
         if active is not None:
             self._former.append(active)
-            active.end("the seat is lost")
+            active.end("another broker is the controller")
         return active
 
     async def over(self) -> None:
         """Wait until every term of the expired session is over: its fence would hold in the new session."""
         for active in self._former:
-            active.end("its session has expired")
+            active.end("its ZooKeeper session has expired")
         await self._close_former()
 
     async def _close_former(self) -> None:

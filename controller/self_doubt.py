@@ -67,7 +67,7 @@ class Doubt:
 
     def _over(self) -> None:
         named = ", ".join(map(str, self._cut))
-        self._doubts(f"brokers {named} live, and cannot be reached from here")
+        self._doubts(f"brokers {named} are alive, but this broker cannot reach them")
 
 
 @dataclass(slots=True)

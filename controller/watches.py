@@ -348,5 +348,5 @@ def _state(partition: TopicPartition, data: bytes, stat: Stat) -> PartitionState
         logger.error("znode_malformed", path=documents.state_path(partition), reason=str(bad))
         return bad
     if not document.isr or document.leader_epoch < 0:
-        return documents.BadDocument(f"{partition}: an empty ISR or a negative epoch")
+        return documents.BadDocument(f"{partition}: the ISR is empty or the leader epoch negative")
     return PartitionState.of(document, stat.version)

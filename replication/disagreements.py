@@ -183,7 +183,7 @@ POINTS = (
     Point(
         "KIP-966",
         "All members of an ISR come back, and none can prove that it holds what it held: who leads?",
-        "Whoever of the ISR comes first, it is believed; nobody until an operator says so; the longest log.",
+        "The first ISR member to come back; nobody until an operator says so; the longest log.",
         "The default of `unclean.recovery.strategy`: the profiles of Kafka's versions leave it to an "
         "operator, since no log is compared there; today's asks all replicas for the longest.",
         varies="unclean_recovery",

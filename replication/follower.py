@@ -87,7 +87,7 @@ Question: TypeAlias = AskEpochEnd | AskRecords
 class Reaction(Enum):
     """What a follower does after an error."""
 
-    RETRY = "ask again after a while"
+    RETRY = "retry after a pause"
     WAIT = "wait for LeaderAndIsr"
     OUT_OF_RANGE = "compare the ends of both logs"
 
@@ -193,7 +193,7 @@ class Follower:
     def truncated(self, cut: Truncate) -> None:
         """The shell has truncated the log."""
         assert self._log.end_offset <= max(cut.to, self._log.start_offset), (
-            "a cut log ends at the cut or before"
+            "a truncated log ends at the truncation offset or below"
         )
         self.high_watermark = self._clamped(self.high_watermark)
         self._enter(Fetching() if cut.settled else self._begin())
@@ -212,7 +212,7 @@ class Follower:
 
     def _enter(self, stage: Stage) -> None:
         before, after = type(self.stage).__name__, type(stage).__name__
-        assert FOLLOWER.allows(before, after), f"a follower does not go from {before} to {after}"
+        assert FOLLOWER.allows(before, after), f"a follower cannot change from {before} to {after}"
         self.stage = stage
 
     def _begin(self) -> Stage:
@@ -238,6 +238,10 @@ class Follower:
                 return self._to_watermark()
             return (Truncate(Offset(min(end, self._log.end_offset)), settled=True),)
         if end < 0 or epoch > asked:
-            self._enter(Idle("the own log has an epoch that no leader gave"))
-            return (FailReplica(f"asked where epoch {asked} ends, the leader answered epoch {epoch}, {end}"),)
+            self._enter(Idle("the follower's log has a leader epoch that no leader assigned"))
+            return (
+                FailReplica(
+                    f"asked where epoch {asked} ends, the leader answered with epoch {epoch}, end {end}"
+                ),
+            )
         return (where_to_cut(self._log.epochs, Offset(self._log.end_offset), asked, epoch, end),)

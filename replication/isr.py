@@ -12,7 +12,7 @@ from ..base.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Nothing is being asked."""
+    "No change is pending."
 
     members: frozenset[BrokerId]
 

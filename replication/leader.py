@@ -104,7 +104,7 @@ class Leader:
         options: LeaderOptions,
         min_insync_replicas: int = 1,
     ) -> None:
-        assert high_watermark <= end_offset, "a replica cannot know of records that it does not have"
+        assert high_watermark <= end_offset, "the high watermark exceeds the log end offset"
         self.me = me
         self.epoch = mandate.epoch
         self.replicas = mandate.replicas
@@ -186,7 +186,9 @@ class Leader:
 
     def appended(self, end_offset: Offset, safe_end: Offset, now: Seconds) -> Effects:
         """The log ends at `end_offset`; records before `safe_end` count for the high watermark."""
-        assert end_offset >= self.end_offset and safe_end <= end_offset, "a leader's log only grows"
+        assert end_offset >= self.end_offset and safe_end <= end_offset, (
+            "a leader's log end offset never goes back"
+        )
         if end_offset != self.end_offset:
             for progress in self._followers.values():
                 progress.beat(self.end_offset)
@@ -228,13 +230,15 @@ class Leader:
 
     def isr_landed(self, version: int, now: Seconds) -> Effects:
         """ZooKeeper holds what was proposed, at `version`."""
-        assert not isinstance(self.isr, Settled) and version > self.version, "a write that landed was pending"
+        assert not isinstance(self.isr, Settled) and version > self.version, (
+            "a successful ISR write must be pending"
+        )
         self._busy = False
         return self._adopt(self.isr.proposed, version, now)
 
     def isr_refused(self, now: Seconds) -> Effects:
         """The version was right but a broker check failed: nothing has landed, and nothing can later."""
-        assert not isinstance(self.isr, Settled), "a write that was refused was pending"
+        assert not isinstance(self.isr, Settled), "a refused ISR write must be pending"
         self._busy = False
         if isinstance(self.isr, Growing):
             self._followers[self.isr.joining].refused_until = now + REFUSED_SECONDS
@@ -307,7 +311,7 @@ class Leader:
                 reached = progress.end_offset
         if reached <= self.high_watermark:
             return NOTHING
-        assert reached <= self.end_offset, "nothing is committed that the leader does not have"
+        assert reached <= self.end_offset, "the high watermark exceeds the leader's log end offset"
         self.high_watermark = reached
         return (HighWatermarkMoved(reached),)
 
@@ -365,7 +369,9 @@ class Leader:
         return (ReadState(),)
 
     def _proposal(self) -> WriteIsr:
-        assert not isinstance(self.isr, Settled) and self.me in self.isr.proposed, "a leader is in its ISR"
+        assert not isinstance(self.isr, Settled) and self.me in self.isr.proposed, (
+            "a leader must be in its ISR"
+        )
         self._busy = True
         joining, incarnation = None, Incarnation(-1)
         if isinstance(self.isr, Growing):

@@ -8,18 +8,25 @@ from ..base.state_machine import Machine, Move
 
 ISR = Machine(
     name="The ISR of a leader",
-    about="ZooKeeper is asked for one change at a time. Until it answers, the watermark counts both sets.",
+    about=(
+        "One change is pending in ZooKeeper at a time. Until it is answered, the high watermark "
+        "counts both sets."
+    ),
     first="Settled",
     states={
-        "Settled": "Nothing is being asked.",
-        "Growing": "Asked to add a follower, which counts already.",
-        "Shrinking": "Asked to drop followers, which still count.",
-        "Declaring": "Asked to note that a leader elected without proof of its data has recovered.",
+        "Settled": "No change is pending.",
+        "Growing": "A change that adds a follower is pending; the follower already counts.",
+        "Shrinking": "A change that removes followers is pending; they still count.",
+        "Declaring": "A change is pending: a leader elected without proof of its data has recovered.",
     },
     moves=(
-        Move("Settled", "Growing", "a follower outside has all below the watermark and the epoch's start"),
-        Move("Settled", "Shrinking", "followers have been late for too long"),
-        Move("Settled", "Declaring", "all that the leader began with is committed"),
+        Move(
+            "Settled",
+            "Growing",
+            "a follower outside the ISR has reached the high watermark and the epoch's start",
+        ),
+        Move("Settled", "Shrinking", "followers lag for too long"),
+        Move("Settled", "Declaring", "all records that the leader had at its election are committed"),
         Move(
             "Growing",
             "Settled",
@@ -43,17 +50,17 @@ FOLLOWER = Machine(
     about="One followership lasts one leader epoch; LeaderAndIsr with a new epoch begins another.",
     first="Idle",
     states={
-        "Idle": "Asks nothing: there is no leader, or the controller must speak first.",
-        "Truncating": "Asks where its newest epoch ends at the leader.",
-        "Fetching": "Its history is the leader's, as far as it goes; asks for what comes next.",
+        "Idle": "Sends no requests: there is no leader, or a LeaderAndIsr is awaited.",
+        "Truncating": "Asks the leader where its newest epoch ends.",
+        "Fetching": "Its log is a prefix of the leader's; fetches what comes next.",
     },
     moves=(
-        Move("Idle", "Truncating", "it begins to follow with records"),
-        Move("Idle", "Fetching", "it begins to follow with an empty log"),
-        Move("Truncating", "Fetching", "both know the epoch, and the rest is cut"),
-        Move("Truncating", "Idle", "it is fenced, or the leader's answer cannot be"),
-        Move("Fetching", "Truncating", "the histories part, or its log is longer than the leader's"),
-        Move("Fetching", "Idle", "it is fenced, or the leader's answer cannot be"),
+        Move("Idle", "Truncating", "it starts to follow with records"),
+        Move("Idle", "Fetching", "it starts to follow with an empty log"),
+        Move("Truncating", "Fetching", "both logs have the epoch, and the rest is truncated"),
+        Move("Truncating", "Idle", "it is fenced, or the leader's answer is impossible"),
+        Move("Fetching", "Truncating", "the logs diverge, or its log is longer than the leader's"),
+        Move("Fetching", "Idle", "it is fenced, or the leader's answer is impossible"),
     ),
 )
 

@@ -30,13 +30,11 @@ def where_to_cut(
     history: History, end_offset: Offset, asked: Epoch, leader_epoch: Epoch, leader_end: Offset
 ) -> Truncate:
     """What to truncate after a leader's answer `leader_epoch ends at leader_end` about epoch `asked`."""
-    assert leader_end >= 0 and leader_epoch <= asked, (
-        "the caller has refused an answer that names a later epoch"
-    )
+    assert leader_end >= 0 and leader_epoch <= asked, "the caller must refuse an answer with a later epoch"
     if leader_epoch == asked:
         return Truncate(min(leader_end, end_offset), settled=True)
     own_epoch, own_end = history.end_offset_for(leader_epoch, end_offset)
-    assert own_end >= 0, "the follower knows the epoch it asked about, which is larger than the answered one"
+    assert own_end >= 0, "the follower must know the epoch that it asked about"
     assert own_epoch <= leader_epoch, "an epoch ends where a later one begins"
     if own_epoch == leader_epoch:
         return Truncate(Offset(min(own_end, leader_end, end_offset)), settled=True)

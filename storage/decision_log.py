@@ -220,7 +220,7 @@ class RingFile:
 
     def append(self, frames: Sequence[bytes]) -> None:
         """Add to the file; it must have been begun."""
-        assert self.size, "a file begins with all that is known"
+        assert self.size, "a new file starts with all known decisions"
         if self._file is None:
             self._file = self._disk.open(self.path)
         self.size += self._file.append(frames)

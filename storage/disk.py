@@ -205,7 +205,7 @@ class RealFile:
         while views:
             written = os.pwritev(self._fd, views[:IOV_MAX], self._end)
             if written == 0:
-                raise OSError(errno.EIO, "a write took nothing")
+                raise OSError(errno.EIO, "a write wrote nothing")
             self._end += written
             done = 0
             while done < len(views) and written >= len(views[done]):

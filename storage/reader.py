@@ -176,7 +176,7 @@ def _converted(
                 if len(columns):
                     yield convert(columns)
         except Malformed as error:
-            raise Damaged(path, position, f"batches here cannot be opened: {error}") from error
+            raise Damaged(path, position, f"cannot decode batches: {error}") from error
 
 
 def _pieces(
@@ -190,7 +190,7 @@ def _pieces(
     paths, offset, vanished = segment_paths(directory), start, 0
     bases = list(paths)
     if not bases:
-        raise FileNotFoundError(ENOENT, "no segments here", str(directory))
+        raise FileNotFoundError(ENOENT, "the directory has no segments", str(directory))
     place = place_of(bases, offset)
     while place < len(bases) and offset < end:
         try:
@@ -210,7 +210,9 @@ def _pieces(
                 offset, read_to = max(offset, after), position + len(data)
         place += 1
         if offset < end and place < len(bases) and read_to < segment.size:
-            raise Damaged(segment.path, read_to, "the segment ends within a batch, and another one follows")
+            raise Damaged(
+                segment.path, read_to, "the segment ends inside a batch, yet another segment follows"
+            )
         if offset < end and place == len(bases):
             paths = segment_paths(directory)
             if list(paths)[-1:] != bases[-1:]:  # rolled meanwhile; what we read may have grown, too
@@ -219,7 +221,7 @@ def _pieces(
     log_end = max([offset, *bases[-1:]])  # compaction may have removed all before the last segment
     if log_end < must_reach:
         raise Damaged(
-            directory, 0, f"the log ends at offset {log_end}, before its high watermark {must_reach}"
+            directory, 0, f"the log ends at offset {log_end}, below its high watermark {must_reach}"
         )
 
 
@@ -251,7 +253,7 @@ def _checked(
 def _problem(data: memoryview, at: int, header: BatchHeader, expected: int) -> str:
     """What is wrong with a batch; empty if it is good."""
     if header.base_offset < expected:
-        return f"a batch at offset {header.base_offset}, expected {expected} or more"
+        return f"a batch has base offset {header.base_offset}: expected {expected} or more"
     if not crc_ok(data, at, header):
         return f"the checksum of the batch at offset {header.base_offset} does not match"
     return ""

@@ -75,7 +75,7 @@ class SegmentFile:
                 yield position, data, found
                 position += len(data)
         except Malformed as error:
-            raise Damaged(self.path, position, f"expected a batch: {error}") from error
+            raise Damaged(self.path, position, f"cannot read a batch: {error}") from error
 
     def batches(self, position: int = 0, window_bytes: int = 0) -> Iterator[BatchInFile]:
         """The complete batches from `position` on, one at a time."""
@@ -165,14 +165,14 @@ def floor_of(segment: SegmentFile, base_offset: int, offset: int) -> Floor:
     try:
         entries = offset_entries(segment.path.with_suffix(INDEX).read_bytes())
     except OSError:
-        return Floor(0, 0, None, "no index")  # an index is optional
+        return Floor(0, 0, None, "the index is missing")  # an index is optional
     place = bisect_right(entries, offset - base_offset, key=_first) - 1
     if place < 0:
         return Floor(0, len(entries), None)
     entry = base_offset + entries[place][0], entries[place][1]
     found = segment.batch_at(entry[1])
     if found is None or not found.valid or found.header.last_offset != entry[0]:
-        return Floor(0, len(entries), entry, "the segment has no such batch there: not believed")
+        return Floor(0, len(entries), entry, "ignored: the segment has no batch there")
     return Floor(entry[1], len(entries), entry)
 
 

@@ -248,3 +248,105 @@ def test_every_decision_is_numbered_and_short() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
     for path in decisions:
         assert path.read_text().count("\n") <= 60, f"{path.name} is more than a page"
+
+
+WORDS = {
+    # in what users and operators read -> (what to say instead)
+    "whoever": "the one that",
+    "anew": "again",
+    "be it": "name the cases",
+    "what lasts": "name it",
+    "in one breath": "at once",
+    "for ever": "forever",
+    "reign": "controller term",
+    "seat": "/controller, membership",
+    "office": "the active controller",
+    "lot": "batch, group",
+}
+WORD = re.compile(rf"(?<![\w/]){'(?:' + '|'.join(WORDS) + ')'}(?!\w)", re.IGNORECASE)
+VAGUE = {**WORDS, "told": "sent, applied", "look": "read", "trouble": "failed", "hangs": "unresponsive"}
+"""Words that do not name an event."""
+LEVELS = frozenset({"debug", "info", "warning", "error", "critical", "exception"})
+EVENT = re.compile(r"[a-z]+(?:_[a-z0-9]+)+")
+PRIVATE_KEYS = {
+    "of": "entity",
+    "because": "reason",
+    "told": "reason",
+    "again": "retry_in_s",
+    "dead": "broker",
+}
+
+
+def spoken(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The string literals with more than one word that are not docstrings: messages, help, output."""
+    silent = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and id(node) not in silent and " " in text.strip():
+            yield node.lineno, text
+
+
+def logged(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+    """Calls of a logger with the name of their event; `(log.error if bad else log.info)(…)` too."""
+    chosen = {
+        node.targets[0].id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.IfExp)
+        and _is_level(node.value.body)
+    }
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args):
+        event, called = call.args[0], call.func
+        if isinstance(called, ast.IfExp):
+            called = called.body
+        is_log = _is_level(called) or (isinstance(called, ast.Name) and called.id in chosen)
+        if is_log and isinstance(
+            event, ast.Constant
+        ):  # else a caller names it (storage/directories/progress.py)
+            yield call, str(event.value)
+
+
+def _is_level(called: ast.expr) -> bool:
+    return (
+        isinstance(called, ast.Attribute)
+        and called.attr in LEVELS
+        and isinstance(called.value, ast.Name)
+        and called.value.id in ("log", "logger")
+    )
+
+
+@pytest.mark.parametrize("path", list(sources()), ids=relative)
+def test_messages_use_the_words_of_the_field(path: Path) -> None:
+    for line, text in spoken(ast.parse(path.read_text())):
+        for word in WORD.findall(text):
+            pytest.fail(
+                f"{relative(path)}:{line} says {word!r}: say {WORDS[word.lower()]!r} in {text[:80]!r}"
+            )
+
+
+def test_an_event_is_a_subject_and_a_verb_and_means_one_thing() -> None:
+    """An event that is logged in several places has the same facts; where some are unknown, fewer of them."""
+    facts: dict[str, list[tuple[frozenset[str], str]]] = {}
+    for path in sources():
+        for call, event in logged(ast.parse(path.read_text())):
+            place = f"{relative(path)}:{call.lineno} {event}"
+            assert EVENT.fullmatch(event), f"{place}: an event is snake_case, a subject and a verb"
+            parts = set(event.split("_"))
+            assert not parts & VAGUE.keys(), f"{place}: say {[VAGUE[each] for each in parts & VAGUE.keys()]}"
+            keys = frozenset(key.arg for key in call.keywords if key.arg is not None)
+            for key in keys & PRIVATE_KEYS.keys():
+                pytest.fail(f"{place}: say {PRIVATE_KEYS[key]!r} instead of {key!r}")
+            assert all(re.fullmatch(r"[a-z][a-z0-9_]*", key) for key in keys), f"{place}: {sorted(keys)}"
+            for others, elsewhere in facts.setdefault(event, []):
+                ours, theirs = keys - {"exc_info"}, others - {"exc_info"}
+                assert ours <= theirs or theirs <= ours, f"{place} has other facts than {elsewhere}"
+            facts[event].append((keys, place))
+    text = (ROOT / "docs" / "operations.md").read_text().partition("\n## Logs\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
+    known = facts.keys() | {"loop_stalled", "loop_stuck"}  # written without a logger (cli/watchdog.py)
+    assert named and not named - known, f"docs/operations.md names events that are gone: {named - known}"

@@ -78,7 +78,7 @@ class ParkedFetch(Waiter):
 
     def _pauses(self, pace: "Pace") -> bool:
         """Whether this news must wait until the pause ends."""
-        assert self._host is not None, "it was parked"
+        assert self._host is not None, "the fetch is parked"
         loop = self._host.loop
         if self._timer is not None:
             pace.more_came()
@@ -89,7 +89,7 @@ class ParkedFetch(Waiter):
         return True
 
     def _pause_ended(self) -> None:
-        assert self._host is not None, "it was parked"
+        assert self._host is not None, "the fetch is parked"
         self._timer = None
         self._host.turn.notify(self)
         self._host.turn.wake()
@@ -103,7 +103,7 @@ class ParkedFetch(Waiter):
             self._finish(self._reading.read())
 
     def _finish(self, found: list[PartitionData]) -> None:
-        assert self._host is not None, "it was parked"
+        assert self._host is not None, "the fetch is parked"
         self._host.deadlines.remove(self)
         self._host.turn.forget(self)
         if self._timer is not None:

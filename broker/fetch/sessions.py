@@ -112,12 +112,12 @@ class FetchSession:
         self.waiting = None
         told: list[tuple[FetchItem, PartitionData]] = []
         for entry, data in zip(wanted, found, strict=True):
-            assert isinstance(entry, Followed), "a session reads what it holds"
+            assert isinstance(entry, Followed), "a session reads only its own partitions"
             if data.error_code or data.diverging_epoch is not None or entry.partition is None:
                 entry.told = None
                 told.append((entry, data))
                 continue
-            assert isinstance(data.records, Slices), "what is read are slices of a log"
+            assert isinstance(data.records, Slices), "records are slices of a log"
             has_records = data.records.nbytes > 0
             now = (data.high_watermark, data.log_start_offset)
             if has_records or now != entry.told:

@@ -125,7 +125,7 @@ class LeaderFetcher:
         self._backoff.succeeded()
         self._hope.set()
         if self._connection is not None:
-            self._connection.give_up("the leader has another address")
+            self._connection.give_up("the leader's address has changed")
 
     async def run(self) -> None:
         """Round after round, until no partition is left."""
@@ -161,7 +161,7 @@ class LeaderFetcher:
             await self._disconnect()
             address = self._fetchers.addresses.get(self.leader)
             if address is None:
-                raise ConnectionError("its address is not known yet")
+                raise ConnectionError("the leader's address is not known yet")
             self._connection = await Connection.open(
                 *address,
                 client_id=f"broker-{self._host.me}-fetcher",

@@ -265,11 +265,13 @@ class FetchRound:
         Raises `SessionLost` if the leader does not know our session.
         """
         if response.error_code in LOST:
-            raise SessionLost(f"error {response.error_code}")
+            raise SessionLost(f"the leader answered error {response.error_code}")
         outcome = Outcome()
         if response.error_code:
             outcome.partitions += [asked.partition for asked in self._session.known.values()]
-            outcome.failed = dict.fromkeys(outcome.partitions, f"error {response.error_code}")
+            outcome.failed = dict.fromkeys(
+                outcome.partitions, f"the leader answered error {response.error_code}"
+            )
             yield outcome
             return
         self._session.answered(response.session_id)
@@ -310,7 +312,7 @@ def _wait_or_retry(partition: Partition, reaction: Reaction, code: int, failed: 
     if reaction is Reaction.WAIT:
         partition.host.untold()
     else:
-        failed[partition] = f"error {code}"
+        failed[partition] = f"the leader answered error {code}"
 
 
 def _asked(partition: Partition) -> AskedPartition | None:

@@ -324,13 +324,13 @@ class GroupCoordinator:
 
     def _shard(self, group_id: str, empty_name_ok: bool = False) -> Shard:
         if not group_id and not empty_name_ok:
-            raise InvalidGroupId("a group has a name")
+            raise InvalidGroupId("a group needs a name")
         return self._shards.serving_shard(partition_of(group_id, self.partition_count()))
 
     def _create(self, shard: Shard, group_id: str) -> HeldGroup:
         if self._shards.group_count >= GROUPS_MAX:
             logger.warning("group_limit_reached", group=group_id, groups=GROUPS_MAX)
-            raise CoordinatorNotAvailable(f"this broker coordinates {GROUPS_MAX} groups")
+            raise CoordinatorNotAvailable(f"this broker already coordinates {GROUPS_MAX} groups, its limit")
         return self._shards.add(shard, self._new_group(group_id))
 
     def _new_group(self, group_id: str) -> Group:

@@ -250,7 +250,7 @@ class Forgetting:
         shard.owed.update(dict.fromkeys(debts))
         if not self._is_resting:
             self._is_resting = True
-            self._tasks.spawn(self._pay_rested(), "tombstones again")
+            self._tasks.spawn(self._pay_rested(), "tombstones are pending already")
 
     async def _pay_rested(self) -> None:
         rest_s, self._rest_s = self._rest_s, min(2 * self._rest_s, PAY_AGAIN_S[1])

@@ -202,7 +202,7 @@ class Group:
 
     def revive(self, since: float) -> None:
         """Its deletion could not be written, so it is Empty again, as it has been since `since`."""
-        assert self.state is GroupState.DEAD, "who lives cannot come back"
+        assert self.state is GroupState.DEAD, "a group that is not dead cannot be revived"
         assert not len(self.members), "only a group without members is deleted"
         self.state, self.since = GroupState.EMPTY, since
 
@@ -455,7 +455,7 @@ class Group:
         self._wake_by(member.deadline)
 
     def _become(self, state: GroupState, now: float) -> None:
-        assert state in TRANSITIONS[self.state], f"a group does not go from {self.state} to {state}"
+        assert state in TRANSITIONS[self.state], f"a group cannot change from {self.state} to {state}"
         assert (self.rebalance is not None) == (state is GroupState.PREPARING_REBALANCE), (
             "a rebalance begins and ends with its state"
         )

@@ -102,7 +102,7 @@ class GroupMembers:
         return member_id in self.by_id
 
     def add(self, member: Member) -> None:
-        assert member.member_id not in self.by_id, "a member joins once"
+        assert member.member_id not in self.by_id, "the member has joined already"
         self.by_id[member.member_id] = member
         self.promised.pop(member.member_id, None)
         if member.instance_id is not None:
@@ -177,7 +177,7 @@ class GroupMembers:
     def choose_protocol(self) -> str:
         """Each member votes for the first common protocol of its list; the leader's order breaks a tie."""
         common = self.common_protocols()
-        assert common, "nobody is let in who shares no protocol with the rest"
+        assert common, "the members have no protocol in common"
         votes = Counter(next(name for name, _ in member.protocols if name in common) for member in self)
         first = self.by_id[self.leader] if self.leader is not None else next(iter(self))
         order = {name: place for place, (name, _) in enumerate(first.protocols)}

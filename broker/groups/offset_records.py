@@ -131,15 +131,15 @@ def read_group(value: Buffer) -> GroupMetadataValue:
 
 def _version(stored: Buffer) -> int:
     if len(stored) < _VERSION_BYTES:
-        raise Malformed("a stored key or value starts with its version")
+        raise Malformed("a stored key or value must start with its version")
     return int.from_bytes(stored[:_VERSION_BYTES], "big", signed=True)
 
 
 def _whole(cls: type[T], stored: Buffer) -> T:
     version = _version(stored)
     if version not in spec_of(cls).versions:
-        raise Malformed(f"{cls.__name__} of version {version}")
+        raise Malformed(f"{cls.__name__} has the unknown version {version}")
     found, end = decode(cls, version, stored, _VERSION_BYTES)
     if end > len(stored):
-        raise Malformed(f"{cls.__name__} runs past its record")
+        raise Malformed(f"{cls.__name__} ends beyond its record")
     return found

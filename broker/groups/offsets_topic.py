@@ -47,8 +47,8 @@ class OffsetsTopic:
             self._told_of = (alive, wanted)
             logger.warning("offsets_topic_lacks_brokers", alive=alive, wanted=wanted)
         return (
-            f"{OFFSETS_TOPIC} is not created before {wanted} brokers are alive, {alive} are: start more, "
-            "or set offsets.topic.replication.factor to what there will be"
+            f"{OFFSETS_TOPIC} is not created before {wanted} brokers are alive; {alive} are. "
+            "Start more, or lower offsets.topic.replication.factor"
         )
 
     def partition_count(self) -> int:
@@ -62,7 +62,7 @@ class OffsetsTopic:
 
     async def create(self) -> None:
         """One attempt; a client that needs the topic will ask again. The caller has set `is_creating`."""
-        assert self.is_creating, "one attempt at a time"
+        assert self.is_creating, "an attempt is already in progress"
         try:
             response = await self._submit(self._request(), CREATION_TIMEOUT_MS)
         except RequestTimedOut as error:

@@ -120,9 +120,9 @@ class ShardStore:
     def serving_shard(self, partition: int) -> Shard:
         shard = self._shards.get(partition)
         if shard is None:
-            raise NotCoordinator(f"partition {partition} of the offsets topic is not led here")
+            raise NotCoordinator(f"this broker does not lead partition {partition} of __consumer_offsets")
         if shard.loading:
-            raise CoordinatorLoadInProgress(f"partition {partition} of the offsets topic is being read")
+            raise CoordinatorLoadInProgress(f"partition {partition} of __consumer_offsets is being loaded")
         return shard
 
     def has(self, shard: Shard) -> bool:

@@ -27,7 +27,7 @@ def describe_cluster(
 ) -> DescribeClusterResponse:
     """The same as Metadata, without topics."""
     if request.endpoint_type != BROKERS_ENDPOINT:
-        raise InvalidRequest("there are no endpoints of controllers, only of brokers")
+        raise InvalidRequest("endpoints of controllers are not supported, only of brokers")
     picture = broker.metadata
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,

@@ -78,7 +78,7 @@ def _resource(
             found = list(_broker(broker, request, asked.resource_name))
         else:
             raise InvalidRequest(
-                f"resources of type {asked.resource_type} have no settings here; 2 is a topic, 4 a broker"
+                f"resource type {asked.resource_type} has no configs: expected 2 (topic) or 4 (broker)"
             )
     except ApiError as error:
         return _refused(asked, error)
@@ -93,7 +93,7 @@ def _topic(
     broker: "BrokerContext", request: DescribeConfigsRequest, name: str
 ) -> Iterator[DescribeConfigsResourceResult]:
     if check_topic_name(name) not in broker.metadata.topics:
-        raise UnknownTopicOrPartition(f"there is no topic {name}")
+        raise UnknownTopicOrPartition(f"topic {name} does not exist")
     settings = broker.settings
     overrides, in_force = settings.understood(name), settings.config_of(name).to_names()
     for setting, option in TOPIC_OPTIONS.items():
@@ -108,7 +108,7 @@ def _broker(
     broker: "BrokerContext", request: DescribeConfigsRequest, name: str
 ) -> Iterator[DescribeConfigsResourceResult]:
     if name != str(broker.id):
-        raise InvalidRequest(f"this is broker {broker.id}, ask broker {name} about its settings")
+        raise InvalidRequest(f"this is broker {broker.id}: send the request to broker {name}")
     for setting, place in OPTIONS.items():
         value = place.value(broker.config)
         sources = _sources(broker, place)

@@ -49,7 +49,9 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
     """Answer at once, or park if there is too little and the caller has time, or if the disk must be read."""
     fetcher = _fetcher(request)
     if fetcher.is_replica and not exchange.internal:
-        raise TopicAuthorizationFailed("only brokers fetch as followers, and only where brokers speak")
+        raise TopicAuthorizationFailed(
+            "a fetch with a replica id must come from a broker, on inter.broker.listener.name"
+        )
     shared = broker.shared
     if broker.roles.change is not None:
         hold(broker.roles.change, broker.replicas, exchange, _named(broker, exchange, request))

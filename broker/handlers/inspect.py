@@ -51,7 +51,7 @@ async def handle(broker: "BrokerContext", exchange: Exchange, request: InspectRe
         data = await _in_thread(broker, _removed, request.name, request.position, size)
         document = {"broker": broker.id, "data": data}
     else:
-        raise InvalidRequest(f"nothing is known about {request.about!r}")
+        raise InvalidRequest(f"unknown subject {request.about!r}")
     return InspectResponse(document=msgpack.packb(document))
 
 
@@ -62,7 +62,7 @@ def refuse(request: InspectRequest, error: ApiError) -> InspectResponse:
 
 def _partition(request: InspectRequest) -> TopicPartition:
     if not request.topic or request.partition < 0:
-        raise InvalidRequest("a topic and the number of a partition are needed")
+        raise InvalidRequest("expected a topic and a partition")
     return TopicPartition(request.topic, request.partition)
 
 
@@ -86,7 +86,7 @@ def _removed(disk: Disk, dirs: list[str], path: str, position: int, size: int) -
         data = removed_bytes(disk, log_dir, path, max(position, 0), max(size, 0))
         if data is not None:
             return data
-    raise InvalidRequest(f"{posixpath.basename(path)} does not lie aside here")
+    raise InvalidRequest(f"{posixpath.basename(path)} is not among the removed records of this broker")
 
 
 HANDLERS = {Api.INSPECT: HandlerEntry(handle, refuse)}

@@ -27,7 +27,9 @@ def handle(
 ) -> OffsetForLeaderEpochResponse:
     """One end offset for each partition, or an error unless we lead it in the epoch that the caller knows."""
     if request.replica_id >= 0 and not exchange.internal:
-        raise TopicAuthorizationFailed("only brokers ask as followers, and only where brokers speak")
+        raise TopicAuthorizationFailed(
+            "a request with a replica id must come from a broker, on inter.broker.listener.name"
+        )
     asked = ((t.topic, p.partition) for t in request.topics for p in t.partitions)
     hold(broker.roles.change, broker.replicas, exchange, asked)
 

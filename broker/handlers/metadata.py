@@ -54,7 +54,7 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: MetadataRequest
 def _refuse_ids(request: MetadataRequest) -> None:
     for topic in request.topics or ():
         if topic.name is None or topic.topic_id != NO_UUID:
-            raise InvalidRequest("a topic is asked for by its id: that is served from version 12 on")
+            raise InvalidRequest("a topic id needs version 12 or newer")
 
 
 def _until(exchange: Exchange, request: MetadataRequest) -> Until:

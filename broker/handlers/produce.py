@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 ACKS_ALL, ACKS_NONE, ACKS_LEADER = -1, 0, 1
 ZSTD_FROM = 7
 HINTS_FROM = 10
-NO_KEY = "a record of a compacted topic needs a key"
+NO_KEY = "records of a compacted topic need a key"
 
 Wait = tuple[tuple[str, int], Partition, AckQueue, int]  # topic and number, replica, queue, offset to reach
 Responses = dict[tuple[str, int], PartitionProduceResponse]
@@ -61,7 +61,7 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
         if acks == ACKS_NONE:
             exchange.close()
             return None
-        raise InvalidTxnState("there is no transaction coordinator")
+        raise InvalidTxnState("transactions are not supported")
     if broker.roles.change is not None:
         hold(
             broker.roles.change,
@@ -82,7 +82,7 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
                 continue  # named twice: the first one counts
             try:
                 if name in INTERNAL_TOPICS:
-                    raise InvalidTopic("only brokers write to internal topics")
+                    raise InvalidTopic("clients cannot write to internal topics")
                 partition = broker.replicas.get(TopicPartition(name, data.index))
                 if exchange.recoded is None or place not in exchange.recoded:
                     base_offset, required, time = partition.append(_batch(data), acks, zstd_allowed)
@@ -151,9 +151,9 @@ def _append_recoded(partition: Partition, batch: memoryview | ApiError, acks: in
 def _batch(data: PartitionProduceData) -> memoryview:
     records = data.records
     if not records or isinstance(records, Slices):
-        raise InvalidRecord("no batch")
+        raise InvalidRecord("the request has no batch")
     if len(records) < HEADER_SIZE:
-        raise error_for(ErrorCode.CORRUPT_MESSAGE, "shorter than a batch header")
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, "the batch is shorter than its header")
     return memoryview(records)
 
 

@@ -24,9 +24,9 @@ async def handle(
 ) -> InitProducerIdResponse:
     """A new id with epoch 0, or the next epoch of the id that the producer has."""
     if request.transactional_id is not None:
-        raise error_for(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
+        raise error_for(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported")
     if (request.producer_id < 0) != (request.producer_epoch < 0):
-        raise InvalidRequest("producer id and epoch are given both or not at all")
+        raise InvalidRequest("expected both a producer id and an epoch, or neither")
     if 0 <= request.producer_epoch < EPOCH_MAX - 1:
         return InitProducerIdResponse(
             producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1

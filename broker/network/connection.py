@@ -168,12 +168,13 @@ class ServerConnection(asyncio.BufferedProtocol):
             return self._unserved(head)
         if len(frame) > SMALL_FRAME_BYTES_MAX and route.api != Api.PRODUCE and not self.listener.internal:
             raise Malformed(
-                f"{len(frame)} bytes of {route.api.name}, at most {SMALL_FRAME_BYTES_MAX} are taken"
+                f"a request {route.api.name} of {len(frame)} bytes exceeds the limit of "
+                f"{SMALL_FRAME_BYTES_MAX}"
             )
         request: Any
         request, end = decode(route.request, route.version, frame, head.body_at)
         if end != len(frame) and len(frame) - end > TRAILING_BYTES_MAX.get(route.api, 0):
-            raise Malformed(f"{len(frame) - end} bytes behind the end of {route.api.name} v{route.version}")
+            raise Malformed(f"{len(frame) - end} bytes are left after {route.api.name} v{route.version}")
         exchange = Exchange(
             self, self.listener, route.api, route.version, head.correlation_id, head.client_id
         )
@@ -246,7 +247,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         """As in Kafka: close the connection, except for ApiVersions, which gets our range and asks again."""
         if head.api_key != Api.API_VERSIONS:
             raise Malformed(
-                f"api key {head.api_key} version {head.version} is not served on {self.listener.name}"
+                f"api key {head.api_key} version {head.version} is not supported on listener "
+                f"{self.listener.name}"
             )
         exchange = Exchange(self, self.listener, Api.API_VERSIONS, 0, head.correlation_id, None)
         self.exchanges.append(exchange)
@@ -310,7 +312,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.partial_since is not None
             and (now - self.partial_since) * 1000 > config.partial_frame_timeout_ms
         ):
-            self.admission.expired(self, "a frame did not become complete in time")
+            self.admission.expired(self, "the rest of a request did not arrive in time")
         elif idle_s * 1000 > config.connections_max_idle_ms and (not self.exchanges or not self.writable):
             self.admission.expired(self, "idle")
         elif idle_s > MEMORY_IDLE_S and self.arena.capacity:

@@ -93,13 +93,13 @@ class Exchange:
 
     def answer(self, response: Any) -> None:
         """Encode `response`. It leaves at the end of this turn of the loop, after the answers before it."""
-        assert self.parts is None, "an exchange is answered once"
+        assert self.parts is None, "a request is answered once"
         self.parts = frame_response(self.api, self.version, self.correlation_id, response)
         self.channel.answered(self)
 
     def skip(self) -> None:
         """This request gets no response (acks=0)."""
-        assert self.parts is None, "an exchange is answered once"
+        assert self.parts is None, "a request is answered once"
         self.parts = NO_RESPONSE
         self.channel.answered(self)
 

@@ -103,7 +103,7 @@ class Arena:
     def _why_not(self, size: int) -> str:
         first = bytes(self._view[self.start : self.start + 4])
         if first in HTTP_VERBS:
-            return "this is HTTP, the port speaks Kafka's protocol"
+            return "received HTTP: this port speaks the Kafka protocol"
         if first.startswith(TLS_HANDSHAKE):
-            return "this is TLS, the listener is plaintext"
-        return f"a frame of {size} bytes, allowed are {FRAME_BYTES_MIN} to {self._frame_bytes_max}"
+            return "received TLS: this listener is PLAINTEXT"
+        return f"a request of {size} bytes: expected {FRAME_BYTES_MIN} to {self._frame_bytes_max}"

@@ -108,8 +108,8 @@ def _why_not_bound(endpoint: ListenerAddress, error: OSError) -> str:
     place = f"{endpoint.host}:{endpoint.port}"
     if error.errno == errno.EADDRINUSE:
         return (
-            f"listener {endpoint.listener}: {place} is in use by another process; "
-            "stop that one or choose another port in `listeners`"
+            f"listener {endpoint.listener}: {place} is in use by another process: stop it, or "
+            "change the port in `listeners`"
         )
     reason = error.strerror or error
-    return f"listener {endpoint.listener}: cannot listen on {place} ({reason}); change `listeners`"
+    return f"listener {endpoint.listener}: cannot listen on {place} ({reason}): change `listeners`"

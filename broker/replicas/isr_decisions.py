@@ -22,7 +22,7 @@ def ago(then: float, now: float) -> float | None:
 def follower_values(leader: Leader, broker: BrokerId, now: float) -> dict[str, Any]:
     """The progress of one follower, as its leader knows it."""
     progress = leader.progress_of(broker)
-    assert progress is not None, "only replicas and members are looked at"
+    assert progress is not None, "only the partition's replicas and ISR members have progress"
     return {
         "broker": broker,
         "end": progress.end_offset,

@@ -118,7 +118,7 @@ class IsrWriter:
                     partition.resign((successor, epoch))
                     partition.host.untold()
                 case _:
-                    raise AssertionError(f"a leader does not ask for {effect}")
+                    raise AssertionError(f"unexpected effect of a leader: {effect}")
         self._look_after(partition)
 
     def _look_after(self, partition: Partition) -> None:
@@ -242,7 +242,7 @@ class IsrWriter:
 
     async def _read(self, questions: Sequence[tuple[Partition, Leader]]) -> None:
         nodes: Sequence[tuple[bytes, Stat] | None] = [None] * len(questions)
-        reason = "it does not exist"
+        reason = "the partition state does not exist"
         try:
             async with asyncio.timeout(WRITE_SECONDS_MAX):
                 nodes = await self._zk.get_many([documents.state_path(p.tp) for p, _ in questions])

@@ -323,7 +323,7 @@ class Partition:
             return []
         log, records = self.log, data.records
         if records:
-            assert not isinstance(records, Slices), "what was received is one view of a frame"
+            assert not isinstance(records, Slices), "received records are one view of a frame"
             log.append_replicated(records, follower.epoch, self.host.clock.wall_ms())
         cuts = self.apply(follower.replicated(Offset(data.high_watermark)))
         assert not cuts, "records that match the leader's ask for no truncation"
@@ -336,7 +336,7 @@ class Partition:
         copied first (truncation.py).
         """
         follower = self.following
-        assert follower is not None, "effects of a followership that has ended"
+        assert follower is not None, "effects of a follower role that has ended"
         cuts: list[PendingTruncation] = []
         for effect in effects:
             match effect:
@@ -353,7 +353,7 @@ class Partition:
                 case HighWatermarkMoved():
                     pass  # nobody waits for it; the checkpoint reads it from `following`
                 case _:
-                    raise AssertionError(f"a follower does not ask for {effect}")
+                    raise AssertionError(f"unexpected effect of a follower: {effect}")
         return cuts
 
     def truncate(self, effect: Truncate, producers: AsOf | None) -> int:
@@ -388,7 +388,7 @@ class Partition:
         """Lead in a new epoch. The log's leader epoch file already holds the epoch, synced to disk."""
         host, log = self.host, self.log
         known = log.epochs.latest if host.options.semantics.begins_when_elected else mandate.epoch
-        assert self.incomplete and known == mandate.epoch, "the epoch begins before its records"
+        assert self.incomplete and known == mandate.epoch, "a leader epoch starts before its records"
         leader = Leader(
             host.me, mandate, Offset(log.end_offset), Offset(self._seen_watermark), host.loop.time(),
             host.membership, host.options, self.topic_config.min_insync_replicas,
@@ -403,7 +403,7 @@ class Partition:
 
     def follow(self, leader: BrokerId, epoch: Epoch) -> None:
         """Follow in a new epoch, even if the leader is the same. With no leader, wait for one."""
-        assert self.incomplete and self.leading is None, "a role begins in a transition"
+        assert self.incomplete and self.leading is None, "a role changes only in a transition"
         watermark = Offset(self._seen_watermark)
         semantics = self.host.options.semantics
         self.following = Follower(self.log, leader, epoch, watermark, self.unflushed_max, semantics)
@@ -411,7 +411,7 @@ class Partition:
         self._give_up()  # waiters learn who leads now
 
     def _enter(self, leader: BrokerId, epoch: Epoch) -> None:
-        assert epoch >= self.leader_epoch, "epochs never go back"
+        assert epoch >= self.leader_epoch, "leader epochs never go back"
         self.leader_id = leader
         self.incomplete = self.changing = False
         self.leader_epoch = epoch  # last: until then an equal epoch would be applied again

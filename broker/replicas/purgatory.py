@@ -53,7 +53,7 @@ class Deadlines:
 
     def add(self, waiting: Waiter, deadline: float) -> bool:
         """Call `waiting.expire()` soon after `deadline`. False if there is no room for more."""
-        assert waiting.slot is None, "one deadline for each"
+        assert waiting.slot is None, "a request has one deadline"
         if self._count >= WAITING_MAX or self._stopped:
             return False
         slot = int(deadline / SLOT_SECONDS) + 1

@@ -66,7 +66,9 @@ def recoded(records: bytes, target: Target) -> memoryview:
     try:
         section = bytes(open_batch(records, 0, header, verify=False, cap=CAP))
     except Malformed as error:
-        raise InvalidRecord(f"compression.type asks for {target.codec.name.lower()}: {error}") from error
+        raise InvalidRecord(
+            f"cannot recompress to compression.type={target.codec.name.lower()}: {error}"
+        ) from error
     packed = compress(target.codec, section, target.level)
     batch = bytearray(HEADER_SIZE + len(packed))
     attributes = header.attributes & ~CODEC_MASK | target.codec

@@ -101,7 +101,7 @@ class Replicas:
         """Add a replica of `tp` with its log. Raises DiskError if its directory has failed meanwhile."""
         held = self._logs.get(tp)
         if held is None:
-            raise DiskFailed(str(tp), OSError("its directory has failed"))
+            raise DiskFailed(str(tp), OSError("its log directory has failed"))
         if held.topic_id is None and topic_id.int:
             held.topic_id = topic_id
         partition = Partition(tp, held, self._logs.high_watermarks.get(tp, 0), self._shared)
@@ -121,9 +121,9 @@ class Replicas:
         """Rename a log whose topic is deleted or whose partition has moved away, so that it is never served.
         Returns its new name. Raises DiskError.
         """
-        self._let_go(tp, "of a topic that is no more, or of other brokers")
+        self._let_go(tp, "its topic is deleted, or assigned to other brokers")
         target = self._logs.remove(tp, self._removal_name(), STRAY, sync=False)
-        logger.warning("stray_log", partition=str(tp), kept_as=target)
+        logger.warning("stray_log_renamed", partition=str(tp), kept_as=target)
         return target
 
     def _let_go(self, tp: TopicPartition, why: str) -> None:

@@ -96,6 +96,6 @@ class TopicSettings:
                 found = self._resolved[topic] = TopicConfig.from_names(names, self._logs.config), names
             except InvalidOption as error:
                 logger.error("topic_config_invalid", topic=topic, reason=str(error))
-                assert error.name in names, "the broker's own defaults are good"
+                assert error.name in names, "the broker's own defaults are valid"
                 names = {name: value for name, value in names.items() if name != error.name}
         return found

@@ -150,7 +150,7 @@ class Cut(PendingTruncation):
 
     def _described(self, leaving: Leaving) -> Removal:
         partition, follower = self.partition, self._follower
-        assert follower is not None, "only followers cut"
+        assert follower is not None, "only a follower's log is truncated"
         topic_id = self._log.topic_id
         unclean = partition.recovering
         how = "was elected uncleanly" if unclean else "leads"
@@ -159,7 +159,9 @@ class Cut(PendingTruncation):
             topic_id=None if topic_id is None else kafka_uuid(topic_id),
             at_ms=partition.host.clock.wall_ms(),
             cause="truncation",
-            reason=f"broker {follower.leader} {how} in epoch {follower.epoch} and has not got these records",
+            reason=(
+                f"broker {follower.leader} {how} in epoch {follower.epoch} and does not have these records"
+            ),
             from_offset=leaving.from_offset,
             end_offset=leaving.end_offset,
             epochs=leaving.epochs,
@@ -202,7 +204,7 @@ class Cut(PendingTruncation):
             self.lose(error)
 
     def lose(self, error: OSError) -> None:
-        assert self._leaving is not None, "something goes"
+        assert self._leaving is not None, "a truncation removes records"
         self.error = error
         self.discard()
         disk: Disk = self._log.disk
@@ -219,7 +221,7 @@ class Cut(PendingTruncation):
 
     def make(self) -> None:
         partition, follower = self.partition, self._follower
-        assert follower is not None, "only followers cut"
+        assert follower is not None, "only a follower's log is truncated"
         watermark = partition.high_watermark
         end = partition.truncate(self.effect, self._producers)
         if end != self._end:
@@ -301,15 +303,15 @@ def _may_be_made(cut: PendingTruncation, lowered: Lowered, failed: dict["Partiti
     if cut.error is not None:
         cut.tell_not_kept()
         if not cut.has_no_place:
-            failed[partition] = f"what must be cut cannot be kept aside: {cut.error}"
+            failed[partition] = f"cannot keep a copy of the records to truncate: {cut.error}"
             return False
     if not cut.holds():
         if cut.is_wanted:
-            failed[partition] = "its log has changed while what must be cut was copied"
+            failed[partition] = "its log changed while the records to truncate were copied"
         return False
     if (promised := lowered.errors.get(partition.tp)) is not None:
         partition.disk_failed(promised)
-        failed[partition] = f"more is promised of its log than the cut leaves: {promised}"
+        failed[partition] = f"cannot lower the checkpoints below the truncation: {promised}"
         return False
     return True
 

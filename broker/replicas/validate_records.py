@@ -27,7 +27,7 @@ def checked(
     limits = timeless if zstd_allowed else None
     check_produced(records, header, limits or limits_at(now_ms, config, zstd_allowed))
     if header.is_transactional:
-        raise InvalidTxnState("there is no transaction coordinator")
+        raise InvalidTxnState("transactions are not supported")
     if validate or config.compacted:
         look_inside(records, header, needs_keys=config.compacted)
     return header
@@ -40,7 +40,7 @@ def look_inside(records: memoryview, header: BatchHeader, needs_keys: bool) -> N
     except Malformed as error:
         raise InvalidRecord(str(error)) from error
     if needs_keys and keyless:
-        refusal = InvalidRecord(f"{len(keyless)} records have no key, which a compacted topic needs")
+        refusal = InvalidRecord(f"{len(keyless)} records have no key: records of a compacted topic need one")
         refusal.indexes = keyless
         raise refusal
 

@@ -121,7 +121,7 @@ class LeaderAndIsr:
         codes = {tp: code for share in shares for tp, code in share.codes.items()}
         took_ms = round((self._shared.loop.time() - began_s) * 1000, 1)
         begun = sum(len(share.begun) for share in shares)
-        logger.info("roles_told", partitions=begun, full=request.type == FULL, took_ms=took_ms)
+        logger.info("leader_and_isr_applied", partitions=begun, full=request.type == FULL, took_ms=took_ms)
         return LeaderAndIsrResponse(
             topics=[
                 LeaderAndIsrTopicError(
@@ -245,7 +245,7 @@ class LeaderAndIsr:
             return self._begin_one(topic, state, begun, unmade)
         except ReplicaElsewhere as error:
             logger.warning(
-                "replica_elsewhere", topic=topic.topic_name, partition=state.partition_index,
+                "replica_in_offline_dir", topic=topic.topic_name, partition=state.partition_index,
                 reason=str(error),
             )  # fmt: skip
         except DiskError as error:
@@ -283,7 +283,10 @@ class LeaderAndIsr:
         if state.leader_epoch == partition.leader_epoch and not partition.incomplete:
             return ErrorCode.NONE
         if self._leads(state) and partition.log.epochs.latest > state.leader_epoch:
-            partition.fail(f"its log knows epoch {partition.log.epochs.latest}, later than its leadership")
+            partition.fail(
+                f"its log already has epoch {partition.log.epochs.latest}, later than the epoch it is "
+                "to lead in"
+            )
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._shared.told(tp, state.leader_epoch)
         partition.configure(config)
@@ -327,7 +330,7 @@ class LeaderAndIsr:
     def _finish(self, change: Transition, quiet: bool) -> None:
         partition, state = change.partition, change.state
         if not change.holds():
-            logger.warning("transition_void", partition=str(partition.tp), epoch=state.leader_epoch)
+            logger.warning("leader_and_isr_superseded", partition=str(partition.tp), epoch=state.leader_epoch)
             return
         epoch = Epoch(state.leader_epoch)
         partition.recovering = state.leader_recovery_state != 0

@@ -39,4 +39,4 @@ class MismatchedLogs:
             return
         joined = dict(zip(state.isr, state.isr_epochs, strict=False)).get(self._me, -1)
         if self._vouches(tp, joined):
-            raise ReplicaMissing(tp, kept_as, OSError(errno.EIO, "its topic id is not that of the topic"))
+            raise ReplicaMissing(tp, kept_as, OSError(errno.EIO, "its log has another topic id"))

@@ -112,7 +112,7 @@ class NewReplicas:
         try:
             self._mismatched.add(tp, self._replicas.set_aside(tp))
         except DiskError as error:
-            logger.error("stray_not_set_aside", partition=str(tp), reason=str(error))
+            logger.error("stray_log_not_renamed", partition=str(tp), reason=str(error))
             self._shared.on_disk_failed(None, error)
             self._shared.on_order_failed(error)
 

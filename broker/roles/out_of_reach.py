@@ -105,7 +105,7 @@ class OutOfReach:
         if topics:
             count = sum(len(topic.partition_states) for topic in topics)
             logger.warning(
-                "partition_states_read", partitions=count, reason="the controller does not reach this broker"
+                "partition_states_read", partitions=count, reason="the controller cannot reach this broker"
             )
             request = LeaderAndIsrRequest(
                 controller_id=NOBODY, controller_epoch=NOBODY, topic_states=topics, live_leaders=[]

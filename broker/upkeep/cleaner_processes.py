@@ -104,7 +104,7 @@ class HelperProcesses:
         try:
             helper = self.idle.pop() if self.idle else await self._start()
         except OSError as error:  # no process, or no descriptor for its pipe
-            yield Failed(f"no helper process could be started: {error}", damaged=False)
+            yield Failed(f"cannot start a cleaner process: {error}", damaged=False)
             return
         done = False
         try:
@@ -136,7 +136,7 @@ class HelperProcesses:
                     return
         except (BrokenPipeError, ConnectionResetError):
             pass  # reported below, like the end of its output
-        yield Failed(f"the helper process {helper.pid} has ended", damaged=False)
+        yield Failed(f"the cleaner process {helper.pid} has ended", damaged=False)
 
     def _rest(self, helper: Process) -> None:
         self.idle.append(helper)

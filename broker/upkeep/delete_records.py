@@ -41,15 +41,17 @@ class Wait(NamedTuple):
 def delete_before(partition: Partition, offset: int) -> int:
     """Raise the log start of a partition led here to `offset`. Returns the offset meant. Raises ApiError."""
     if partition.tp.topic in INTERNAL_TOPICS:
-        raise InvalidTopic("records of internal topics are not deleted one by one")
+        raise InvalidTopic("records of internal topics cannot be deleted")
     leader = partition.led()
     if partition.host.fenced:
         raise NotLeaderOrFollower()
     if not partition.topic_config.deletes:
-        raise PolicyViolation("a topic that is only compacted keeps the last record of each key")
+        raise PolicyViolation("records can be deleted only if cleanup.policy includes delete")
     start = leader.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= start <= leader.high_watermark:
-        raise OffsetOutOfRange(f"{offset} is not in 0..{leader.high_watermark}, the high watermark")
+        raise OffsetOutOfRange(
+            f"offset {offset} is out of range: expected 0 to the high watermark {leader.high_watermark}"
+        )
     try:
         if partition.log.move_start(start):
             logger.info("records_deleted", partition=str(partition.tp), start_offset=start)

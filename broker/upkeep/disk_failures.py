@@ -96,7 +96,7 @@ class DiskFailures:
         elif isinstance(error, DiskFailed):
             self._lose(self._logs.directory_of(partition.tp), error)
         else:
-            logger.warning("file_io_failed", partition=str(partition.tp), reason=str(error))
+            logger.warning("replica_io_failed", partition=str(partition.tp), reason=str(error))
 
     def failed(self, error: DiskError) -> None:
         """A file call outside of any replica has failed; the path says in which directory."""

@@ -99,7 +99,9 @@ class FullDisks:
     def begin(self) -> None:
         """Start waiting for logs that could not be opened for lack of room."""
         for directory in sorted({self._logs.directory_of(tp) for tp in self._logs.closed}):
-            self.ran_out(directory, DiskFull(directory, OSError("logs there wait for room to be mended")))
+            self.ran_out(
+                directory, DiskFull(directory, OSError("logs in it wait for free space for their recovery"))
+            )
 
     async def _open_again(self, directory: str) -> bool:
         """Try to open waiting logs; whether any opened. It may take long, so the pauses grow."""
@@ -140,7 +142,7 @@ class FullDisks:
         try:
             free = disk.free_bytes(directory)
             if free < reserve:
-                return DiskFull(directory, OSError(f"{free} bytes are free, {reserve} are wanted"))
+                return DiskFull(directory, OSError(f"{free} bytes are free, {reserve} are needed"))
             disk.replace(path, bytes(min(reserve, PROBE_BYTES_MAX)), sync=False)
         except OSError as error:
             return disk_error(path, error)

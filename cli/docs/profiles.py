@@ -40,13 +40,13 @@ the brokers that are registered already does not start:
 
 ```
 strandline: strandline.semantics.profile = 3.9, but broker 2 runs under strandline, and all brokers of a
-cluster keep to one profile: start this one under strandline, too, or stop all of them and start them
-under 3.9
+cluster must have the same profile: start this one with strandline, or stop all of them and start them
+with 3.9
 ```
 
 It says so at once in its log (`profile_mismatch`), and waits for one `zookeeper.session.timeout.ms` before it
-gives up: whoever is registered may have been killed a moment ago. Of brokers that start at the same time
-under different profiles, whoever registers later is refused.
+gives up: the registered broker may have been killed a moment ago. Of brokers that start at the same time
+under different profiles, the one that registers later is refused.
 
 *To change the profile, stop all brokers, and start all of them under the new one.* There is no rolling
 change, broker by broker: while one of them runs by the old rules, another by the new ones is refused. The
@@ -74,8 +74,8 @@ matter: a broker of a version that names no profile in its registration is held 
   denies them.
 - *The watermark of a new leader* is what its replica knew, at the start what was last written down; a
   follower's end is unknown until it fetches.
-- *Who may lead*: a member of the ISR whose data is whole, or whoever an unclean election is allowed to
-  name.
+- *Who may lead*: a member of the ISR whose data is whole, or a replica that an unclean election may
+  choose.
 
 This page is rendered by `strandline docs` from `replication/profiles.py` and
 `replication/disagreements.py`.

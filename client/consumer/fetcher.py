@@ -233,7 +233,7 @@ class Fetcher:
     def _go_back(self, place: PartitionPosition, end: int) -> None:
         """Records that we have read were truncated (unclean election): others may have their offsets."""
         assert place.position is not None, "an epoch is checked only where there is a position"
-        log.warning("log_truncated", partition=str(place.partition), position=place.position, end=end)
+        log.warning("position_truncated", partition=str(place.partition), position=place.position, end=end)
         place.go_on(min(place.position, end))
         self.on_gone_back({place.partition})
 

@@ -75,19 +75,21 @@ def check_assignment(
     """Replicas as the caller chose them. Raises InvalidReplicaAssignment, InvalidPartitions."""
     known = set(brokers)
     if not chosen:
-        raise InvalidPartitions("the number of partitions must be larger than 0")
+        raise InvalidPartitions("the number of partitions must be at least 1")
     if sorted(chosen) != list(range(first, first + len(chosen))):
-        raise InvalidReplicaAssignment(f"partitions must be numbered from {first} on without a gap")
+        raise InvalidReplicaAssignment(f"partition numbers must start at {first} and have no gap")
     factor = len(next(iter(chosen.values()))) if factor is None else factor
     for number, replicas in sorted(chosen.items()):
         if not replicas or len(set(replicas)) != len(replicas):
             raise InvalidReplicaAssignment(
-                f"partition {number}: {list(replicas)} is empty or repeats a broker"
+                f"partition {number}: {list(replicas)} is empty or has a broker twice"
             )
         if len(replicas) != factor:
-            raise InvalidReplicaAssignment(f"partition {number}: all must have {factor} replicas")
+            raise InvalidReplicaAssignment(
+                f"partition {number}: expected {factor} replicas, as in the other partitions"
+            )
         if unknown := sorted(set(replicas) - known):
-            raise InvalidReplicaAssignment(f"partition {number}: brokers {unknown} are not there")
+            raise InvalidReplicaAssignment(f"partition {number}: brokers {unknown} are not registered")
     return {number: tuple(replicas) for number, replicas in sorted(chosen.items())}
 
 
@@ -95,9 +97,12 @@ def check_topic_name(name: str, existing: Iterable[str] = ()) -> None:
     """Raises InvalidTopic; also for a name that differs from another only in '.' and '_'."""
     if name in ("", ".", "..") or len(name) > TOPIC_NAME_LENGTH_MAX or not TOPIC_NAME.match(name):
         raise InvalidTopic(
-            f"{name[:300]!r} is not a topic name: 1 to {TOPIC_NAME_LENGTH_MAX} of a-z A-Z 0-9 . _ -"
+            f"{name[:300]!r} is not a topic name: expected 1 to {TOPIC_NAME_LENGTH_MAX} "
+            "characters of a-z A-Z 0-9 . _ -"
         )
     collapsed = name.replace(".", "_")
     for other in existing:
         if other != name and other.replace(".", "_") == collapsed:
-            raise InvalidTopic(f"{name!r} collides with topic {other!r}")
+            raise InvalidTopic(
+                f"{name!r} collides with topic {other!r}: '.' and '_' are equal in metric names"
+            )

@@ -30,17 +30,20 @@ def standing(state: ClusterState, broker: int, partition: TopicPartition, known:
         return "not in the ISR"
     joined, whole = known.isr_epochs.get(broker, -1), there.intact_for(partition)
     if joined < whole:
-        return f"not intact: in the ISR since its start {joined}, its data is whole since start {whole}"
+        return (
+            f"not intact: it joined the ISR in incarnation {joined}, but its data is complete only "
+            f"since incarnation {whole}"
+        )
     if state.is_offline(broker, partition):
         return "its log directory is offline"
     if state.is_unheard(broker, partition):
-        return "one of its log directories is offline, and it has not said yet what lies there"
+        return "one of its log directories is offline, and it has not reported its replicas yet"
     if state.is_suspected(broker):
-        return "suspected: out of reach, and without an answer through ZooKeeper"
+        return "suspected: unreachable, and silent in ZooKeeper"
     if state.is_leaving(broker):
         return "shutting down"
     if not state.is_reached(broker):
-        return f"{ELECTABLE}, but out of the controller's reach"
+        return f"{ELECTABLE}, but the controller cannot reach it"
     return f"{ELECTABLE}, but its disk is full" if state.is_full(broker, partition) else ELECTABLE
 
 
@@ -231,31 +234,31 @@ def _cause(before: ClusterState, after: ClusterState, event: plans.Event) -> str
         case plans.Elected():
             dead = sorted(broker for broker, _ in event.suspected)
             found = f" and found broker {', '.join(map(str, dead))} dead" if dead else ""
-            return f"a new controller has looked at everything{found}"
+            return f"a new controller read the cluster state{found}"
         case plans.BrokersRead():
             return _of_registrations(before, event)
         case plans.BrokerSuspected(broker, _):
-            return f"broker {broker} is suspected: out of reach, and without an answer through ZooKeeper"
+            return f"broker {broker} is suspected: unreachable, and silent in ZooKeeper"
         case plans.BrokerCleared(broker, _):
             return f"broker {broker} answers again"
         case plans.ReplicasAnswered(broker):
-            return f"broker {broker} has answered which of its replicas are offline or full"
+            return f"broker {broker} reported its offline and full replicas"
         case plans.ShutdownWanted(broker, _):
-            return f"broker {broker} wishes to stop"
+            return f"broker {broker} is shutting down"
         case plans.EndsAnswered(broker):
-            return f"broker {broker} has said how far its logs go"
+            return f"broker {broker} reported its log end offsets"
         case plans.RecoveryTimeOver():
-            return "the time of replicas outside the ISR to say how far their logs go is over"
+            return "unclean.recovery.timeout.ms is over for replicas outside the ISR"
         case plans.ElectionWanted(kind):
-            return f"an operator asked for a leader ({kind.name.lower()})"
+            return f"an operator requested an election ({kind.name.lower()})"
         case plans.RebalanceDue():
-            return "leadership goes back to preferred replicas"
+            return "leadership moves back to preferred replicas"
         case plans.TopicsRead() | plans.DefaultsChanged():
-            return "topics or their settings have changed"
+            return "topics or their configs changed"
         case plans.StatesRead():
-            return "the state was read anew"
+            return "the partition state was read again"
         case plans.StatesWritten():
-            return "an earlier change has landed"
+            return "an earlier change is complete"
         case _:
             return type(event).__name__
 
@@ -270,7 +273,7 @@ def _of_registrations(before: ClusterState, event: plans.BrokersRead) -> str:
     )
     parts = [
         f"{'broker' if len(those) == 1 else 'brokers'} {', '.join(map(str, those))} {verb}"
-        for those, verb in ((went, "went"), (came, "came"), (again, "started again"))
+        for those, verb in ((went, "went"), (came, "came"), (again, "restarted"))
         if those
     ]
     return "; ".join(parts) or "the registrations were read"

@@ -179,7 +179,7 @@ def _last_resort(
 
 
 def _next(state: ClusterState, known: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState:
-    assert leader == NO_LEADER or leader in isr, "a leader comes from the ISR"
+    assert leader == NO_LEADER or leader in isr, "a leader is an ISR member"
     assert leader == NO_LEADER or state.is_live(leader), "a leader is elected among the living"
     isr_epochs = {member: known.isr_epochs[member] for member in isr if member in known.isr_epochs}
     if leader != NO_LEADER:

@@ -56,14 +56,14 @@ def spread(
 ) -> Replicas:
     """Replicas for the partitions of this range. Raises InvalidPartitions, InvalidReplicationFactor."""
     if len(partitions) <= 0:
-        raise InvalidPartitions("the number of partitions must be larger than 0")
+        raise InvalidPartitions("the number of partitions must be at least 1")
     if partitions.stop > PARTITIONS_MAX:
         raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions")
     if replication_factor <= 0:
-        raise InvalidReplicationFactor("the replication factor must be larger than 0")
+        raise InvalidReplicationFactor("the replication factor must be at least 1")
     if replication_factor > len(racks):
         raise InvalidReplicationFactor(
-            f"replication factor {replication_factor} is larger than the {len(racks)} available brokers"
+            f"replication factor {replication_factor} exceeds the {len(racks)} available brokers"
         )
     known = told_racks(racks)
     order = alternating(known) if known else sorted(racks)

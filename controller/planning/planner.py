@@ -239,7 +239,7 @@ def _states_read(state: ClusterState, event: plans.StatesRead) -> Plan:
     """State znodes as read. What is new in them is passed on to brokers."""
     newer = max((s.controller_epoch for s in event.states.values() if s is not None), default=0)
     if newer > state.controller_epoch:
-        return state, [plans.Resign(f"a state was written by controller epoch {newer}")]
+        return state, [plans.Resign(f"a partition state was written by the newer controller epoch {newer}")]
     read = {
         q: s
         for q, s in event.states.items()

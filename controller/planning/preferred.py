@@ -64,18 +64,18 @@ def refusal(state: ClusterState, kind: ElectionKind, partition: TopicPartition) 
     if partition.topic in state.deletions:
         return InvalidTopic(f"topic {partition.topic!r} is being deleted")
     if known is None or not replicas:
-        return UnknownTopicOrPartition(f"there is no partition {partition}")
+        return UnknownTopicOrPartition(f"partition {partition} does not exist")
     if is_led(state, kind, partition):
-        return ElectionNotNeeded(f"broker {known.leader} leads {partition} already")
+        return ElectionNotNeeded(f"broker {known.leader} already leads {partition}")
     if partition in state.in_flight:
         return None  # it is being changed: what comes of that is not known yet
     if kind is ElectionKind.PREFERRED and not prefers(state, partition, known):
         return PreferredLeaderNotAvailable(
-            f"broker {replicas[0]}, the preferred leader of {partition}, may not lead: it is not there, "
-            "not in the ISR, or full"
+            f"broker {replicas[0]}, the preferred leader of {partition}, cannot be elected: it is "
+            "not available, not in the ISR, or its disk is full"
         )
     if kind is ElectionKind.UNCLEAN and not any(
         unclean_recovery.is_present(state, r, partition) for r in replicas
     ):
-        return EligibleLeadersNotAvailable(f"no replica of {partition} is there")
+        return EligibleLeadersNotAvailable(f"no replica of {partition} is available")
     return None

@@ -36,17 +36,17 @@ def wanted(known: Assignment, target: Sequence[int] | None, live: Iterable[int])
     """
     if target is None:
         if not known.is_moving:
-            raise NoReassignmentInProgress("the partition is not being moved: there is nothing to cancel")
+            raise NoReassignmentInProgress("the partition is not being reassigned: nothing to cancel")
         return known.towards(known.origin)
     if not target:
         raise InvalidReplicaAssignment("the list of replicas is empty")
     if len(set(target)) != len(target):
-        raise InvalidReplicaAssignment(f"{list(target)} names a broker twice")
+        raise InvalidReplicaAssignment(f"{list(target)} has a broker twice")
     if any(broker < 0 for broker in target):
-        raise InvalidReplicaAssignment(f"{list(target)}: the id of a broker is not negative")
+        raise InvalidReplicaAssignment(f"{list(target)}: broker ids must not be negative")
     found = known.towards(target)
     if away := sorted(set(found.adding) - set(live)):
-        raise InvalidReplicaAssignment(f"{list(target)}: brokers {away} are not alive")
+        raise InvalidReplicaAssignment(f"{list(target)}: brokers {away} are not available")
     return found
 
 

@@ -117,7 +117,7 @@ class Alteration:
 def _relisted(change: SettingChange, known: str | None, default: str | None) -> str:
     if default is None:
         verb = change.operation.name.lower()
-        raise InvalidConfig(f"{change.name}: {verb} is for options that are lists; set it")
+        raise InvalidConfig(f"{change.name}: {verb} needs an option that is a list; use set instead")
     items, given = _items(default if known is None else known), _items(change.value)
     if change.operation is Operation.APPEND:
         items += [item for item in given if item not in items]
@@ -134,7 +134,7 @@ def alteration_of(asked: AlterConfigsResource | IncrementalResource) -> Alterati
     """One resource of a request. Raises `InvalidRequest` for a request that contradicts itself."""
     times = Counter(config.name for config in asked.configs)
     if repeated := sorted(name for name, count in times.items() if count > 1):
-        raise InvalidRequest(f"settings that stand more than once in the request: {', '.join(repeated)}")
+        raise InvalidRequest(f"configs are given more than once: {', '.join(repeated)}")
     if isinstance(asked, AlterConfigsResource):
         given = [(config.name, Operation.SET, config.value) for config in asked.configs]
     else:
@@ -152,8 +152,8 @@ def _operation(config: IncrementalConfig) -> Operation:
         return Operation(config.config_operation)
     except ValueError:
         raise InvalidRequest(
-            f"{config.name}: operation {config.config_operation} is unknown; "
-            "0 sets, 1 deletes, 2 appends, 3 subtracts"
+            f"{config.name}: unknown operation {config.config_operation}: expected 0 (set), 1 "
+            "(delete), 2 (append) or 3 (subtract)"
         ) from None
 
 
@@ -161,7 +161,7 @@ def _value(name: str, operation: Operation, text: str | None) -> str:
     if operation is Operation.DELETE:
         return ""
     if text is None:
-        raise InvalidRequest(f"{name}: a value is missing")
+        raise InvalidRequest(f"{name}: expected a value")
     return text
 
 

@@ -66,7 +66,7 @@ class ConfigRequests:
             code, message = 0, None
             try:
                 if (asked.resource_type, asked.resource_name) in repeated:
-                    raise InvalidRequest("this resource stands more than once in the request")
+                    raise InvalidRequest("the resource is in the request more than once")
                 await self._carry_out(alteration_of(asked), request.validate_only)
             except NotController:
                 raise
@@ -93,14 +93,16 @@ class ConfigRequests:
         """Raises the client's error if there is no such resource."""
         if wanted.kind == Kind.TOPIC:
             if wanted.name not in self._reach.state().topics or wanted.name in self._reach.state().deletions:
-                raise UnknownTopicOrPartition(f"there is no topic {wanted.name!r}")
+                raise UnknownTopicOrPartition(f"topic {wanted.name!r} does not exist")
         elif wanted.kind == Kind.BROKER:
             if wanted.name and not (wanted.name.isascii() and wanted.name.isdigit()):
-                raise InvalidRequest(f"broker {wanted.name!r}: expected its id, or nothing for all brokers")
+                raise InvalidRequest(
+                    f"broker {wanted.name!r}: expected a broker id, or an empty name for all brokers"
+                )
             await by(deadline_in(WRITE_MS), self._check_broker(wanted.name))
         else:
             raise InvalidRequest(
-                f"resources of type {wanted.kind} have no settings here; 2 is a topic, 4 a broker"
+                f"resource type {wanted.kind} has no configs: expected 2 (topic) or 4 (broker)"
             )
 
     async def _check_broker(self, name: str) -> None:
@@ -108,7 +110,7 @@ class ConfigRequests:
         if not name or int(name) in self._reach.state().brokers:
             return
         if await self._reach.zk.exists(documents.incarnation_path(int(name))) is None:
-            raise InvalidRequest(f"there has never been a broker {name} in this cluster")
+            raise InvalidRequest(f"this cluster has never had a broker {name}")
 
     async def _write(self, wanted: Alteration, validate_only: bool) -> None:
         while True:

@@ -22,7 +22,7 @@ async def by(deadline: float, work: Awaitable[None]) -> None:
         async with asyncio.timeout_at(deadline):
             await work
     except TimeoutError as error:
-        raise RequestTimedOut("begun, but not finished in time") from error
+        raise RequestTimedOut("started, but not completed in time") from error
     except ControllerMoved as moved:
         raise NotController() from moved
     except (ZkError, BadDocument) as error:

@@ -74,7 +74,9 @@ class ElectionRequests:
         """Answer when every partition has its leader or cannot have it, or when the time is over."""
         kinds = {kind.value: kind for kind in plans.ElectionKind}
         if request.election_type not in kinds:
-            raise InvalidRequest(f"there is no election of type {request.election_type}")
+            raise InvalidRequest(
+                f"unknown election type {request.election_type}: expected 0 (preferred) or 1 (unclean)"
+            )
         asked = request.topic_partitions
         wanted = set(self._reach.state().all_partitions())
         if asked is not None:

@@ -95,7 +95,7 @@ class ReassignmentWriter:
         """Answer AlterPartitionReassignments: each partition moves, moves back, or is refused."""
         named = [TopicPartition(t.name, one.partition_index) for t in request.topics for one in t.partitions]
         refused: Refusals = {
-            q: InvalidRequest(f"{q} stands more than once in the request")
+            q: InvalidRequest(f"{q} is in the request more than once")
             for q, times in Counter(named).items()
             if times > 1
         }
@@ -212,7 +212,7 @@ class ReassignmentWriter:
                     await asyncio.sleep(RETRY_S)
                     continue
                 if version is None:
-                    raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+                    raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
                 versions.append(version)
                 return
 

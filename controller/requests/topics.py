@@ -107,7 +107,7 @@ class TopicRequests:
     ) -> topics.CreatableTopicResult:
         try:
             if repeated:
-                raise InvalidRequest(f"topic {wanted.name!r} stands more than once in the request")
+                raise InvalidRequest(f"topic {wanted.name!r} is in the request more than once")
             topic = self._begun(wanted) or self._design(wanted)
             if not validate_only:
                 await self._finish(
@@ -138,11 +138,11 @@ class TopicRequests:
         """The topic as it will be. Raises the client's error."""
         names = self._state.topics.keys() | self._state.deletions.keys()
         if wanted.name in names:
-            raise TopicAlreadyExists(f"topic {wanted.name!r} exists")
+            raise TopicAlreadyExists(f"topic {wanted.name!r} already exists")
         check_topic_name(wanted.name, names)
         configs = {entry.name: entry.value for entry in wanted.configs if entry.value is not None}
         if len(configs) != len(wanted.configs):
-            raise InvalidConfig("a setting has no value, or is given twice")
+            raise InvalidConfig("a config has no value or is given twice")
         self._check_configs(configs)
         id = wanted.topic_id if wanted.topic_id != NO_UUID else UUID(bytes=self._random_bytes(16))
         return Topic(wanted.name, id, self._replicas(wanted), configs)
@@ -155,11 +155,9 @@ class TopicRequests:
             racks = self._racks
             return spread(racks, range(partitions), factor, anywhere(len(racks), self._random_bytes))
         if wanted.num_partitions != -1:
-            raise InvalidPartitions("a request with an assignment does not state the number of partitions")
+            raise InvalidPartitions("with an assignment, the number of partitions must be -1")
         if wanted.replication_factor != -1:
-            raise InvalidReplicationFactor(
-                "a request with an assignment does not state the replication factor"
-            )
+            raise InvalidReplicationFactor("with an assignment, the replication factor must be -1")
         chosen = {one.partition_index: one.broker_ids for one in wanted.assignments}
         if len(chosen) != len(wanted.assignments):
             raise InvalidRequest("a partition is assigned twice")
@@ -185,7 +183,7 @@ class TopicRequests:
                 await asyncio.sleep(RETRY_S)
             except MultiFailed as failed:
                 if isinstance(failed.results[1], NodeExists) and not await self._is_mine(topic):
-                    raise TopicAlreadyExists(f"topic {topic.name!r} exists") from failed
+                    raise TopicAlreadyExists(f"topic {topic.name!r} already exists") from failed
                 if isinstance(failed.results[1], NodeExists):
                     break
                 await asyncio.sleep(RETRY_S)
@@ -259,21 +257,21 @@ class TopicRequests:
     def _growth(self, wanted: topics.CreatePartitionsTopic) -> Replicas:
         topic = self._state.topics.get(wanted.name)
         if topic is None or wanted.name in self._state.deletions:
-            raise UnknownTopicOrPartition(f"there is no topic {wanted.name!r}")
+            raise UnknownTopicOrPartition(f"topic {wanted.name!r} does not exist")
         size = len(topic.replicas)
         if -1 < wanted.grows_from < size == wanted.count:
             return {}  # asked for before, and done; the answer was lost
         if wanted.count <= size:
-            raise InvalidPartitions(
-                f"topic {wanted.name!r} has {size} partitions; their number can only grow"
-            )
+            raise InvalidPartitions(f"topic {wanted.name!r} has {size} partitions: the number can only grow")
         factor = len(topic.replicas[0])
         if wanted.assignments is None:
             start = where_it_stopped(self._racks, topic.replicas[0][0])
             return spread(self._racks, range(size, wanted.count), factor, start)
         chosen = {size + i: one.broker_ids for i, one in enumerate(wanted.assignments)}
         if size + len(chosen) != wanted.count:
-            raise InvalidRequest(f"{len(chosen)} assignments for {wanted.count - size} new partitions")
+            raise InvalidRequest(
+                f"{len(chosen)} assignments were given for {wanted.count - size} new partitions"
+            )
         return check_assignment(self._state.brokers, chosen, size, factor)
 
     async def _grow(self, name: str, added: Replicas) -> None:
@@ -284,12 +282,12 @@ class TopicRequests:
                 document = documents.parse(documents.TopicDocument, data)
                 new = {i: list(r) for i, r in added.items()}
                 if any(document.partitions.get(i) not in (None, r) for i, r in new.items()):
-                    raise InvalidPartitions(f"topic {name!r} has grown meanwhile")
+                    raise InvalidPartitions(f"topic {name!r} got partitions from another request meanwhile")
                 grown = document.model_copy(update={"partitions": {**document.partitions, **new}})
                 await self._reach.write([SetData(path, grown.data(), stat.version)])
                 break
             except NoNode as gone:
-                raise UnknownTopicOrPartition(f"there is no topic {name!r}") from gone
+                raise UnknownTopicOrPartition(f"topic {name!r} does not exist") from gone
             except MultiFailed:
                 continue
             except Unknown:
@@ -322,12 +320,12 @@ class TopicRequests:
         if wanted.name is not None:
             topic = self._state.topics.get(wanted.name)
             if topic is None:
-                raise UnknownTopicOrPartition(f"there is no topic {wanted.name!r}")
+                raise UnknownTopicOrPartition(f"topic {wanted.name!r} does not exist")
             return topic
         for topic in self._state.topics.values():
             if topic.id == wanted.topic_id:
                 return topic
-        raise UnknownTopicId(f"there is no topic with the id {wanted.topic_id}")
+        raise UnknownTopicId(f"no topic has the id {wanted.topic_id}")
 
     async def _delete(self, topic: Topic) -> None:
         while True:
@@ -353,9 +351,9 @@ class TopicRequests:
         """
         known = self._state.brokers.get(broker)
         if known is None or known.incarnation != epoch:
-            raise StaleBrokerEpoch(f"broker {broker} is not registered at start {epoch}")
+            raise StaleBrokerEpoch(f"broker {broker} is not registered with broker epoch {epoch}")
         if not self._reach.zk.connected:
-            raise RequestTimedOut("ZooKeeper is away: nothing can be handed over")
+            raise RequestTimedOut("ZooKeeper is not connected: leadership cannot be transferred")
         self._reach.post(plans.ShutdownWanted(broker, epoch))
 
         def is_settled(state: ClusterState) -> bool:

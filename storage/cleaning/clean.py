@@ -149,7 +149,7 @@ class Cleaning:
         except Malformed as error:
             raise DamagedSegment(f"offset {piece.opened[0][1].base_offset}: {error}") from error
         if bool((np.diff(columns.offset) <= 0).any()):
-            raise DamagedSegment(f"offsets from {piece.opened[0][1].base_offset} on do not rise")
+            raise DamagedSegment(f"offsets do not increase from {piece.opened[0][1].base_offset} on")
         columns = columns.between(self._job.first_dirty, self._upper)
         keyed = np.flatnonzero(columns.key_length >= 0)
         if not keyed.size:

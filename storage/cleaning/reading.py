@@ -49,7 +49,7 @@ def blocks(file: File, size: int, throttle: Throttle) -> Iterator[tuple[memoryvi
     except Malformed as error:
         raise DamagedSegment(f"position {position}: {error}") from error
     if position < size:
-        raise DamagedSegment(f"position {position}: the last batch is cut short")
+        raise DamagedSegment(f"position {position}: the last batch is truncated")
 
 
 def pieces(
@@ -93,7 +93,7 @@ def control_type(data: memoryview, at: int, header: BatchHeader) -> int | None:
     try:
         for record in iterate(data[at : at + header.size]):
             if record.key is None or len(record.key) < 4:
-                raise DamagedSegment(f"control batch at offset {header.base_offset} without a type")
+                raise DamagedSegment(f"control batch at offset {header.base_offset} has no type")
             return int(_control_type(record.key)[1])
     except (Malformed, ApiError) as error:
         raise DamagedSegment(f"control batch at offset {header.base_offset}: {error}") from error

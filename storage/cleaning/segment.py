@@ -74,7 +74,7 @@ class CleanedSegment:
         self._unindexed += size
         self.size += size
         if self.size > RELATIVE_MAX or relative > RELATIVE_MAX:
-            raise DamagedSegment(f"segment {self.base_offset} grows past what an index can say")
+            raise DamagedSegment(f"segment {self.base_offset} is too large for its index")
 
     def _end_run(self) -> None:
         if self._run is not None:

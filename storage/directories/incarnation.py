@@ -170,7 +170,7 @@ class Incarnations:
         try:
             found = checkpoints.read_properties(self.disk, path)
         except checkpoints.Unreadable as error:
-            raise WrongDirectory(f"nobody can say whose directory this is: {error}") from error
+            raise WrongDirectory(f"the directory's owner is unknown: {error}") from error
         if found is None:
             found = {"version": "0", "broker.id": str(broker_id), "cluster.id": cluster_id}
         for name, mine in (("broker.id", str(broker_id)), ("cluster.id", cluster_id), ("version", "0")):

@@ -107,12 +107,12 @@ def judge(
     survived = before.clean or before.boot_id == boot_id or before.flush_mode
     broken = {
         "no incarnation file in every log directory, or they differ": before.last_k is None,
-        "another boot, no clean shutdown, no flush before ack": not survived,
+        "the machine rebooted without a clean shutdown, and log.flush.before.ack was off": not survived,
         "a log directory is missing": not set(z_dirs) <= set(dirs),
-        "a log directory had failed": not set(failed_dirs).isdisjoint(z_dirs) or bool(failed_dirs),
-        "the directories are not those of the last incarnation": before.last_k not in (z_k, z_k + 1),
-        "recovery lost data": recovery_lost,
-        "an earlier start noted a loss": before.lost_note,
+        "a log directory failed": not set(failed_dirs).isdisjoint(z_dirs) or bool(failed_dirs),
+        "the log directories are not those of the last incarnation": before.last_k not in (z_k, z_k + 1),
+        "recovery lost records": recovery_lost,
+        "an earlier start recorded a loss": before.lost_note,
     }
     reasons = tuple(reason for reason, holds in broken.items() if holds)
     if reasons:

@@ -31,7 +31,7 @@ class LogDirs:
     def for_new(self, used: Iterable[str]) -> str:
         """Where the next log goes: the directory with the fewest logs; a full one only if all are."""
         usable = self.usable
-        assert usable, "a broker without any directory has ended"
+        assert usable, "a broker without a log directory has stopped"
         if len(usable) == 1:
             return usable[0]
         counts = Counter(used)

@@ -189,11 +189,14 @@ class Logs:
         A replica that is not new (`is_new`) may be in an offline directory. Then it is not created elsewhere,
         because it would be empty. Raises DiskError.
         """
-        assert partition not in self.logs, f"{partition} has a log"
+        assert partition not in self.logs, f"{partition} has a log already"
         if self.places.offline and not is_new:
-            raise ReplicaElsewhere(", ".join(self.places.offline), OSError(f"{partition} may be there"))
+            raise ReplicaElsewhere(
+                ", ".join(self.places.offline),
+                OSError(f"a log of {partition} may be in an offline directory"),
+            )
         if partition in self.closed or partition in self.spoilt or partition in self._being_opened:
-            why = self.spoilt.get(partition, f"no room to mend the log of {partition}")
+            why = self.spoilt.get(partition, f"no space to recover the log of {partition}")
             raise ReplicaElsewhere(self._dir_of.get(partition, str(partition)), OSError(why))
         directory = self._dir_of[partition] = self.places.for_new(self._dir_of.values())
         return Fresh(partition, topic_id, config, directory)
@@ -216,7 +219,7 @@ class Logs:
         if fresh.error is not None:
             del self._dir_of[fresh.partition]
             raise fresh.error
-        assert fresh.segment is not None, "it was made"
+        assert fresh.segment is not None, "the log was created"
         begun = Log(
             self.disk,
             fresh.path,

@@ -43,7 +43,10 @@ MARKED = re.compile(r"([A-Za-z0-9._-]+)-(\d+)\.([0-9a-f]{32})-(delete|stray|futu
 PARTITION_MAX = (1 << 31) - 1
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # as Kafka's Topic.validate
 T = TypeVar("T")
-MEND = "mend it or move it out of the log directory, then start again; until then its replica is offline"
+MEND = (
+    "repair it or move it out of the log directory, then restart the broker; until then its replica "
+    "is offline"
+)
 
 
 class AmbiguousDirectory(Exception):
@@ -156,7 +159,7 @@ class Opening:
             try:
                 work(directory)
             except IsADirectoryError as error:
-                raise Obstructed(f"{error.filename} is a directory where a file should be") from error
+                raise Obstructed(f"{error.filename} is a directory: expected a file") from error
             except (OSError, DiskFailed) as error:
                 directory.failure = error
                 directory.keep(directory.holds())  # drop the logs that are already open
@@ -230,7 +233,7 @@ class Opening:
 
     def _begin(self, around: Surroundings, path: str, partition: TopicPartition, known: Known) -> LogRecovery:
         if self.disk.is_link(path):
-            raise Obstructed(f"{path} is a symbolic link; a log lies in the directory itself")
+            raise Obstructed(f"{path} is a symbolic link: expected a directory")
         return LogRecovery(around, path, partition, known)
 
     def _is_directory(self, path: str) -> bool:
@@ -251,8 +254,8 @@ class Opening:
                 other = places.setdefault(partition, directory.path)
                 if other != directory.path:
                     raise AmbiguousDirectory(
-                        f"{directory.path}/{partition} and {other}/{partition} both hold {partition}; "
-                        "keep one of them and move the other away"
+                        f"{directory.path}/{partition} and {other}/{partition} both hold "
+                        f"{partition}: keep one and move the other away"
                     )
 
     def _insist_on_format(self, directory: Directory) -> None:
@@ -278,7 +281,7 @@ class Opening:
             for partition in sorted(directory.promised - there):
                 if not any(was_called(name, partition) for name in removed):
                     logger.error("log_missing", partition=str(partition), directory=directory.path)
-                    self._note(partition, "its directory is gone")
+                    self._note(partition, "its directory is missing")
 
     # Recover.
 
@@ -331,7 +334,7 @@ class Opening:
                 except OSError as error:
                     if isinstance(trouble := disk_error(path, error), DiskFailed):
                         raise trouble from error
-                    logger.warning("checkpoint_not_lowered", path=path, reason=str(trouble))
+                    logger.warning("checkpoint_not_written", path=path, reason=str(trouble))
 
     def _contained(
         self, directory: Directory, partition: TopicPartition, known: Known, work: Callable[[], T]
@@ -345,7 +348,12 @@ class Opening:
             return contained(work)
         except Waits as error:
             directory.closed[partition] = known
-            logger.error("log_not_opened", path=path, reason=str(error), remedy="it waits for room")
+            logger.error(
+                "log_not_opened",
+                path=path,
+                reason=str(error),
+                remedy="none: it is opened when there is free space",
+            )
         except Spoilt as error:
             self._note(partition, str(error))
             directory.spoilt[partition] = known, str(error)

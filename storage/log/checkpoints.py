@@ -50,7 +50,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     for line in read_lines(disk, path):
         fields = line.split(" ")
         if len(fields) != 3:
-            raise Unreadable(f"{path}: no entry: {line!r}")
+            raise Unreadable(f"{path}: expected an entry, found {line!r}")
         name = TopicPartition(fields[0], number(path, fields[1]))
         if name in offsets:
             raise Unreadable(f"{path}: {name} appears twice")
@@ -73,10 +73,10 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]] | None:
     for line in read_lines(disk, path):
         fields = line.split(" ")
         if len(fields) != 2:
-            raise Unreadable(f"{path}: no entry: {line!r}")
+            raise Unreadable(f"{path}: expected an entry, found {line!r}")
         entry = number(path, fields[0]), number(path, fields[1])
         if entries and (entry[0] <= entries[-1][0] or entry[1] <= entries[-1][1]):
-            raise Unreadable(f"{path}: entries do not rise at {line!r}")
+            raise Unreadable(f"{path}: entries do not increase at {line!r}")
         entries.append(entry)
     return entries
 
@@ -94,22 +94,22 @@ def read_lines(disk: Disk, path: str) -> list[str]:
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{path}: not text") from error
+        raise Unreadable(f"{path}: expected text") from error
     if not text:
         return []  # Kafka creates the file before it has anything to write
     lines = text.splitlines()
     if len(lines) < 2 or lines[0] != VERSION:
-        raise Unreadable(f"{path}: no checkpoint of version {VERSION}")
+        raise Unreadable(f"{path}: expected a checkpoint of version {VERSION}")
     entries = [line for line in lines[2:] if line]
     if number(path, lines[1]) != len(entries):
-        raise Unreadable(f"{path}: announces {lines[1]} entries, has {len(entries)}")
+        raise Unreadable(f"{path}: expected {lines[1]} entries, found {len(entries)}")
     return entries
 
 
 def number(path: str, text: str) -> int:
     """A count, epoch or offset: decimal digits, at most a signed 64-bit number."""
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) >= 1 << 63:
-        raise Unreadable(f"{path}: no number: {text!r}")
+        raise Unreadable(f"{path}: expected a number, found {text!r}")
     return int(text)
 
 
@@ -121,7 +121,7 @@ def kafka_uuid(uuid: UUID) -> str:
 def parse_kafka_uuid(text: str) -> UUID:
     """The inverse of `kafka_uuid`; ValueError if `text` is not one."""
     if len(text) != 22:
-        raise ValueError(f"no topic id: {text!r}")
+        raise ValueError(f"expected a topic id, found {text!r}")
     return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
@@ -136,7 +136,7 @@ def read_partition_metadata(disk: Disk, path: str) -> UUID | None:
         text = disk.read(path).decode()
         fields = dict(line.split(": ", 1) for line in text.splitlines() if line)
         if fields["version"] != "0":
-            raise Unreadable(f"{path}: version {fields['version']!r}")
+            raise Unreadable(f"{path}: unknown version {fields['version']!r}")
         return parse_kafka_uuid(fields["topic_id"])
     except FileNotFoundError:
         return None
@@ -181,9 +181,9 @@ def read_properties(disk: Disk, path: str) -> dict[str, str] | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{path}: not text") from error
+        raise Unreadable(f"{path}: expected text") from error
     lines = (line.strip() for line in text.splitlines())
     pairs = [line.partition("=") for line in lines if line and line[0] not in "#!"]
     if any(not separator for _, separator, _ in pairs):
-        raise Unreadable(f"{path}: not a properties file")
+        raise Unreadable(f"{path}: expected a properties file")
     return {name.strip(): value.strip() for name, _, value in pairs}

@@ -151,7 +151,7 @@ class FlushState:
             return  # after a failed sync, a later one proves nothing: the pages count as clean
         lost = [segment for segment in flush.gone if segment in chain.segments]
         if lost:
-            raise chain.fail(OSError(errno.ENOENT, f"{lost[0].path(LOG)} has vanished"))
+            raise chain.fail(OSError(errno.ENOENT, f"{lost[0].path(LOG)} has disappeared"))
         self.offset = max(self.offset, flush.end)
 
 

@@ -32,7 +32,7 @@ class EpochHistory:
         Entries that this one contradicts (a later epoch, a later start) are dropped: their records were
         never written, or are being replaced.
         """
-        assert epoch >= 0 and start >= 0, f"no such epoch or offset: {epoch} at {start}"
+        assert epoch >= 0 and start >= 0, f"invalid epoch or offset: epoch {epoch} at {start}"
         entries = self.entries
         if entries and epoch == entries[-1][0] and start >= entries[-1][1]:
             return False

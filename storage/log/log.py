@@ -268,7 +268,7 @@ class Log:
         if not self.start_offset <= offset <= self.end_offset:
             raise error_for(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.partition}: {offset} is not in {self.start_offset}..{self.end_offset}",
+                f"{self.partition}: offset {offset} is out of range {self.start_offset}..{self.end_offset}",
             )
         end = min(end, self.end_offset)
         if offset >= end:

@@ -109,7 +109,10 @@ class ProducerStates:
         elif header.producer_epoch < known.epoch:
             raise error_for(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} is at epoch {known.epoch}, not {header.producer_epoch}",
+                (
+                    f"producer {header.producer_id} has epoch {known.epoch}, the batch has "
+                    f"{header.producer_epoch}"
+                ),
             )
         elif header.base_sequence != 0:
             raise out_of_order(header, 0)
@@ -187,15 +190,15 @@ class ProducerStates:
         """Replace everything by a snapshot's content. After InvalidSnapshot the state is empty."""
         self._producers.clear()
         if len(data) < SNAPSHOT_HEAD.size:
-            raise InvalidSnapshot("shorter than its head")
+            raise InvalidSnapshot("the file is shorter than its header")
         version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
         if version != SNAPSHOT_VERSION:
-            raise InvalidSnapshot(f"version {version}, not {SNAPSHOT_VERSION}")
+            raise InvalidSnapshot(f"version {version}: expected {SNAPSHOT_VERSION}")
         if crc32c(memoryview(data)[SNAPSHOT_CRC_END:]) != crc:
-            raise InvalidSnapshot("its checksum does not match")
+            raise InvalidSnapshot("the checksum does not match")
         end = SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY.size
         if count < 0 or end > len(data) or (len(data) - end) % EARLIER_ENTRY.size:
-            raise InvalidSnapshot(f"{count} producers do not fit {len(data)} bytes")
+            raise InvalidSnapshot(f"{count} producers do not fit in {len(data)} bytes")
         earlier: dict[int, list[Stored]] = {}
         for producer_id, *batch in EARLIER_ENTRY.iter_unpack(memoryview(data)[end:]):
             earlier.setdefault(producer_id, []).append(Stored(*batch))
@@ -228,5 +231,8 @@ def out_of_order(header: BatchHeader, expected: int) -> Exception:
     """The error for a sequence that does not follow."""
     return error_for(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {header.producer_id}: sequence {header.base_sequence} came, {expected} is next",
+        (
+            f"producer {header.producer_id}: expected sequence {expected}, the batch has "
+            f"{header.base_sequence}"
+        ),
     )

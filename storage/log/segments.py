@@ -42,7 +42,7 @@ class Segments:
         segments: Sequence[Segment],
         opened: OpenSegments,
     ) -> None:
-        assert segments, "a log has at least the segment it appends to"
+        assert segments, "a log has at least its active segment"
         bases = [segment.base_offset for segment in segments]
         assert bases == sorted(set(bases)), "each segment begins after the one before"
         self.disk = disk
@@ -147,7 +147,7 @@ class Segments:
         with self.guarded():
             self.active.write_indexes()
             fresh = Segment(self.disk, self.directory, base_offset, now_ms, create=True)
-        assert fresh.size == 0, f"{fresh.path(LOG)} is already there"
+        assert fresh.size == 0, f"{fresh.path(LOG)} already exists"
         self.active.seal()  # only now: if `fresh` could not be made, it stays active
         fresh.belongs_to(self._opened)
         self._opened.used(self.active)
@@ -252,7 +252,7 @@ class Segments:
 
     def retire(self, count: int) -> list[str]:
         """Remove the oldest `count` segments; returns their files, renamed for deletion."""
-        assert 0 <= count < len(self.segments), "the active segment stays"
+        assert 0 <= count < len(self.segments), "the active segment is not deleted"
         going, self.segments = self.segments[:count], self.segments[count:]
         renamed: list[str] = []
         with self.guarded():
@@ -269,8 +269,10 @@ class Segments:
         assert bases, "a cleaned segment takes the place of some"
         place = self.place_of(bases[0])
         old = self.segments[place : place + len(bases)]
-        assert [segment.base_offset for segment in old] == list(bases), "nobody has changed them meanwhile"
-        assert old[-1] is not self.active, "the active segment stays as it is"
+        assert [segment.base_offset for segment in old] == list(bases), (
+            "the segments have not changed meanwhile"
+        )
+        assert old[-1] is not self.active, "the active segment is not compacted"
         with self.guarded():
             file = self.disk.open(f"{self.directory}/{file_name(bases[0], LOG)}{CLEANED}")
         for segment in old:

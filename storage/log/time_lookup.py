@@ -67,7 +67,10 @@ class TimeLookup:
             if self._found is not None:
                 _, offset, epoch = self._found
                 if -1 < self._epochs.epoch_at(offset) != epoch:
-                    raise CorruptBatch(f"{self._chain.directory}: the batch of {offset} has epoch {epoch}")
+                    raise CorruptBatch(
+                        f"{self._chain.directory}: the batch of offset {offset} has the unexpected "
+                        f"epoch {epoch}"
+                    )
         return self._found
 
     def now(self) -> Found | None:

@@ -34,7 +34,7 @@ class KeptHistory:
             self.wrong = str(error)
         else:
             self.found, self.entries = kept is not None, kept or []
-            self.wrong = "" if self.found else "there is none"
+            self.wrong = "" if self.found else "the checkpoint is missing"
 
     def compare(
         self, segments: Sequence[Segment], ends: Mapping[int, SegmentEnd], start: int, gaps: bool
@@ -55,10 +55,10 @@ class KeptHistory:
                 if max(segment.base_offset, start) <= first < end.offset:
                     at_start = first == start  # records before it may be of that epoch, too
                     if not borne_out(segment, epoch, first, -1 if at_start else before, gaps, at_start):
-                        self.disputed = f"epoch {epoch} does not begin at {first}"
+                        self.disputed = f"epoch {epoch} does not start at {first}"
             last = history.epoch_at(end.offset - 1)
             if not gaps and -1 < end.epoch != last > -1:
-                self.disputed = f"{end.offset - 1} is of epoch {end.epoch}, not {last}"
+                self.disputed = f"offset {end.offset - 1} has epoch {end.epoch}, the checkpoint says {last}"
             before = end.epoch
 
     @property

@@ -25,9 +25,10 @@ class OldFormat(Exception):
 
     def __init__(self, path: str, magic: int) -> None:
         super().__init__(
-            f"{path} holds messages of format v{magic}, which Kafka wrote before 0.11; this broker reads v2 "
-            "only, and has left the log as it is. Copy the topic with the Kafka that wrote it to one of "
-            "format v2 (a mirror, or a consumer and a producer), or move the log out of the log directory"
+            f"{path} holds messages of format v{magic}, written by Kafka before 0.11; this broker "
+            "reads only v2 and has not changed the log. Copy the topic to format v2 with the "
+            "Kafka that wrote it (MirrorMaker, or a consumer and a producer), or move the log "
+            "out of the log directory"
         )
         self.path = path
         self.magic = magic

@@ -164,7 +164,7 @@ class LogRecovery:
                 self.surveyed.hollow.append(segments.pop())
                 break
             if place and not self._may_follow(base, expected):
-                self.losses.append(f"segment {base} where {expected} was next")
+                self.losses.append(f"found segment {base}: expected {expected}")
                 return expected, place
             end = self.surveyed.ends.get(base)
             if end is None:
@@ -227,7 +227,9 @@ class LogRecovery:
         """
         known, first = self.known, segments[0].base_offset if segments else end
         if end < self._log_start and 0 < max(known.high_watermark, known.recovery_point) < self._log_start:
-            self.repairs.append(f"log start {self._log_start} lies beyond all else that is known")
+            self.repairs.append(
+                f"the log start offset {self._log_start} is after everything else that is known"
+            )
             self._log_start = first
         for what, offset in (
             ("high watermark", known.high_watermark),
@@ -235,7 +237,7 @@ class LogRecovery:
             ("log start", self._log_start),
         ):
             if end < offset:
-                self.losses.append(f"ends at {end}, before its {what} {offset}")
+                self.losses.append(f"ends at {end}, below its {what} {offset}")
         epochs = self._epochs.entries
         if (
             known.same_boot
@@ -243,7 +245,7 @@ class LogRecovery:
             and epochs
             and max(epochs[0][1], self._log_start) < first
         ):
-            self.losses.append(f"begins at {first}, its first epoch at {epochs[0][1]}")
+            self.losses.append(f"starts at {first}, but its first leader epoch at {epochs[0][1]}")
 
     # Mend.
 
@@ -274,7 +276,7 @@ class LogRecovery:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            self.repairs.append(f"no room for the indexes of segment {segment.base_offset}")
+            self.repairs.append(f"no space for the indexes of segment {segment.base_offset}")
             for suffix in (INDEX, TIME_INDEX):
                 self.disk.unlink(segment.path(suffix))
 
@@ -331,7 +333,7 @@ class LogRecovery:
         if history.entries != self._epochs.entries or not self._epochs.found:
             wrong = self._epochs.wrong or self._epochs.disputed
             if wrong and history.entries:
-                self.repairs.append(f"epochs were read from the log: {wrong}")
+                self.repairs.append(f"leader epochs were rebuilt from the log: {wrong}")
             changed = True
         producers = self._producers(segments, end)
         for segment in segments[:-1]:

@@ -199,15 +199,15 @@ class _Scanner:
         found, position, size = self.found, self.position, self.segment.size
         head = self._window(position, HEADER_SIZE)
         if len(head) < HEADER_SIZE:
-            return self._cut_short(f"{len(head)} bytes of a header at {position}")
+            return self._cut_short(f"only {len(head)} bytes of a batch header at {position}")
         header = read_header(head)
         wrong = self._misplaced(header)
         if not wrong and position + header.size > size:
             if not self._followed(header):
-                return self._cut_short(f"batch cut short at {position}")
-            wrong = "its length reaches further than its records"
+                return self._cut_short(f"the batch at {position} is truncated")
+            wrong = "its length exceeds its records"
         if not wrong and not crc_ok(self._window(position, header.size), 0, header):
-            wrong = "its checksum does not match"
+            wrong = "the checksum does not match"
         if not wrong and header.leader_epoch != self._epoch:
             if self._was_lone_lie(header):
                 return self._take_back(header)
@@ -227,9 +227,9 @@ class _Scanner:
         """What is wrong with its shape or offsets; empty if nothing."""
         next_offset = self.found.end_offset
         if header.magic != MAGIC or header.size < HEADER_SIZE or header.last_offset_delta < 0:
-            return "it is no batch"
+            return "it is not a batch"
         if header.base_offset < next_offset or (header.base_offset > next_offset and not self.expected.gaps):
-            return f"it has offset {header.base_offset}, {next_offset} is next"
+            return f"it has offset {header.base_offset}, expected {next_offset}"
         if header.last_offset - self.segment.base_offset > RELATIVE_MAX:
             return f"it ends at {header.last_offset}, too far from the segment's first offset"
         return ""
@@ -243,7 +243,7 @@ class _Scanner:
         """
         epoch, base, expected = header.leader_epoch, header.base_offset, self.expected
         if epoch < self._epoch:
-            return f"it has epoch {epoch} after {self._epoch}"
+            return f"it has leader epoch {epoch} after {self._epoch}"
         kept = expected.epochs if expected.same_boot else None
         if not kept or base < min(kept.values()):
             return ""
@@ -252,7 +252,10 @@ class _Scanner:
             return ""
         if self._next_epoch(header) == epoch and (start is not None or base in kept.values()):
             return ""
-        return f"it has epoch {epoch}, which the history {'lacks' if start is None else f'has at {start}'}"
+        return (
+            f"it has leader epoch {epoch}, which the checkpoint "
+            f"{'lacks' if start is None else f'has at {start}'}"
+        )
 
     def _next_epoch(self, header: BatchHeader) -> int | None:
         head = self._window(self.position + header.size, HEADER_SIZE)
@@ -284,7 +287,8 @@ class _Scanner:
         self.position, found.end_offset = self._run_at, offset
         found.fault = Fault.CORRUPT
         found.reason = (
-            f"{self.segment.base_offset}@{self._run_at}: it has epoch {lie}, {header.leader_epoch} follows"
+            f"{self.segment.base_offset}@{self._run_at}: it has leader epoch {lie}, "
+            f"{header.leader_epoch} follows"
         )
 
     def _followed(self, header: BatchHeader) -> bool:

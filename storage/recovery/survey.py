@@ -65,7 +65,7 @@ class Survey:
                 continue
             end = sealed_end(segment, upper, gaps)
             if end is None or (upper is None and 0 < known.recovery_point != end.offset):
-                wrong.append(f"segment {segment.base_offset} and its indexes do not fit")
+                wrong.append(f"segment {segment.base_offset} and its indexes do not match")
             else:
                 self.ends[segment.base_offset] = end
         return wrong
@@ -79,7 +79,7 @@ def look_into(disk: Disk, directory: str, now_ms: int) -> Survey:
     for name in names:
         path = f"{directory}/{name}"
         if is_segment_file(name, LOG) and disk.is_link(path):
-            raise Obstructed(f"{path} is a symbolic link where a file should be")
+            raise Obstructed(f"{path} is a symbolic link: expected a file")
         is_index = any(is_segment_file(name, suffix) for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX))
         if name.endswith(UNFINISHED) or (is_index and int(name[:20]) not in bases):
             clear(disk, path)

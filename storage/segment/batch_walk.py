@@ -97,7 +97,7 @@ def headers(pread: Pread, where: str, position: int, stop: int) -> Iterator[Plac
         yield at, header
         position = at + header.size
     if position < stop:
-        raise CorruptBatch(f"{where}: no batch at {position}")
+        raise CorruptBatch(f"{where}: expected a batch at {position}")
 
 
 def in_order(batches: Iterable[Placed], where: str, expected: int, gaps: bool) -> Iterator[Placed]:
@@ -105,7 +105,7 @@ def in_order(batches: Iterable[Placed], where: str, expected: int, gaps: bool) -
     for at, header in batches:
         base = header.base_offset
         if base != expected and expected >= 0 and (base < expected or not gaps):
-            raise CorruptBatch(f"{where}: no batch that continues {expected} at {at}")
+            raise CorruptBatch(f"{where}: expected a batch at position {at} that continues offset {expected}")
         yield at, header
         expected = header.next_offset
 
@@ -148,7 +148,7 @@ def _complete(data: memoryview) -> list[Placed]:
 def _block(pread: Pread, where: str, position: int) -> bytes | bytearray:
     block = pread(position, BLOCK_BYTES)
     if len(block) < HEADER_SIZE:
-        raise CorruptBatch(f"{where}: no batch fits at {position}")
+        raise CorruptBatch(f"{where}: the batch at {position} is larger than the rest of the file")
     return block
 
 
@@ -160,7 +160,7 @@ def reach(pread: Pread, where: str, start: WalkStart, stop: int, offset: int, ga
     """
     position, expected = start.position, start.base_offset
     if expected < 0 and not 0 <= position <= stop - HEADER_SIZE:
-        raise WrongIndex(f"{where}: no batch can begin at {position}")
+        raise WrongIndex(f"{where}: {position} is no valid start of a batch")
     block: bytes | bytearray = b""
     at, last = position, -1
     while position < stop:
@@ -173,20 +173,22 @@ def reach(pread: Pread, where: str, start: WalkStart, stop: int, offset: int, ga
             last_offset = base_offset + delta
             lies = last_offset > start.last_offset or (gaps and last_offset < start.last_offset)
             if lies or magic != MAGIC or delta < 0 or length < LENGTH_MIN:
-                raise WrongIndex(f"{where}: {start.last_offset} does not end the batch at {position}")
+                raise WrongIndex(
+                    f"{where}: the batch at {position} does not end with offset {start.last_offset}"
+                )
         elif (
             magic != MAGIC
             or length < LENGTH_MIN
             or delta < 0
             or (base_offset != expected and (not gaps or base_offset < expected))
         ):
-            raise CorruptBatch(f"{where}: no batch that continues {expected} at {position}")
+            raise CorruptBatch(f"{where}: expected a batch at position {at} that continues offset {expected}")
         expected = base_offset + delta + 1
         if expected > offset:
             return Step(position, base_offset, expected, length + LENGTH_END, block, skip)
         position += length + LENGTH_END
     if position != stop:
-        raise CorruptBatch(f"{where}: the last batch reaches over {stop}")
+        raise CorruptBatch(f"{where}: the last batch extends beyond {stop}")
     return None
 
 
@@ -218,7 +220,9 @@ def whole_batches(
             follows = base_offset == expected or (gaps and base_offset > expected)
             shaped = magic == MAGIC and HEADER_SIZE <= size <= rest - at and delta >= 0
             if not (follows and shaped and epoch <= batch_epoch <= epoch_max):
-                raise CorruptBatch(f"{where}: no batch that continues {expected} at {start + at}")
+                raise CorruptBatch(
+                    f"{where}: expected a batch at position {at} that continues offset {expected}"
+                )
             epoch = batch_epoch
         if base_offset >= end:
             break
@@ -229,7 +233,7 @@ def whole_batches(
         expected = base_offset + delta + 1
     else:
         if at < rest:
-            raise CorruptBatch(f"{where}: no batch fits at {start + at}")
+            raise CorruptBatch(f"{where}: the batch at {start + at} is larger than the rest of the file")
     return at, expected, first
 
 

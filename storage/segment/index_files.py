@@ -219,7 +219,7 @@ class Indexes:
     def open_files(self) -> dict[str, File]:
         """For `cut`: load both indexes and open the index files that exist."""
         files: dict[str, File] = {}
-        assert self.offsets is not None and self.times is not None, "they are in memory now"
+        assert self.offsets is not None and self.times is not None, "the index is in memory"
         try:
             for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
                 with suppress(FileNotFoundError):

@@ -37,9 +37,11 @@ def checked_run(records: Buffer, expected: int, epoch: int, epoch_max: int | Non
             if not crc_ok(records, position, header):
                 raise CorruptBatch(f"the checksum of the batch at {base} does not match")
             if header.leader_epoch < epoch or (epoch_max is not None and header.leader_epoch > epoch_max):
-                raise CorruptBatch(f"the batch at {base} has epoch {header.leader_epoch} after {epoch}")
+                raise CorruptBatch(
+                    f"the batch at {base} has leader epoch {header.leader_epoch} after {epoch}"
+                )
             if base < expected:
-                raise NotNext(f"a batch at {base} came, the log ends at {expected}")
+                raise NotNext(f"received a batch at {base}: the log ends at {expected}")
             has_gaps = has_gaps or base > expected
             expected, epoch = header.next_offset, header.leader_epoch
             run.append((position, header))

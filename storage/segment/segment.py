@@ -393,7 +393,7 @@ class Segment:
             data = pread(start, min(rest, first + HEADER_SIZE))
             size, following, _ = whole_batches(data, where, start, first, rest, expected, end, rules)
         if size == rest and (following > after or (following < after and not rules.gaps)):
-            raise CorruptBatch(f"{where}: ends at {following}, {after} follows")
+            raise CorruptBatch(f"{where}: ends at {following}, but {after} follows")
         if len(self._boundaries) >= BOUNDARIES_MAX:
             self._boundaries.clear()
         self._boundaries[following] = start + size

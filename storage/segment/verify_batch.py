@@ -33,7 +33,7 @@ def damage_at(segments: Sequence[Segment], offset: int, end: int, gaps: bool = F
                     return f"the checksum of the batch at {header.base_offset} does not match"
     except CorruptBatch as error:
         return str(error)
-    return "" if gaps else f"{offset} is not in the segment that should hold it"
+    return "" if gaps else f"offset {offset} is not in the segment that should hold it"
 
 
 def _base_offset(segment: Segment) -> int:

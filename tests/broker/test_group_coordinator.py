@@ -249,7 +249,7 @@ async def test_the_topic_is_created_once_and_not_before_its_replicas_can_be(stag
     """With fewer it would have those for good, and lose all offsets with them."""
     stage.picture = Picture({1: LiveBroker(1, {}), 2: LiveBroker(2, {})})
     reason = stage.groups.ensure_topic()
-    assert reason is not None and "not created before 3 brokers are alive, 2 are" in reason
+    assert reason is not None and "not created before 3 brokers are alive; 2 are" in reason
     await asyncio.sleep(0)
     assert not stage.created
     stage.picture = Picture({1: LiveBroker(1, {}), 2: LiveBroker(2, {}), 3: LiveBroker(3, {})})

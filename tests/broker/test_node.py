@@ -77,7 +77,7 @@ def test_what_was_acknowledged_is_there_after_a_restart(chroot: str, tmp_path: P
             assert receipt.offset == 0
         marker = tmp_path / "broker-1" / CLEAN_MARKER
         assert marker.exists()
-        async with running(settings, boot_id="another boot") as second:
+        async with running(settings, boot_id="the machine rebooted") as second:
             assert not marker.exists()
             assert second.broker.incarnation == 2
             async with Producer(address(second)) as producer:

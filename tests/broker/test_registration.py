@@ -98,7 +98,7 @@ def test_each_start_is_an_incarnation(chroot: str, tmp_path: Path) -> None:
         assert (found.incarnation, found.intact_since) == (1, 1), "a first start has nothing to prove with"
         assert found.endpoints == ["PLAINTEXT://127.0.0.1:9092"]
         await end(first)
-        second = await start(config(chroot, tmp_path), boot_id="another boot")
+        second = await start(config(chroot, tmp_path), boot_id="the machine rebooted")
         found = await second.registered()
         assert (found.incarnation, found.intact_since) == (2, 1), "it was stopped cleanly"
         await end(second)
@@ -125,7 +125,7 @@ def test_after_a_loss_of_power_nothing_is_claimed(chroot: str, tmp_path: Path) -
     async def story() -> None:
         killed = await start(config(chroot, tmp_path))
         await end(killed, clean=False)
-        follower = await start(config(chroot, tmp_path), boot_id="another boot")
+        follower = await start(config(chroot, tmp_path), boot_id="the machine rebooted")
         found = await follower.registered()
         assert (found.incarnation, found.intact_since) == (2, 2)
         await end(follower)
@@ -138,7 +138,7 @@ def test_a_second_broker_of_the_same_id_is_refused(chroot: str, tmp_path: Path) 
     async def story() -> None:
         first = await start(config(chroot, tmp_path / "first"))
         quick = {"connect": chroot, "session_timeout_ms": 500, "connection_timeout_ms": 3000}
-        with pytest.raises(StartFailed, match=r"broker.id 1 is registered by another running broker; stop"):
+        with pytest.raises(StartFailed, match=r"broker.id 1 is registered by another running broker: stop"):
             await start(config(chroot, tmp_path / "second", zookeeper=quick))
         assert (await first.registered()).incarnation == 1
         await end(first)
@@ -168,7 +168,7 @@ def test_only_what_joined_in_an_earlier_start_is_vouched_for(chroot: str, tmp_pa
 def test_a_directory_in_use_is_refused(chroot: str, tmp_path: Path) -> None:
     async def story() -> None:
         first = await start(config(chroot, tmp_path))
-        with pytest.raises(StartFailed, match="is locked by another running broker; stop that one"):
+        with pytest.raises(StartFailed, match="is locked by another running broker: stop it"):
             await start(config(chroot, tmp_path, broker_id=2))
         await end(first)
 
@@ -180,7 +180,7 @@ def test_the_directory_of_another_broker_or_cluster_is_refused(
 ) -> None:
     async def story() -> None:
         await end(await start(config(chroot, tmp_path)))
-        with pytest.raises(StartFailed, match=r"broker.id=1, this broker has 2; give this broker"):
+        with pytest.raises(StartFailed, match=r"broker.id=1, this broker has 2: give this broker"):
             await start(config(chroot, tmp_path, broker_id=2))
         with pytest.raises(StartFailed, match=r"cluster.id="):
             await start(config(f"{chroot}-other", tmp_path))
@@ -192,7 +192,8 @@ def test_without_zookeeper_the_start_ends_with_the_remedy(tmp_path: Path) -> Non
     async def story() -> None:
         nowhere = {"connect": "127.0.0.1:9", "session_timeout_ms": 500, "connection_timeout_ms": 300}
         with pytest.raises(
-            StartFailed, match=r"ZooKeeper at 127.0.0.1:9 did not answer; start it or correct"
+            StartFailed,
+            match=r"ZooKeeper at 127.0.0.1:9 did not answer within zookeeper.connection.timeout.ms = 300",
         ):
             await start(config("", tmp_path, zookeeper=nowhere))
 
@@ -283,7 +284,7 @@ def test_a_broker_under_another_profile_is_refused_and_changes_nothing(chroot: s
         first = await start(config(chroot, tmp_path / "first"))
         said = (
             r"^strandline.semantics.profile = 3.9, but broker 1 runs under strandline, and all brokers of a "
-            r"cluster keep to one profile: start this one under strandline, too, or stop all of them and"
+            r"cluster must have the same profile: start this one with strandline, or stop all of them and"
         )
         second = config(chroot, tmp_path / "second", 2, **quickly(chroot), **UNDER_39)
         with pytest.raises(StartFailed, match=said):

@@ -21,18 +21,21 @@ from tests.broker.cluster_harness import correlation_id, fill, frame, heartbeat,
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (struct.pack(">i", -1), "a frame of -1 bytes"),
-        (struct.pack(">i", 0), "a frame of 0 bytes"),
-        (struct.pack(">i", (100 << 20) + 1), "a frame of 104857601 bytes, allowed are 8 to 104857600"),
-        (b"GET / HTTP/1.1\r\n\r\n", "this is HTTP"),
-        (b"\x16\x03\x01\x02\x00\x01\x00", "this is TLS"),
+        (struct.pack(">i", -1), "a request of -1 bytes"),
+        (struct.pack(">i", 0), "a request of 0 bytes"),
+        (struct.pack(">i", (100 << 20) + 1), "a request of 104857601 bytes: expected 8 to 104857600"),
+        (b"GET / HTTP/1.1\r\n\r\n", "received HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "received TLS"),
         (struct.pack(">ihhih", 10, 99, 0, 1, -1), "api key 99 version 0"),
         (struct.pack(">ihhih", 10, Api.METADATA, 99, 1, -1), "api key 3 version 99"),
         (struct.pack(">ihhih", 10, Api.METADATA, -1, 1, -1), "api key 3 version -1"),
         (struct.pack(">ihhih", 10, Api.HEARTBEAT, 0, 1, 500), "client_id ends beyond the frame"),
         (struct.pack(">ihhihi", 14, Api.METADATA, 1, 1, -1, 1 << 30), "topics is longer than the frame"),
-        (frame(ApiVersionsRequest(), 0)[4:].join([struct.pack(">i", 15), b"x"]), "1 bytes behind the end"),
-        (frame(ControlledShutdownRequest(broker_id=1), 3), "api key 7 version 3 is not served on CLIENT"),
+        (frame(ApiVersionsRequest(), 0)[4:].join([struct.pack(">i", 15), b"x"]), "1 bytes are left after"),
+        (
+            frame(ControlledShutdownRequest(broker_id=1), 3),
+            "api key 7 version 3 is not supported on listener CLIENT",
+        ),
     ],
 )
 def test_what_a_peer_may_not_send_ends_its_connection(

@@ -136,7 +136,7 @@ def test_a_departure_by_the_controller_has_its_cause() -> None:
 def test_a_leader_without_proof_is_called_so() -> None:
     election = decided(
         "elected", leader=1, leader_before=-1, epoch=4, isr=[1], isr_before=[1], unclean=False,
-        recovering=True, cause="broker 2 has said how far its logs go", candidates={1: "not intact"},
+        recovering=True, cause="broker 2 reported its log end offsets", candidates={1: "not intact"},
     )  # fmt: skip
     loss = decided("may_have_lost", leader=1, epoch=4, isr_before=[1], ends={1: [3, 20], 2: [3, 18]})
     answer = leader(evidence(document(leading(), controllers_decisions=[election, loss])))

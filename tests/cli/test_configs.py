@@ -71,7 +71,7 @@ def test_settings_by_topics_alter(strandline: Any) -> None:
         ("configs alter --topic t --set retention.ms", 2, "expected name=value"),
         ("configs describe", 2, "expected exactly one of --topic"),
         ("configs alter --broker 1 --set log.dirs=/x", 1, "needs a restart"),
-        ("configs alter --topic none-such --set retention.ms=5", 1, "there is no topic 'none-such'"),
+        ("configs alter --topic none-such --set retention.ms=5", 1, "topic 'none-such' does not exist"),
         ("topics alter t", 2, "nothing to change"),
     ],
 )

@@ -146,12 +146,12 @@ def test_what_takes_too_long_at_the_controller_is_not_taken_for_a_broken_network
                     return None
                 given.append(request.timeout_ms)
                 await asyncio.sleep(request.timeout_ms / 1000)
-                code, why = ErrorCode.REQUEST_TIMED_OUT, "begun, but not finished in time"
+                code, why = ErrorCode.REQUEST_TIMED_OUT, "started, but not completed in time"
                 told = topics.DeletableTopicResult(name="t", error_code=code, error_message=why)
                 return topics.DeleteTopicsResponse(responses=[told])
 
             double.hook = hook
-            with pytest.raises(RequestTimedOut, match="begun, but not finished in time"):
+            with pytest.raises(RequestTimedOut, match="started, but not completed in time"):
                 await admin.delete_topics(["t"], timeout_ms=patience_ms)
             assert given[0] < min(patience_ms, 400), "the answer must be here before we stop waiting for it"
             assert given == sorted(given, reverse=True)

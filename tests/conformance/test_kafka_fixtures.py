@@ -255,7 +255,7 @@ def test_what_kafka_left_when_it_was_killed_is_read_to_the_end(tmp_path: Path) -
     here = Opened(tmp_path / "data", clean=False)
     kept = ("times-0", "idempotent-0")  # of all that its checkpoints name
     assert not [doubt for doubt in here.doubts if doubt.startswith(kept)]
-    assert all(doubt.endswith("its directory is gone") for doubt in here.doubts)
+    assert all(doubt.endswith("its directory is missing") for doubt in here.doubts)
     times = [row(record) for record in users(here.log("times-0"))]
     assert [found[0] for found in times] == list(range(300))
     assert times[60:150] == RECORDS["times-0"]

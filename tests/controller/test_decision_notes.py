@@ -66,7 +66,8 @@ def test_offline_says_why_nobody_may_lead() -> None:
     assert ended["leader"] == -1 and ended["isr"] == [1, 2]
     assert ended["candidates"] == {
         1: "not registered",
-        2: "not intact: in the ISR since its start 7, its data is whole since start 9",
+        2: "not intact: it joined the ISR in incarnation 7, but its data is complete only "
+        "since incarnation 9",
         3: "not in the ISR",
     }
     assert ended["cause"] == "broker 1 went"

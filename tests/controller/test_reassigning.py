@@ -138,7 +138,7 @@ async def test_a_move_is_cancelled_and_its_additions_are_deleted(fake_broker: An
         ([], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "empty"),
         ([1, 1], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "twice"),
         ([-1, 1], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "negative"),
-        ([1, 9], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "[9] are not alive"),
+        ([1, 9], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "[9] are not available"),
     ],
 )
 async def test_what_cannot_be_is_refused(

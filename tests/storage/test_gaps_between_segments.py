@@ -71,7 +71,7 @@ def test_a_lost_end_of_a_closed_segment_is_a_loss_under_any_policy(policy: str) 
     assert box.bases() == [0, 7]
     box.forget(0, batches=3)
     box.open()
-    assert box.told == ["segment 7 where 4 was next"]
+    assert box.told == ["found segment 7: expected 4"]
     assert box.held() == list(range(box.log.end_offset)) == [0, 1, 2, 3]
 
 
@@ -161,7 +161,7 @@ def test_one_beyond_the_end_is_nothing_on_the_same_boot_and_a_loss_on_another() 
     assert (box.told, box.log.end_offset, box.bases()) == ([], 1, [0])
     empty(box, 5)
     box.open(same_boot=False)
-    assert box.told == ["segment 5 where 1 was next"]
+    assert box.told == ["found segment 5: expected 1"]
     assert box.held() == [0]
 
 

@@ -117,7 +117,7 @@ def test_a_disk_from_another_time_proves_nothing(tmp_path: Path, last_k: int, in
     state = load(tmp_path)
     verdict = state.verdict(4, known)
     assert (verdict.k, verdict.intact) == (5, intact)
-    assert intact or verdict.reasons == ("the directories are not those of the last incarnation",)
+    assert intact or verdict.reasons == ("the log directories are not those of the last incarnation",)
     state.release()
 
 

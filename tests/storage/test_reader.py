@@ -175,7 +175,7 @@ def test_damage_is_told_after_all_that_is_good(tmp_path: Path) -> None:
     assert str(path) in str(error)
     assert offsets(read_partition(directory, end=10)) == list(range(10)), "nobody asked for the bad one"
     seen, error = read(whole[:-9])
-    assert seen == list(range(10)) and "another one follows" in str(error)
+    assert seen == list(range(10)) and "another segment follows" in str(error)
     seen, error = read(whole[:at] + bytes(200))
     assert seen == list(range(10)) and (error.position, "magic 0" in str(error)) == (at, True)
     seen, error = read(batches[1] + batches[0])
@@ -195,7 +195,7 @@ def test_a_torn_tail_ends_the_log_unless_more_was_committed(tmp_path: Path) -> N
     write(directory, [(0, [batch_of(5, 0), batch_of(5, 5)[:-1]])])
     assert offsets(read_partition(directory)) == list(range(5))
     assert offsets(read_partition(directory, high_watermark=5)) == list(range(5))
-    with pytest.raises(Damaged, match="before its high watermark 7"):
+    with pytest.raises(Damaged, match="below its high watermark 7"):
         list(read_partition(directory, high_watermark=7))
     (tmp_path / "replication-offset-checkpoint").write_text("0\nx\n")
     with pytest.raises(ValueError, match="replication-offset-checkpoint"):

@@ -218,7 +218,7 @@ def test_a_missing_first_segment_is_a_loss(place: Place) -> None:
     gone.unlink()
     log = place.start()
     assert log.start_offset == int(segments(place)[0].stem)
-    assert "begins at" in place.doubts[0]
+    assert "starts at" in place.doubts[0]
 
 
 def test_segments_that_retention_took_are_none(place: Place) -> None:
@@ -267,12 +267,12 @@ def test_leftovers_of_what_was_under_way_are_gone(place: Place) -> None:
 
 DAMAGE: list[Harm] = [
     ("empty", b""),
-    ("cut short", b"0\n1\nt 0"),
+    ("is truncated", b"0\n1\nt 0"),
     ("no count", b"0\n"),
     ("nul", b"0\n1\nt 0 \x0012\n"),
     ("negative", b"0\n1\nt 0 -5\n"),
     ("huge", b"0\n1\nt 0 99999999999999999999\n"),
-    ("no number", b"0\n1\nt 0 NaN\n"),
+    ("expected a number", b"0\n1\nt 0 NaN\n"),
     ("twice", b"0\n2\nt 0 5\nt 0 5\n"),
     ("too many", b"0\n1\nt 0 5\nu 0 5\n"),
     ("too few", b"0\n2\nt 0 5\n"),
@@ -325,7 +325,7 @@ def test_a_log_start_beyond_all_else_is_not_believed(place: Place) -> None:
     place.stop()
     checkpoints.write_offsets(place.disk, f"{place.root}/{checkpoints.START_OFFSETS}", {T0: 1 << 60})
     assert everything(place.start(clean=True)) == before
-    assert "lies beyond" in place.logs.recovered[0].repairs[-1]
+    assert "is after everything else" in place.logs.recovered[0].repairs[-1]
 
 
 def test_a_recovery_point_beyond_the_log_lets_all_of_it_be_read(place: Place) -> None:

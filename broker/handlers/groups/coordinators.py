@@ -73,7 +73,7 @@ def _found(
 def _coordinator(broker: BrokerContext, listener: str, key: str, key_type: int) -> Coordinator:
     try:
         if key_type != GROUP_KEY:
-            raise InvalidRequest("only groups have a coordinator here")
+            raise InvalidRequest("only groups have a coordinator: transactions are not supported")
         return _leader(broker, listener, key)
     except ApiError as error:
         return _nobody(key, error)
@@ -85,11 +85,11 @@ def _leader(broker: BrokerContext, listener: str, group_id: str) -> Coordinator:
         if reason := broker.groups.ensure_topic():
             raise CoordinatorNotAvailable(reason)
         broker.held.creating(OFFSETS_TOPIC)
-        raise CoordinatorNotAvailable("the offsets topic is being created")
+        raise CoordinatorNotAvailable("__consumer_offsets is being created")
     state = picture.partition(OFFSETS_TOPIC, partition_of(group_id, broker.groups.partition_count()))
     address = picture.address(state.leader, listener) if state is not None else None
     if state is None or address is None:
-        raise CoordinatorNotAvailable("the group's partition has no leader")
+        raise CoordinatorNotAvailable("the group's partition of __consumer_offsets has no leader")
     return Coordinator(key=group_id, node_id=state.leader, host=address.host, port=address.port)
 
 
