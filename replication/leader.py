@@ -287,7 +287,7 @@ class Leader:
 
     def _settle(self, isr: Isr) -> None:
         assert ISR.allows(type(self.isr).__name__, type(isr).__name__), f"{self.isr} cannot become {isr}"
-        assert isr.members <= isr.must_ack, "whoever may be elected has what is committed"
+        assert isr.members <= isr.must_ack, "every ISR member has what is committed"
         self.isr = isr
         followers = self._followers.items()
         self._must_ack = tuple(progress for broker, progress in followers if broker in isr.must_ack)
