@@ -79,7 +79,7 @@ class ReplicaShared:
     on_leading: Event["Partition"] = field(default_factory=Event)
     on_resigned: Event[TopicPartition] = field(default_factory=Event)
     on_start_reported: Event["Partition"] = field(default_factory=Event)  # a follower has a new log start
-    on_brokers: Event[frozenset[BrokerId]] = field(default_factory=Event)  # other brokers are registered
+    on_brokers: Event[frozenset[BrokerId]] = field(default_factory=Event)  # these are registered now
     told: Event[TopicPartition, int] = field(default_factory=Event)  # the controller has told this epoch
     untold: Event[[]] = field(default_factory=Event)  # we may have missed a request of the controller
     lost: Event[BrokerId] = field(default_factory=Event)  # we are not connected to it; repeated
