@@ -81,10 +81,12 @@ def note(results: Results) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits count; of what is below ten, two behind the point."""
+    """Three digits count; of what is below ten, two behind the point, and three of what is below a tenth."""
     if value >= 1000:
         return f"{float(f'{value:.3g}'):,.0f}"
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    if value >= 10:
+        return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}" if value else "0"
 
 
 def _cell(values: list[float]) -> str:

@@ -71,13 +71,15 @@ def test_a_page_takes_other_figures_in_the_place_of_the_old(name: str) -> None:
 
 
 def test_numbers_have_three_digits() -> None:
-    assert [number(value) for value in (730_412.0, 1267.0, 628.4, 31.64, 5.5, 0.4449)] == [
+    assert [number(value) for value in (730_412.0, 1267.0, 628.4, 31.64, 5.5, 0.4449, 0.0191, 0)] == [
         "730,000",
         "1,270",
         "628",
         "31.6",
         "5.50",
         "0.44",
+        "0.019",
+        "0",
     ]
 
 
