@@ -23,18 +23,31 @@ class Probe(Waiter):
 async def test_deadlines_fire_in_time_and_once() -> None:
     loop = asyncio.get_running_loop()
     deadlines = Deadlines(loop)
-    soon, later, gone = Probe(), Probe(), Probe()
+    expired: list[tuple[str, float]] = []
+
+    class Named(Probe):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def expire(self) -> None:
+            super().expire()
+            expired.append((self.name, loop.time()))
+
+    soon, later, gone = Named("soon"), Named("later"), Named("gone")
     now = loop.time()
     assert deadlines.add(later, now + 0.2)
     assert deadlines.add(soon, now + 0.02)
     assert deadlines.add(gone, now + 0.02)
     deadlines.remove(gone)
     deadlines.remove(gone)
-    await asyncio.sleep(0.1)
-    assert (soon.told, later.told, gone.told) == (["expired"], [], [])
-    assert len(deadlines) == 1
-    await asyncio.sleep(0.15)
-    assert later.told == ["expired"]
+    assert len(deadlines) == 2
+    async with asyncio.timeout(10):
+        while len(deadlines):
+            await asyncio.sleep(0.005)
+    assert [name for name, _ in expired] == ["soon", "later"]
+    assert expired[0][1] >= now + 0.02
+    assert expired[1][1] >= now + 0.2
     deadlines.stop()
     assert not deadlines.add(Probe(), now)
 
