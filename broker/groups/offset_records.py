@@ -126,7 +126,10 @@ def read_offset(value: Buffer) -> OffsetCommitValue:
 
 
 def read_group(value: Buffer) -> GroupMetadataValue:
-    return _whole(GroupMetadataValue, value)
+    found = _whole(GroupMetadataValue, value)
+    if len({member.member_id for member in found.members}) != len(found.members):
+        raise Malformed("a group's record names a member twice")
+    return found
 
 
 def _version(stored: Buffer) -> int:

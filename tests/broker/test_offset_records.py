@@ -1,5 +1,6 @@
 """Kafka's record formats in `__consumer_offsets`, held against bytes written by hand."""
 
+from dataclasses import replace
 from struct import pack
 
 import pytest
@@ -121,6 +122,13 @@ def test_damaged_values_are_malformed(raw: bytes) -> None:
     with pytest.raises(Malformed):
         read_offset(raw)
     with pytest.raises(Malformed):
+        read_group(raw)
+
+
+def test_a_member_that_stands_twice_is_malformed() -> None:
+    """A group has each member once, which its rules assert: such a record would end the broker."""
+    raw = group_value(replace(GENERATION, members=[MEMBER, MEMBER]))
+    with pytest.raises(Malformed, match="names a member twice"):
         read_group(raw)
 
 
