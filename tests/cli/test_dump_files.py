@@ -278,12 +278,12 @@ def test_damaged_segments(dump: Dump, tmp_path: Path) -> None:
     assert f"{path}, position {at}: cannot decode the batch at offset 1" in told.err
     path = write(tmp_path / "c", batches[0], b"\xff" * 200)
     told = dump("--files", path, "--deep-iteration", expect=1)
-    assert "| offset: 0" in told.out and f"{path}, position {at}: expected a batch" in told.err
+    assert "| offset: 0" in told.out and f"{path}, position {at}: cannot read a batch" in told.err
     zeros = write(tmp_path / "d", bytes(500))
     assert "position 0: cannot read a batch: batch of magic 0" in dump("--files", zeros, expect=1).err
     told = dump("--files", zeros, "--json", expect=1).rows[-1]
     assert (told["kind"], told["file"], told["position"]) == ("damage", str(zeros), 0)
-    assert "expected a batch" in dump(zeros.parent, "--explain", 3, expect=1).err
+    assert "cannot read a batch" in dump(zeros.parent, "--explain", 3, expect=1).err
 
 
 def test_damaged_indexes(dump: Dump, tmp_path: Path) -> None:

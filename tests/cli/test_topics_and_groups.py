@@ -70,7 +70,7 @@ def test_kafkas_spelling_is_put_into_ours(kafkas: str, ours: str) -> None:
 @pytest.mark.parametrize(
     "words, status, why",
     [
-        ("create t --replication-factor 9", 1, "larger than the 3 available brokers"),
+        ("create t --replication-factor 9", 1, "exceeds the 3 available brokers"),
         ("create bad/name", 1, "'bad/name'"),
         ("create t --config nonsense=1", 1, "nonsense"),
         ("create t --config retention.ms=soon", 1, "retention.ms"),
