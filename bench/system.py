@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from strandline.local.embedded_zookeeper import Zookeeper
@@ -133,7 +134,7 @@ class System:
             try:
                 if len(admin.list_topics(timeout=1).brokers) >= brokers:
                     return
-            except Exception:  # librdkafka has one exception for everything
+            except KafkaException:
                 time.sleep(0.02)
         raise TimeoutError(f"{self.name} did not come up in {self.directory}")
 

@@ -41,10 +41,7 @@ def handle_update_metadata(
     broker: "BrokerContext", exchange: Exchange, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
     """Replace the picture of the cluster by a new one."""
-    refused = broker.roles.gate.admit(
-        request.controller_epoch, request.broker_epoch, request.control_sequence, broker.incarnation
-    )
-    if refused:
+    if refused := broker.roles.admit(request):
         return UpdateMetadataResponse(error_code=refused)
     before = broker.metadata
     broker.cache.picture = picture = before.updated(request)

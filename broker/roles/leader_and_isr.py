@@ -30,6 +30,7 @@ from ...protocol.messages.control import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaResponse,
+    UpdateMetadataRequest,
 )
 from ...replication.leader import Mandate
 from ...storage.directories.log_manager import Logs
@@ -79,13 +80,16 @@ class LeaderAndIsr:
         self._new = NewReplicas(shared, logs, replicas, settings, mismatched)
         self._turn = asyncio.Lock()
 
+    def admit(self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> ErrorCode:
+        """NONE if this request of a controller counts, else the error to answer (controller_fence.py)."""
+        return self.gate.admit(
+            request.controller_epoch, request.broker_epoch, request.control_sequence, self._shared.incarnation
+        )
+
     async def obey_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Become leader or follower, or wait for a leader, as the controller says."""
         async with self._turn:
-            refused = self.gate.admit(
-                request.controller_epoch, request.broker_epoch, request.control_sequence, self._incarnation
-            )
-            if refused:
+            if refused := self.admit(request):
                 return LeaderAndIsrResponse(error_code=refused)
             return await self._obey(request)
 
@@ -163,10 +167,7 @@ class LeaderAndIsr:
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete those marked for deletion."""
         async with self._turn:
-            refused = self.gate.admit(
-                request.controller_epoch, request.broker_epoch, request.control_sequence, self._incarnation
-            )
-            if refused:
+            if refused := self.admit(request):
                 return StopReplicaResponse(error_code=refused)
             errors = [
                 StopReplicaPartitionError(
@@ -209,10 +210,6 @@ class LeaderAndIsr:
         """A replica could not be made or deleted."""
         self._shared.on_disk_failed(None, error)
         self._shared.on_order_failed(error)
-
-    @property
-    def _incarnation(self) -> int:
-        return self._shared.incarnation
 
     def _leads(self, state: LeaderAndIsrPartitionState) -> bool:
         return state.leader == self._shared.me

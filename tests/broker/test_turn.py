@@ -47,6 +47,20 @@ async def test_what_changed_settles_then_fetches_read_then_answers_leave() -> No
     assert len(heard.told) == 4
 
 
+async def test_what_a_fetch_changes_settles_in_the_same_turn() -> None:
+    """A follower's fetch may raise a high watermark, and with it let another fetch read."""
+    turn = Turn(lambda error: None)
+    other = Heard(turn)
+
+    class Follower(Heard):
+        def look_again(self) -> None:
+            self.turn.mark(other)
+
+    turn.notify(Follower(turn))
+    turn.settle()
+    assert other.told == ["settled", "read"]
+
+
 async def test_a_fetch_that_was_answered_does_not_read_again() -> None:
     turn = Turn(lambda error: None)
     heard = Heard(turn)
