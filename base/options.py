@@ -1,7 +1,8 @@
 """Declaring an option once, with its meaning, bounds, default and whether a change needs a restart.
 
 `docs/configuration.md`, DescribeConfigs and the command line's help are read from these declarations.
-Left to others: the options themselves (storage/config.py, broker/config/broker.py, client/config.py).
+Left to others: the options themselves (broker/config/sections.py, broker/config/broker.py,
+storage/config.py, client/config.py).
 """
 
 from collections.abc import Iterator, Mapping

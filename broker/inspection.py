@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.types import BrokerId, TopicPartition
-from ..controller.planning.decisions import view_of
+from ..controller.planning.decision_notes import view_of
 from ..replication.follower import Follower, Idle
 from ..replication.isr import Settled
 from ..replication.leader import Leader
 from ..storage.decision_log import BROKER, CONTROLLER, Decision, controllers_ring
-from .replicas.isr_decisions import follower_values
+from .replicas.isr_notes import follower_values
 from .replicas.partition import Partition
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _replica(partition: Partition) -> dict[str, Any]:
         "full": partition.full,
         "in_transition": partition.incomplete,
         "recovering": partition.recovering,
-        "leading": None if leader is None else _leading(leader, partition.host.loop.time()),
+        "leading": None if leader is None else _leading(leader, partition.shared.loop.time()),
         "following": None if follower is None else _following(partition, follower),
     }
 

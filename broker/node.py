@@ -22,7 +22,7 @@ from ..base.tasks import FailureHook, Tasks
 from ..base.types import Clock, TopicPartition
 from ..controller.challenges import Respondent
 from ..controller.controller import Controller
-from ..controller.planning.decisions import DecisionNotes
+from ..controller.planning.decision_notes import DecisionNotes
 from ..storage.decision_log import BROKER
 from ..storage.directories.incarnation import Incarnations
 from ..storage.directories.log_manager import Logs
@@ -279,7 +279,7 @@ class Node:
         self._stops.push_async_callback(failures.stop)
         self._registration.on_disk_failed = failures.failed
         failures.room.begin()
-        self._respondent.on_answered = parts.shared.untold
+        self._respondent.on_answered.subscribe(parts.shared.untold)
         return parts
 
     def _groups(self, parts: ReplicaParts, cache: MetadataCache, forwarder: Forwarder) -> GroupCoordinator:
@@ -301,7 +301,7 @@ class Node:
             broker.controller.defaults_changed()
             tasks.spawn(self._parts.config_changed(), "config-changed")
 
-        self.live.on_change.append(changed)
+        self.live.on_change.subscribe(changed)
         self._watch.start(broker.settings, broker.controller.topic_configured)
 
     async def _register_again(self, doubts: Collection[TopicPartition] = ()) -> None:

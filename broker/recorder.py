@@ -5,7 +5,7 @@ once (a controller that moves ten thousand partitions) come as an iterator, whic
 between other work. Without a file, as in the simulator, everything stays in memory.
 If the file cannot be written, only its content is lost; it is started again later.
 Left to others: rings and their file (storage/decision_log.py), what is noted (roles/leader_and_isr.py,
-replicas/isr_writer.py, replicas/truncation.py, controller/planning/decisions.py), who reads it
+replicas/isr_writer.py, replicas/truncation.py, controller/planning/decision_notes.py), who reads it
 (handlers/inspect.py).
 Why: docs/decisions/0038-decisions-are-recorded-where-they-are-made.md
 """

@@ -4,7 +4,7 @@ Log directories are locked and recovered. The new incarnation (the number of thi
 disks first, then to ZooKeeper, in one multi with the ephemeral node. A session that a killed predecessor left
 is resumed and closed. After a session expires, the broker registers again with the next incarnation; its data
 is as intact as before.
-Left to others: the verdict (storage/directories/incarnation.py), the znodes (zookeeper/znodes.py), when to
+Left to others: the verdict (storage/directories/intact.py), the znodes (zookeeper/znodes.py), when to
 start (node.py).
 """
 

@@ -7,7 +7,7 @@ Left to others: counts of requests (network/metrics.py), who asks (handlers/insp
 from typing import TYPE_CHECKING
 
 from ..base.types import NO_LEADER
-from ..controller.planning.decisions import gauges
+from ..controller.planning.decision_notes import gauges
 
 if TYPE_CHECKING:
     from .context import BrokerContext

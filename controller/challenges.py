@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import structlog
 
+from ..base.event import Event
 from ..base.tasks import Tasks
 from ..zookeeper import documents
 from ..zookeeper.client import (
@@ -137,7 +138,7 @@ class Respondent:
     def __init__(self, zk: ZkClient, broker: int, fail: Callable[[BaseException], None]) -> None:
         self._zk = zk
         self._path = documents.challenge_path(broker)
-        self.on_answered: Callable[[], None] = lambda: None
+        self.on_answered = Event[[]]()
         self._incarnation: int | None = None
         self._due = asyncio.Event()
         self._watches = Watches(lambda _: self._due.set())

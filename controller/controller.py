@@ -1,12 +1,12 @@
-"""`Controller`: every broker stands for election, one is elected, and all others watch it.
+"""`Controller`: every broker stands for election as controller, one is elected, and all others watch it.
 
 The broker that creates `/controller` is controller until its session ends or it is proved dead. Every
 candidate keeps a connection to the controller's broker. It takes `/controller` over when that connection
 cannot be made again and the broker does not answer through ZooKeeper either. A wrong verdict is safe: the old
 controller's next write meets the fence. A broker that lost the role while alive does not take it back at once
 (`takeover_backoff.py`), nor does one that resigned because it reached too few brokers (`self_doubt.py`).
-Left to others: the controller's work (`active.py`), clients' requests (`requests/table.py`), registering
-(`broker/registration.py`).
+Left to others: the controller's work (`active_controller.py`), clients' requests (`requests/table.py`),
+registering (`broker/registration.py`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..protocol.messages.control import ControlledShutdownResponse
 from ..zookeeper import documents, znodes
 from ..zookeeper.client import SessionEvent, SessionState, ZkClient, ZkError
 from ..zookeeper.znodes import ControllerMoved, ControllerNode, ControllerTerm
-from .active import ActiveController
+from .active_controller import ActiveController
 from .control_requests import RequestBuilder
 from .controller_watch import ControllerWatch
 from .failure_detector import Patience
 from .planning import plans
-from .planning.decisions import DecisionNotes
+from .planning.decision_notes import DecisionNotes
 from .planning.state import ClusterState, Start
 from .requests.config_changes import AnySettings, Catalogue
 from .requests.configs import ConfigRequests

@@ -3,7 +3,7 @@
 Groups only save round trips: each state has its own expected version. ZooKeeper carries out all of a group or
 nothing. If a group fails because of one state, each state is written by itself. If an answer is lost, the
 same write is repeated, and only one of the attempts can win.
-Left to others: what is written (`planning/planner.py`), what follows (`active.py`).
+Left to others: what is written (`planning/planner.py`), what follows (`active_controller.py`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Until ZooKeeper answers, it may hold either set. So a record is committed only when every member of both has
 it: a joining replica counts before its entry is confirmed, a leaving one until its removal is confirmed.
+Left to others: who lags too far to stay, and who has caught up (leader.py), the write (broker/replicas/).
 """
 
 from typing import TypeAlias

@@ -1,11 +1,12 @@
 """The leader's rules: when the high watermark rises, who is in the ISR, min.insync.replicas. Pure.
 
 The high watermark is the smallest log end offset among the replicas that must acknowledge (isr.py says which,
-while an ISR change is pending) and those that had everything a moment ago and are about to join the ISR. An
-ISR change is a conditional write. Until its outcome is certain it stays pending and is written again with the
-same expected version, so only one of the attempts can land.
-Left to others: the log (broker/replicas/partition.py), the write itself (broker/replicas/isr_writer.py), what
-a produce waits for (broker/replicas/purgatory.py).
+while an ISR change is pending) and the followers that had caught up a moment ago and are about to join the
+ISR. A follower that has not caught up for `replica.lag.time.max.ms` is proposed out of it. An ISR change is a
+conditional write. Until its outcome is certain it stays pending and is written again with the same expected
+version, so only one of the attempts can land.
+Left to others: when a leader is asked, and its log (broker/replicas/partition.py: `settle`), the write itself
+(broker/replicas/isr_writer.py), what a produce waits for (broker/replicas/purgatory.py).
 Why: docs/decisions/0003-pure-rules-thin-shells.md
 """
 

@@ -5,6 +5,7 @@ leader answers with the largest epoch it knows up to that one, and where it ends
 that epoch too, both logs agree up to the smaller of the two ends. If not, it truncates to the end of what it
 has below that epoch, and asks again. It never truncates to the high watermark: that lags, and acknowledged
 records lie above it. (Old profiles do truncate to it, or ask only once: profiles.py.)
+Left to others: asking (follower.py), keeping what goes and removing it (broker/replicas/truncation.py).
 """
 
 from typing import Protocol

@@ -1,8 +1,9 @@
 """BrokerConfig: the sections of a broker's options, put together and checked against each other.
 
-An option is declared once, with Kafka's name, help, bounds, default, and whether changing it needs a restart;
-OPTIONS lists all of them. A BrokerConfig is immutable: a change makes a new one (live.py).
-Left to others: the options of each section (sections.py; of logs: storage/config.py), where the values come
+An option is declared once, in its section (sections.py; of logs: storage/config.py; of listeners: here), with
+Kafka's name, help, bounds, default, and whether changing it needs a restart. OPTIONS lists all of them. A
+BrokerConfig is immutable: a change makes a new one (live.py).
+Left to others: where the values come
 from (files.py), the page about them (document.py).
 """
 

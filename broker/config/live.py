@@ -5,10 +5,11 @@ option this broker's own setting wins over the one for all brokers, which wins o
 Left to others: reading ZooKeeper (broker/config_watch.py), which values are good (dynamic.py).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import structlog
 
+from ...base.event import Event
 from ...zookeeper.config_nodes import NOTHING, Overrides
 from ...zookeeper.documents import ALL_BROKERS
 from .broker import BrokerConfig
@@ -23,7 +24,7 @@ class LiveConfig:
     def __init__(self, started_with: BrokerConfig) -> None:
         self.started_with = started_with
         self.current = started_with
-        self.on_change: list[Callable[[], None]] = []
+        self.on_change = Event[[]]()
         self._told = {ALL_BROKERS: NOTHING, str(started_with.broker_id): NOTHING}
         self._in_force: dict[str, Mapping[str, str]] = {}
 
@@ -54,8 +55,7 @@ class LiveConfig:
                 entity=entity,
                 settings=sorted(told.names),
             )
-            for hook in self.on_change:
-                hook()
+            self.on_change()
 
     def _combined(self, news_of: str) -> BrokerConfig:
         config = self.started_with

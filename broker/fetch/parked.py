@@ -4,6 +4,7 @@ When a partition has news, the fetch is woken. At the end of the loop turn it re
 of its partitions have changed. A follower has at most one parked fetch: its next fetch completes this one.
 A follower that gets much data in every response is answered at most every few milliseconds (`Pace`), because
 each round costs both brokers the same, however much it carries.
+Left to others: how much is enough (read.py), the timing wheel of deadlines (replicas/purgatory.py).
 Why: docs/decisions/0041-followers-in-bulk-are-paced.md
 """
 
@@ -28,7 +29,7 @@ TIMER_SLACK_S = 0.0005  # uvloop's timers are up to a millisecond early or late
 class ParkedFetch(Waiter):
     """One parked fetch."""
 
-    __slots__ = ("_bytes_min", "_exchange", "_host", "_pace", "_reading", "_respond", "_timer")
+    __slots__ = ("_bytes_min", "_exchange", "_pace", "_reading", "_respond", "_shared", "_timer")
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class ParkedFetch(Waiter):
         self._bytes_min = bytes_min
         self._respond = respond
         self._pace = pace
-        self._host: ReplicaShared | None = None
+        self._shared: ReplicaShared | None = None
         self._timer: asyncio.TimerHandle | None = None  # for the end of a pause, once there is news
 
     @property
@@ -52,19 +53,19 @@ class ParkedFetch(Waiter):
         """Whether it is a follower's: that waits for the log end, a consumer for the high watermark."""
         return self._reading.fetcher.is_replica
 
-    def park(self, host: ReplicaShared, deadline: float) -> bool:
+    def park(self, shared: ReplicaShared, deadline: float) -> bool:
         """Wait for news of the partitions. False if the purgatory is full."""
-        if not host.deadlines.add(self, deadline):
+        if not shared.deadlines.add(self, deadline):
             return False
-        self._host = host
+        self._shared = shared
         for partition in self._reading.parks_at:
             partition.park(self)
         return True
 
     def news(self, grown: bool, risen: bool) -> None:
         """Followers are woken when the log grows, consumers when the high watermark rises."""
-        if self._host is not None and (grown if self.is_replica else risen):
-            self._host.turn.notify(self)
+        if self._shared is not None and (grown if self.is_replica else risen):
+            self._shared.turn.notify(self)
 
     def look_again(self) -> None:
         """A partition has news: read again, and answer if there is enough."""
@@ -78,8 +79,8 @@ class ParkedFetch(Waiter):
 
     def _pauses(self, pace: "Pace") -> bool:
         """Whether this news must wait until the pause ends."""
-        assert self._host is not None, "the fetch is parked"
-        loop = self._host.loop
+        assert self._shared is not None, "the fetch is parked"
+        loop = self._shared.loop
         if self._timer is not None:
             pace.more_came()
             return True
@@ -89,10 +90,10 @@ class ParkedFetch(Waiter):
         return True
 
     def _pause_ended(self) -> None:
-        assert self._host is not None, "the fetch is parked"
+        assert self._shared is not None, "the fetch is parked"
         self._timer = None
-        self._host.turn.notify(self)
-        self._host.turn.wake()
+        self._shared.turn.notify(self)
+        self._shared.turn.wake()
 
     def expire(self) -> None:
         self._finish(self._reading.read())
@@ -103,9 +104,9 @@ class ParkedFetch(Waiter):
             self._finish(self._reading.read())
 
     def _finish(self, found: list[PartitionData]) -> None:
-        assert self._host is not None, "the fetch is parked"
-        self._host.deadlines.remove(self)
-        self._host.turn.forget(self)
+        assert self._shared is not None, "the fetch is parked"
+        self._shared.deadlines.remove(self)
+        self._shared.turn.forget(self)
         if self._timer is not None:
             self._timer.cancel()
         for partition in self._reading.parks_at:

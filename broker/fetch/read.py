@@ -231,7 +231,7 @@ class Reading:
                 return self._read_apart(item, partition, room, end)
             item.cold_tries += 1
             self.is_cold = True
-            partition.host.cold_reads.bring(partition, cold)
+            partition.shared.cold_reads.bring(partition, cold)
             return Slices()
 
     def _read_apart(self, item: FetchItem, partition: Partition, room: int, end: int) -> Slices:
@@ -245,7 +245,7 @@ class Reading:
         self.is_cold = True
         if apart is not earlier:
             begins = left > 0 or (first and not self._awaited)
-            item.apart = apart if begins and partition.host.cold_reads.bring(partition, apart) else None
+            item.apart = apart if begins and partition.shared.cold_reads.bring(partition, apart) else None
         if item.apart is not None:
             self._awaited += apart.bytes_max if found is None else found.nbytes
         return Slices()

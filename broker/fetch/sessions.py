@@ -50,16 +50,16 @@ class Followed(FetchItem):
         """The partition has changed. Only growth wakes the fetch: a new high watermark is not urgent."""
         self._session.stirred[self] = None
         if grown and self._session.waiting is not None:
-            self._session.host.turn.notify(self._session.waiting)
+            self._session.shared.turn.notify(self._session.waiting)
 
 
 class FetchSession:
     """The session of one follower: all that it fetches from this broker."""
 
-    def __init__(self, id: int, fetcher: FetchSource, host: ReplicaShared) -> None:
+    def __init__(self, id: int, fetcher: FetchSource, shared: ReplicaShared) -> None:
         self.id = id
         self.fetcher = fetcher
-        self.host = host
+        self.shared = shared
         self.next_epoch = FIRST_EPOCH
         self.waiting: Woken | None = None  # its fetch, if parked
         self.stirred: dict[Followed, None] = {}  # partitions to read, longest waiting first
@@ -67,7 +67,7 @@ class FetchSession:
         self._outside: dict[Followed, None] = {}  # partitions whose ISR the follower is not in
         self._outside_at = 0.0  # when to check these again
         self._sent: list[Followed] = []  # the last response has records of these
-        self._pulse = Pulse(host.loop.time())
+        self._pulse = Pulse(shared.loop.time())
         self._round: Iterator[Followed] = iter(())
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class FetchSession:
 
     def take(self, request: FetchRequest, find: Find, name_of: NameOf) -> None:
         """Process the next fetch: the partitions that it names, forgets, and implies."""
-        now = self.host.loop.time()
+        now = self.shared.loop.time()
         sent, self._sent = self._sent, []
         self.stirred.update(dict.fromkeys(sent))  # if the records arrived, this fetch names them
         for gone in request.forgotten_topics_data:
@@ -221,11 +221,11 @@ class SessionReading(Reading):
 class FetchSessions:
     """The session of each follower."""
 
-    def __init__(self, host: ReplicaShared) -> None:
-        self._host = host
+    def __init__(self, shared: ReplicaShared) -> None:
+        self._shared = shared
         self._of: dict[BrokerId, FetchSession] = {}
         self._ids = count(1)
-        host.on_brokers.subscribe(self.keep_only)
+        shared.on_brokers.subscribe(self.keep_only)
 
     def of(self, fetcher: FetchSource, request: FetchRequest) -> FetchSession | None:
         """The session of this fetch, a new one if it asks for that, None if it wants none. Raises if the
@@ -237,7 +237,7 @@ class FetchSessions:
                 self._of.pop(fetcher.replica).close()
             if request.session_epoch == NO_SESSION_EPOCH:
                 return None
-            held = self._of[fetcher.replica] = FetchSession(next(self._ids), fetcher, self._host)
+            held = self._of[fetcher.replica] = FetchSession(next(self._ids), fetcher, self._shared)
         elif held is None or held.id != request.session_id or held.fetcher != fetcher:
             raise FetchSessionIdNotFound()
         elif request.session_epoch != held.next_epoch:

@@ -79,11 +79,11 @@ class LeaderFetcher:
     """Fetches from one leader as long as any of our partitions follows it."""
 
     def __init__(
-        self, host: ReplicaShared, config: ReplicationConfig, leader: BrokerId, fetchers: "Fetchers"
+        self, shared: ReplicaShared, config: ReplicationConfig, leader: BrokerId, fetchers: "Fetchers"
     ) -> None:
         self.leader = leader
         self.partitions: dict[Partition, None] = {}
-        self._host = host
+        self._shared = shared
         self._config = config
         self._fetchers = fetchers
         self._connection: Connection | None = None
@@ -108,7 +108,7 @@ class LeaderFetcher:
         self._hope.set()
         connection = self._connection
         if self._parked and self._nudge is None and connection is not None and not connection.is_lost:
-            self._nudge = connection.submit(nudge(self._host), deadline=self._deadline())
+            self._nudge = connection.submit(nudge(self._shared), deadline=self._deadline())
 
     def remove(self, partition: Partition) -> None:
         """No longer fetch for `partition`. A response on its way is dropped by the follower rules."""
@@ -138,8 +138,8 @@ class LeaderFetcher:
                     self._begin_session()
                     logger.info("fetch_session_lost", leader=self.leader, reason=str(lost))
                 except (OSError, TimeoutError) as error:
-                    self._host.lost(self.leader)
-                    self._host.untold()
+                    self._shared.lost(self.leader)
+                    self._shared.untold()
                     await self._disconnect()
                     wait = self._backoff.failed()
                     logger.info("leader_unreachable", leader=self.leader, reason=str(error), retry_in_s=wait)
@@ -147,14 +147,14 @@ class LeaderFetcher:
                     await asyncio.sleep(FIRST_RETRY_SECONDS)  # thousands of partitions may come one by one
                     await _wait_for(self._hope, wait - FIRST_RETRY_SECONDS)
         finally:
-            self._host.left(self.leader)
+            self._shared.left(self.leader)
             self._fetchers.ended(self)
             await self._end_session()
             await self._disconnect()
 
     def _deadline(self) -> float:
         wait_ms = self._config.fetch_wait_max_ms + self._config.socket_timeout_ms
-        return self._host.loop.time() + wait_ms / 1000
+        return self._shared.loop.time() + wait_ms / 1000
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_lost:
@@ -164,12 +164,12 @@ class LeaderFetcher:
                 raise ConnectionError("the leader's address is not known yet")
             self._connection = await Connection.open(
                 *address,
-                client_id=f"broker-{self._host.me}-fetcher",
-                deadline=self._host.loop.time() + CONNECT_SECONDS_MAX,
+                client_id=f"broker-{self._shared.me}-fetcher",
+                deadline=self._shared.loop.time() + CONNECT_SECONDS_MAX,
                 versions=VERSIONS,
-                on_lost=lambda _: self._host.lost(self.leader),
+                on_lost=lambda _: self._shared.lost(self.leader),
             )
-            self._host.back(self.leader)
+            self._shared.back(self.leader)
         return self._connection
 
     async def _disconnect(self) -> None:
@@ -182,11 +182,11 @@ class LeaderFetcher:
 
     async def _end_session(self) -> None:
         """Close the fetch session at the leader, which no partition follows any more."""
-        connection, deadline = self._connection, self._host.loop.time() + GOODBYE_SECONDS_MAX
+        connection, deadline = self._connection, self._shared.loop.time() + GOODBYE_SECONDS_MAX
         if connection is None or connection.is_lost or not self._session.is_open:
             return
         with suppress(OSError, TimeoutError):
-            await connection.request(nudge(self._host, self._session.id), deadline=deadline)
+            await connection.request(nudge(self._shared, self._session.id), deadline=deadline)
 
     def _begin_session(self) -> None:
         """Start a new session: the leader knows nothing of our fetches."""
@@ -215,9 +215,9 @@ class LeaderFetcher:
 
     async def _round(self, connection: Connection) -> None:
         self._news.clear()
-        now = self._host.loop.time()
+        now = self._shared.loop.time()
         ready, silent = self._look_round(now)
-        cutting = EpochRound(self._host, ready)
+        cutting = EpochRound(self._shared, ready)
         if cutting:
             answer: OffsetForLeaderEpochResponse = await connection.request(
                 cutting.request(), deadline=self._deadline()
@@ -228,7 +228,7 @@ class LeaderFetcher:
         if await self._flush(ready):
             return  # roles may have changed meanwhile
         wait_s = self._next_delay(now)  # a longer fetch would hold up delayed partitions
-        fetching = FetchRound(self._host, self._config, ready, self._session, silent, wait_s)
+        fetching = FetchRound(self._shared, self._config, ready, self._session, silent, wait_s)
         self._touched = dict.fromkeys(fetching.left)
         if not fetching:
             await _wait_for(self._news, wait_s)
@@ -259,7 +259,7 @@ class LeaderFetcher:
         """Partitions that failed wait, longer each time; the delay of all others ends."""
         if not failed and not self._delays:
             return
-        now, longest = self._host.loop.time(), 0.0
+        now, longest = self._shared.loop.time(), 0.0
         for partition in asked:
             if partition not in failed:
                 self._delays.pop(partition, None)
@@ -337,11 +337,11 @@ class Fetchers:
     """The fetchers of one broker, by leader (Kafka's ReplicaFetcherManager)."""
 
     def __init__(
-        self, host: ReplicaShared, config: ReplicationConfig, tasks: Tasks, flushing: Flushing
+        self, shared: ReplicaShared, config: ReplicationConfig, tasks: Tasks, flushing: Flushing
     ) -> None:
         self.flushing = flushing
         self.addresses: dict[BrokerId, tuple[str, int]] = {}  # on the inter-broker listener
-        self._host = host
+        self._shared = shared
         self._config = config
         self._tasks = tasks
         self._by_leader: dict[BrokerId, LeaderFetcher] = {}
@@ -364,7 +364,7 @@ class Fetchers:
         leader = partition.following.leader
         fetcher = self._by_leader.get(leader)
         if fetcher is None:
-            fetcher = self._by_leader[leader] = LeaderFetcher(self._host, self._config, leader, self)
+            fetcher = self._by_leader[leader] = LeaderFetcher(self._shared, self._config, leader, self)
             fetcher.add(partition)
             self._tasks.spawn(fetcher.run(), f"fetch-from-{leader}")
         else:

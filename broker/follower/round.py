@@ -70,8 +70,8 @@ class SessionLost(Exception):
 class EpochRound:
     """OffsetForLeaderEpoch for all followers that must find out where to truncate."""
 
-    def __init__(self, host: ReplicaShared, partitions: Iterable[Partition]) -> None:
-        self._host = host
+    def __init__(self, shared: ReplicaShared, partitions: Iterable[Partition]) -> None:
+        self._shared = shared
         self._asked: dict[TopicPartition, tuple[Partition, Follower, AskEpochEnd]] = {}
         for partition in partitions:
             follower = partition.following
@@ -94,7 +94,7 @@ class EpochRound:
                 )
             )
         return OffsetForLeaderEpochRequest(
-            replica_id=self._host.me,
+            replica_id=self._shared.me,
             topics=[OffsetForLeaderTopic(topic=name, partitions=asked) for name, asked in topics.items()],
         )
 
@@ -203,14 +203,14 @@ class FetchRound:
 
     def __init__(
         self,
-        host: ReplicaShared,
+        shared: ReplicaShared,
         config: ReplicationConfig,
         partitions: Iterable[Partition],
         session: FollowerSession | None = None,
         silent: Iterable[Partition] = (),
         wait_s_max: float = math.inf,
     ) -> None:
-        self._host = host
+        self._shared = shared
         self._config = config
         self._wait_ms = int(min(config.fetch_wait_max_ms, wait_s_max * 1000))
         self._session = session or FollowerSession()
@@ -249,7 +249,7 @@ class FetchRound:
         session.forgotten.clear()
         session_id, epoch = session.identity()
         return FetchRequest(
-            replica_state=_identity(self._host),
+            replica_state=_identity(self._shared),
             max_wait_ms=0 if self.left else self._wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_response_max_bytes,
@@ -310,7 +310,7 @@ def _take_records(
 
 def _wait_or_retry(partition: Partition, reaction: Reaction, code: int, failed: Failed) -> None:
     if reaction is Reaction.WAIT:
-        partition.host.untold()
+        partition.shared.untold()
     else:
         failed[partition] = f"the leader answered error {code}"
 
@@ -323,13 +323,13 @@ def _asked(partition: Partition) -> AskedPartition | None:
     return AskedPartition(partition, follower, question, partition.log.start_offset)
 
 
-def nudge(host: ReplicaShared, session_id: int = NO_SESSION) -> FetchRequest:
+def nudge(shared: ReplicaShared, session_id: int = NO_SESSION) -> FetchRequest:
     """An empty fetch: the leader answers our parked fetch first, then this one.
 
     With the id of a session it ends that session.
     """
     return FetchRequest(
-        replica_state=_identity(host),
+        replica_state=_identity(shared),
         max_wait_ms=0,
         min_bytes=0,
         session_id=session_id,
@@ -338,5 +338,5 @@ def nudge(host: ReplicaShared, session_id: int = NO_SESSION) -> FetchRequest:
     )
 
 
-def _identity(host: ReplicaShared) -> ReplicaState:
-    return ReplicaState(replica_id=host.me, replica_epoch=host.incarnation)
+def _identity(shared: ReplicaShared) -> ReplicaState:
+    return ReplicaState(replica_id=shared.me, replica_epoch=shared.incarnation)

@@ -4,8 +4,7 @@ A follower's fetch also acknowledges all records before that offset; it is accep
 between brokers. v5 log start offset · v7 sessions, kept for followers only · v9 leader epoch · v10
 zstd · v11 rack, not looked at · v12 flexible, epoch of the last record, diverging epoch, current leader ·
 v13 topic ids · v15 the follower's incarnation · v16 addresses of leaders.
-Left to others: reading (replicas/partition.py, storage/log/log.py), long waits (replicas/purgatory.py,
-fetch/parked.py).
+Left to others: reading (fetch/read.py), waiting (fetch/parked.py).
 Why: docs/decisions/0012-fetch-sessions-not-kept.md
 """
 

@@ -57,7 +57,7 @@ def handle(
     named = ((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     hold(broker.roles.change, broker.replicas, exchange, named)
     answers = Answers(exchange, request)
-    host = broker.shared
+    shared = broker.shared
     sees_end = request.replica_id == DEBUGGER or (request.replica_id >= 0 and exchange.internal)
     for topic in request.topics:
         for asked in topic.partitions:
@@ -74,7 +74,7 @@ def handle(
                 answers.refuse(place, error.code)
     if answers.complete:
         return answers.response()
-    if host.deadlines.add(answers, host.loop.time() + LOOKUP_SECONDS_MAX):
+    if shared.deadlines.add(answers, shared.loop.time() + LOOKUP_SECONDS_MAX):
         return None
     answers.give_up()
     return answers.response()
@@ -112,7 +112,7 @@ class OffsetQuestion:
     def look_up(self, place: Place, answers: "Answers") -> bool:
         """Search the log in a thread. False if too many wait for one."""
         leader, end = self._end()
-        time, host = self._asked.timestamp, self.partition.host
+        time, shared = self._asked.timestamp, self.partition.shared
         lookup = self.partition.log.lookup(end, None if time == LARGEST_TIMESTAMP else time)
         self._tries += 1
 
@@ -126,9 +126,9 @@ class OffsetQuestion:
                 answers.refuse(place, error.code)
             except DiskError as error:
                 answers.refuse(place, self.partition.disk_failed(error).code)
-            answers.answer_if_complete(host)
+            answers.answer_if_complete(shared)
 
-        return host.cold_reads.run(self.partition.log, lookup, lookup.run, looked)
+        return shared.cold_reads.run(self.partition.log, lookup, lookup.run, looked)
 
 
 class Answers(Waiter):
@@ -168,10 +168,10 @@ class Answers(Waiter):
                 if place not in self._given:
                     self.refuse(place, ErrorCode.REQUEST_TIMED_OUT)
 
-    def answer_if_complete(self, host: ReplicaShared) -> None:
+    def answer_if_complete(self, shared: ReplicaShared) -> None:
         """A lookup has ended: answer if it was the last."""
         if self.slot is not None and self.complete:
-            host.deadlines.remove(self)
+            shared.deadlines.remove(self)
             self._exchange.answer(self.response())
 
     def expire(self) -> None:

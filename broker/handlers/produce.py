@@ -194,8 +194,8 @@ class PendingProduce(Waiter):
         """Wait in the queue of each partition. Returns the answer if there is no room to wait."""
         self._waits = waits
         self._left = set(range(len(waits)))
-        host = waits[0][1].host
-        if not host.deadlines.add(self, host.loop.time() + seconds):
+        shared = waits[0][1].shared
+        if not shared.deadlines.add(self, shared.loop.time() + seconds):
             self._time_out()
             return self.response()
         for place, (_, partition, queue, required) in enumerate(waits):
@@ -208,7 +208,7 @@ class PendingProduce(Waiter):
         if code:
             self._fail(place, code)
         if not self._left:
-            self._waits[0][1].host.deadlines.remove(self)
+            self._waits[0][1].shared.deadlines.remove(self)
             self._exchange.answer(self.response())
 
     def expire(self) -> None:

@@ -21,11 +21,11 @@ from . import (
     leader_epoch,
     list_offsets,
     log_dirs,
-    log_ends,
     metadata,
     produce,
     producers,
     reassignments,
+    replica_log_info,
     topics,
 )
 from .groups import admin, coordinators, membership, offsets
@@ -50,7 +50,7 @@ HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     **configs.HANDLERS,
     **reassignments.HANDLERS,
     **log_dirs.HANDLERS,
-    **log_ends.HANDLERS,
+    **replica_log_info.HANDLERS,
     **elect_leaders.HANDLERS,
     **inspect.HANDLERS,
     **control.HANDLERS,

@@ -32,16 +32,16 @@ Respond = Callable[[], Any]
 class HeldAnswers:
     """The held answers, and the doubts that hold them."""
 
-    def __init__(self, host: ReplicaShared, picture: Callable[[], Picture]) -> None:
-        self.doubts = Doubts(host.loop.time())
-        self._loop = host.loop
-        self._deadlines = host.deadlines
+    def __init__(self, shared: ReplicaShared, picture: Callable[[], Picture]) -> None:
+        self.doubts = Doubts(shared.loop.time())
+        self._loop = shared.loop
+        self._deadlines = shared.deadlines
         self._picture = picture
         self._held: dict[_Held, None] = {}
-        host.told.subscribe(self.told)
-        host.lost.subscribe(self.lost)
-        host.back.subscribe(self.back)
-        host.left.subscribe(self.doubts.left)
+        shared.told.subscribe(self.told)
+        shared.lost.subscribe(self.lost)
+        shared.back.subscribe(self.back)
+        shared.left.subscribe(self.doubts.left)
 
     def __len__(self) -> int:
         return len(self._held)

@@ -1,1 +1,1 @@
-"""The replicas that this broker holds: their roles, produce, ISR changes, truncation, what waits there."""
+"""The replicas that this broker holds: their state, produce, ISR changes, truncation, what waits there."""

@@ -37,9 +37,9 @@ from ...zookeeper import documents, znodes
 from ...zookeeper.client import TOGETHER_MAX, Check, Stat, ZkClient, ZkError
 from ...zookeeper.documents import BadDocument, StateDocument
 from ...zookeeper.topic_lives import life_checks
-from .batch_check import check_batch
-from .isr_decisions import IsrNotes
+from .isr_notes import IsrNotes
 from .partition import Partition
+from .refused_batch import check_batch
 from .shared import ReplicaShared
 
 logger = structlog.get_logger(__name__)
@@ -88,7 +88,7 @@ class IsrWriter:
                     pass  # `settle` answers the waiters
                 case WriteIsr():
                     now = self._loop.time()
-                    self.notes.proposed(partition.host.recorder, partition.tp, leader, effect, now)
+                    self.notes.proposed(partition.shared.recorder, partition.tp, leader, effect, now)
                     self._asked.append(WantedWrite(partition, leader, effect))
                     self._begin_soon()
                 case ReadState():
@@ -101,7 +101,7 @@ class IsrWriter:
                         "isr_changed", partition=str(partition.tp), isr=isr, joined=joined, left=left,
                         epoch=leader.epoch, version=leader.version,
                     )  # fmt: skip
-                    self.notes.landed(partition.host.recorder, partition.tp, leader, joined, left)
+                    self.notes.landed(partition.shared.recorder, partition.tp, leader, joined, left)
                     self._notify(partition.tp)
                 case CheckBatch(offset):
                     self._tasks.spawn(check_batch(partition, leader, offset), f"check-{partition.tp}")
@@ -111,12 +111,12 @@ class IsrWriter:
                         successor=successor, successor_epoch=epoch,
                     )  # fmt: skip
                     self.notes.forget(partition.tp)
-                    partition.host.recorder.note(
+                    partition.shared.recorder.note(
                         str(partition.tp), "leadership_lost", epoch=leader.epoch, successor=successor,
                         successor_epoch=epoch,
                     )  # fmt: skip
                     partition.resign((successor, epoch))
-                    partition.host.untold()
+                    partition.shared.untold()
                 case _:
                     raise AssertionError(f"unexpected effect of a leader: {effect}")
         self._look_after(partition)
@@ -159,18 +159,18 @@ class IsrWriter:
             async with asyncio.timeout(WRITE_SECONDS_MAX):
                 alone = await self._attempt_all(asked)
         except (ZkError, BadDocument, TimeoutError) as error:
-            logger.warning("isr_writes_unknown", partitions=len(asked), reason=repr(error))
+            logger.warning("isr_batch_unknown", partitions=len(asked), reason=repr(error))
             for partition, leader, ask in asked:
-                self.notes.unknown(partition.host.recorder, partition.tp, leader, ask, repr(error))
+                self.notes.unknown(partition.shared.recorder, partition.tp, leader, ask, repr(error))
                 self._done(partition, leader, leader.isr_unknown)
         await asyncio.gather(*(self._write(*each) for each in alone))
 
     async def _attempt_all(self, asked: Sequence[WantedWrite]) -> list[WantedWrite]:
         """One try for all. Reports the outcomes, and returns those that must be written one by one."""
         nodes = await self._zk.get_many([documents.state_path(each.partition.tp) for each in asked])
-        joining, host = asked[0].ask.joining, asked[0].partition.host
+        joining, shared = asked[0].ask.joining, asked[0].partition.shared
         there = -1 if joining is None else await znodes.joinable_version(self._zk, joining)
-        checks = _checks(host, asked[0].ask, there)
+        checks = _checks(shared, asked[0].ask, there)
         checks += await self._lives([each.partition for each in asked])
         writes, good, alone = [], list[WantedWrite](), list[WantedWrite]()
         for each, node in zip(asked, nodes, strict=True):
@@ -193,9 +193,9 @@ class IsrWriter:
         except znodes.StateMoved:
             return alone + good
         except znodes.CheckFailed as failed:
-            logger.info("isr_writes_refused", partitions=len(good), joining=joining, check=failed.path)
+            logger.info("isr_batch_refused", partitions=len(good), joining=joining, check=failed.path)
             for partition, leader, ask in good:
-                self.notes.refused(host.recorder, partition.tp, leader, ask, failed.path)
+                self.notes.refused(shared.recorder, partition.tp, leader, ask, failed.path)
                 self._done(partition, leader, leader.isr_refused)
             return alone
         for each, version in zip(good, landed, strict=True):
@@ -213,7 +213,7 @@ class IsrWriter:
                 outcome = await self._attempt(partition, leader, ask)
         except (ZkError, BadDocument, TimeoutError) as error:
             logger.warning("isr_write_unknown", partition=str(partition.tp), reason=repr(error))
-            self.notes.unknown(partition.host.recorder, partition.tp, leader, ask, repr(error))
+            self.notes.unknown(partition.shared.recorder, partition.tp, leader, ask, repr(error))
             outcome = leader.isr_unknown
         self._done(partition, leader, outcome)
 
@@ -226,7 +226,7 @@ class IsrWriter:
         if version != ask.expected_version:
             return _as_event(leader, state, version)
         there = -1 if ask.joining is None else await znodes.joinable_version(self._zk, ask.joining)
-        checks, proposal = _checks(partition.host, ask, there), _proposal(ask, state)
+        checks, proposal = _checks(partition.shared, ask, there), _proposal(ask, state)
         checks += await self._lives([partition])
         if not self._stands(partition, leader):
             return leader.isr_unknown  # the leadership has ended meanwhile: write nothing
@@ -236,7 +236,7 @@ class IsrWriter:
             return _as_event(leader, *await znodes.read_state(self._zk, tp))
         except znodes.CheckFailed as failed:
             logger.info("isr_write_refused", partition=str(tp), isr=ask.isr, check=failed.path)
-            self.notes.refused(partition.host.recorder, tp, leader, ask, failed.path)
+            self.notes.refused(partition.shared.recorder, tp, leader, ask, failed.path)
             return leader.isr_refused
         return lambda now: leader.isr_landed(landed, now)
 
@@ -296,10 +296,10 @@ class IsrWriter:
             self._notifying = False
 
 
-def _checks(host: ReplicaShared, ask: WriteIsr, registration: int) -> list[Check]:
+def _checks(shared: ReplicaShared, ask: WriteIsr, registration: int) -> list[Check]:
     if ask.joining is None:
-        return znodes.leader_checks(host.me, host.incarnation)
-    return znodes.member_checks(ask.joining, ask.incarnation, host.me, host.incarnation, registration)
+        return znodes.leader_checks(shared.me, shared.incarnation)
+    return znodes.member_checks(ask.joining, ask.incarnation, shared.me, shared.incarnation, registration)
 
 
 def _in_parts(all_of_them: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -41,14 +41,14 @@ class LocalAppend(Waiter):
             self._on_committed(error.code, NO_OFFSET)
             return
         self._partition = partition
-        if partition.host.deadlines.add(self, deadline):
+        if partition.shared.deadlines.add(self, deadline):
             partition.acks.add(required, self, 0)
         else:
             self._on_committed(ErrorCode.REQUEST_TIMED_OUT, self._base_offset)
 
     def reached(self, place: int, code: ErrorCode) -> None:
         assert self._partition is not None
-        self._partition.host.deadlines.remove(self)
+        self._partition.shared.deadlines.remove(self)
         self._on_committed(code, self._base_offset)
 
     def expire(self) -> None:

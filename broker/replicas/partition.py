@@ -4,7 +4,8 @@ Nothing here awaits, takes a lock or keeps a queue of its own: each call runs wi
 loop. An append or a fetch marks the partition dirty; `settle`, once at the end of the turn, raises the high
 watermark and wakes the waiters. During a change of roles the partition neither leads nor follows, and
 answers 6 (NOT_LEADER_OR_FOLLOWER).
-Left to others: LeaderAndIsr (roles/leader_and_isr.py), writing an ISR (isr_writer.py), what an answer looks
+Left to others: the rules of a leader and of a follower (replication/leader.py, replication/follower.py),
+LeaderAndIsr (roles/leader_and_isr.py), writing an ISR (isr_writer.py), what an answer looks
 like (handlers/).
 """
 
@@ -45,14 +46,14 @@ class Partition:
 
     __slots__ = (
         "_announced", "_seen_end", "_seen_watermark", "acks", "changing", "dirty", "flush_acks", "following",
-        "full", "host", "incomplete", "leader_epoch", "leader_id", "leading", "limits", "log", "missing",
-        "offline", "parked", "recovering", "successor", "target", "topic_config", "tp", "unflushed_max",
+        "full", "incomplete", "leader_epoch", "leader_id", "leading", "limits", "log", "missing", "offline",
+        "parked", "recovering", "shared", "successor", "target", "topic_config", "tp", "unflushed_max",
     )  # fmt: skip
 
-    def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, host: ReplicaShared) -> None:
+    def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, shared: ReplicaShared) -> None:
         self.tp = tp
         self.log = log
-        self.host = host
+        self.shared = shared
         self.leader_id: BrokerId = NO_LEADER
         self.leader_epoch: Epoch = NO_EPOCH  # of the last finished transition
         self.leading: Leader | None = None
@@ -103,11 +104,11 @@ class Partition:
             self.log.configure(config)
         except DiskError as error:  # they apply all the same; the file is written when there is room
             self.disk_failed(error)
-        self.unflushed_max = 0 if self.host.flush_before_ack else config.flush_messages - 1
+        self.unflushed_max = 0 if self.shared.flush_before_ack else config.flush_messages - 1
         if self.following is not None:
             self.following.unflushed_max = self.unflushed_max
         self.limits, self.target = timeless_limits(config), target_of(config)
-        self.host.recoding.is_wanted |= self.target is not None
+        self.shared.recoding.is_wanted |= self.target is not None
         if self.leading is not None:
             self.leading.min_insync_replicas = config.min_insync_replicas
             self._mark()
@@ -119,7 +120,7 @@ class Partition:
         leader = self.leading
         if leader is None:
             raise self._not_led(epoch_asked)
-        if wrong := self.host.epoch_error(epoch_asked, leader.epoch):
+        if wrong := self.shared.epoch_error(epoch_asked, leader.epoch):
             raise error_for(wrong)
         return leader
 
@@ -127,7 +128,7 @@ class Partition:
         if self.offline is not None:
             return KafkaStorageError()
         epoch = NO_EPOCH if self.incomplete else epoch_asked
-        wrong = self.host.epoch_error(epoch, self.leader_epoch)
+        wrong = self.shared.epoch_error(epoch, self.leader_epoch)
         return error_for(wrong or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     @property
@@ -135,7 +136,7 @@ class Partition:
         """Whether clients should look for another leader: our ZooKeeper session is over, and no other member
         of the ISR fetches from us any more.
         """
-        return self.host.sessionless and self.led().is_forsaken(self.host.loop.time())
+        return self.shared.sessionless and self.led().is_forsaken(self.shared.loop.time())
 
     # Produce.
 
@@ -144,11 +145,11 @@ class Partition:
         leader = self.leading
         if leader is None:
             raise self._not_led(NO_EPOCH)
-        if self.is_forsaken or (acks != -1 and self.host.fenced):
+        if self.is_forsaken or (acks != -1 and self.shared.fenced):
             raise NotLeaderOrFollower()  # REQUEST_TIMED_OUT would make no client look for another leader
         if acks == -1 and leader.under_min_isr:
             raise NotEnoughReplicas()
-        now_ms, validate = self.host.clock.wall_ms(), self.host.validate_records
+        now_ms, validate = self.shared.clock.wall_ms(), self.shared.validate_records
         return checked(records, self.topic_config, self.limits, now_ms, zstd_allowed, validate)
 
     def append(self, records: memoryview, acks: int, zstd_allowed: bool = True) -> tuple[int, int, int]:
@@ -160,7 +161,7 @@ class Partition:
             known = self.log.producers.check(header)
             if known is not None:
                 return known.base_offset, known.last_offset + 1, -1
-        now_ms = self.host.clock.wall_ms()
+        now_ms = self.shared.clock.wall_ms()
         base_offset = self._write(records, header, self.leader_epoch, now_ms)
         return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
 
@@ -170,7 +171,7 @@ class Partition:
         if leader.under_min_isr:
             raise NotEnoughReplicas()
         view = memoryview(batch)
-        self._write(view, read_header(view), leader.epoch, self.host.clock.wall_ms())
+        self._write(view, read_header(view), leader.epoch, self.shared.clock.wall_ms())
         return self.log.end_offset
 
     def _write(self, records: memoryview, header: BatchHeader, epoch: Epoch, now_ms: int) -> int:
@@ -180,7 +181,7 @@ class Partition:
             base_offset = self.log.append(records, header, epoch, now_ms)
         except DiskError as error:
             raise self.disk_failed(error) from error
-        if (took_ms := self.host.clock.wall_ms() - now_ms) > SLOW_APPEND_MS:
+        if (took_ms := self.shared.clock.wall_ms() - now_ms) > SLOW_APPEND_MS:
             logger.warning("append_slow", partition=str(self.tp), took_ms=took_ms, bytes=len(records))
         self._mark()
         return base_offset
@@ -207,14 +208,14 @@ class Partition:
             raise OffsetOutOfRange()
         if log_start != progress.log_start_offset and incarnation >= progress.incarnation:
             progress.log_start_offset = Offset(log_start)
-            self.host.on_start_reported(self)
-        now = self.host.loop.time()
+            self.shared.on_start_reported(self)
+        now = self.shared.loop.time()
         if leader.end_offset != log.end_offset:  # "caught up" includes what was appended in this turn
             self._tell_end(leader, now)
         effects = leader.fetched(follower, incarnation, Offset(offset), now)
         if effects:
             self._mark()
-            self.host.perform(self, leader, effects)
+            self.shared.perform(self, leader, effects)
         return None
 
     def parting(self, last_epoch: int, offset: int) -> tuple[int, int] | None:
@@ -240,12 +241,12 @@ class Partition:
     def _mark(self) -> None:
         if not self.dirty:
             self.dirty = True
-            self.host.turn.mark(self)
+            self.shared.turn.mark(self)
 
     def mark(self) -> None:
         """Something has changed outside a request: settle soon."""
         self._mark()
-        self.host.turn.wake()
+        self.shared.turn.wake()
 
     def settle(self, now: float) -> None:
         """Once per turn: raise the high watermark, complete produce requests, wake fetches that have news."""
@@ -268,7 +269,7 @@ class Partition:
     def _tell_end(self, leader: Leader, now: float) -> None:
         end, safe_end = self.log.end_offset, self.safe_end
         if safe_end < end:
-            self.host.flush(self.log)
+            self.shared.flush(self.log)
         leader.appended(Offset(end), Offset(safe_end), now)  # its effect is the watermark: `settle` reads it
 
     @property
@@ -281,7 +282,7 @@ class Partition:
         """A flush has ended. If it was not enough, the next one begins without waiting for the turn."""
         if self.leading is not None:
             if self.safe_end < self.log.end_offset:
-                self.host.flush(self.log)
+                self.shared.flush(self.log)
             self.mark()
 
     def _wake_parked(self) -> None:
@@ -324,7 +325,7 @@ class Partition:
         log, records = self.log, data.records
         if records:
             assert not isinstance(records, Slices), "received records are one view of a frame"
-            log.append_replicated(records, follower.epoch, self.host.clock.wall_ms())
+            log.append_replicated(records, follower.epoch, self.shared.clock.wall_ms())
         cuts = self.apply(follower.replicated(Offset(data.high_watermark)))
         assert not cuts, "records that match the leader's ask for no truncation"
         self.missing = max(data.high_watermark - log.end_offset, 0)
@@ -372,7 +373,7 @@ class Partition:
         """
         follower = self.following
         assert follower is not None, "only followers restart"
-        self.log.restart_at(effect.offset, self.host.clock.wall_ms(), sync=False)
+        self.log.restart_at(effect.offset, self.shared.clock.wall_ms(), sync=False)
         follower.restarted()
 
     # Roles begin and end.
@@ -386,26 +387,26 @@ class Partition:
 
     def lead(self, mandate: Mandate) -> None:
         """Lead in a new epoch. The log's leader epoch file already holds the epoch, synced to disk."""
-        host, log = self.host, self.log
-        known = log.epochs.latest if host.options.semantics.begins_when_elected else mandate.epoch
+        shared, log = self.shared, self.log
+        known = log.epochs.latest if shared.options.semantics.begins_when_elected else mandate.epoch
         assert self.incomplete and known == mandate.epoch, "a leader epoch starts before its records"
         leader = Leader(
-            host.me, mandate, Offset(log.end_offset), Offset(self._seen_watermark), host.loop.time(),
-            host.membership, host.options, self.topic_config.min_insync_replicas,
+            shared.me, mandate, Offset(log.end_offset), Offset(self._seen_watermark), shared.loop.time(),
+            shared.membership, shared.options, self.topic_config.min_insync_replicas,
         )  # fmt: skip
         log.keep_tail = log.keep_tail or len(mandate.replicas) > 1  # followers read the very end
         self.leading = leader
-        self._enter(host.me, mandate.epoch)
+        self._enter(shared.me, mandate.epoch)
         leader.safe_end = Offset(self.safe_end)
-        host.perform(self, leader, leader.opened(host.loop.time()))
+        shared.perform(self, leader, leader.opened(shared.loop.time()))
         self._announced = True
-        host.on_leading(self)
+        shared.on_leading(self)
 
     def follow(self, leader: BrokerId, epoch: Epoch) -> None:
         """Follow in a new epoch, even if the leader is the same. With no leader, wait for one."""
         assert self.incomplete and self.leading is None, "a role changes only in a transition"
         watermark = Offset(self._seen_watermark)
-        semantics = self.host.options.semantics
+        semantics = self.shared.options.semantics
         self.following = Follower(self.log, leader, epoch, watermark, self.unflushed_max, semantics)
         self._enter(leader, epoch)
         self._give_up()  # waiters learn who leads now
@@ -438,15 +439,15 @@ class Partition:
         self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.flush_acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.stir()
-        self.host.turn.wake()
+        self.shared.turn.wake()
         if self._announced:
             self._announced = False
-            self.host.on_resigned(self.tp)
+            self.shared.on_resigned(self.tp)
 
     def fail(self, reason: str) -> None:
         """Take this replica offline: its data cannot be trusted."""
         logger.error("replica_offline", partition=str(self.tp), reason=reason)
-        self.host.recorder.note(str(self.tp), "went_offline", why=reason)
+        self.shared.recorder.note(str(self.tp), "went_offline", why=reason)
         self.offline = reason
         self.resign()
 
@@ -454,5 +455,5 @@ class Partition:
         """A file call failed. A full disk may recover; a failed one takes the replica offline."""
         if isinstance(error, DiskFailed | LogDamaged):
             self.fail(str(error))
-        self.host.on_disk_failed(self, error)
+        self.shared.on_disk_failed(self, error)
         return KafkaStorageError(str(error))

@@ -5,7 +5,8 @@ None of them has a future, a task or a timer of its own.
 A produce with acks=all leaves one entry per partition in a queue ordered by the offset that it needs. When
 the high watermark moves, the front of the queue is complete. All waiters stand in one timing wheel with a
 single timer. Completing a waiter only answers it: nothing is appended or fetched from here.
-Left to others: what is answered (handlers/produce.py, handlers/fetch.py), when the watermark moves
+Left to others: fetches, which wait here for their deadline only (fetch/parked.py), what is answered
+(handlers/produce.py, handlers/fetch.py), when the watermark moves
 (partition.py).
 Why: docs/decisions/0013-no-task-per-request.md
 """

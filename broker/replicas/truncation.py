@@ -10,8 +10,8 @@ its logs.
 If the copy fails for now (disk full), nothing is cut: the follower waits and asks again. If there can be no
 copy at all (no right to write), waiting would never end: the cut is made and logged as an error. To truncate
 without copies, set strandline.log.aside.bytes.max=0.
-Left to others: what to cut (replication/follower.py), where copies are kept and for how long
-(storage/quarantine.py).
+Left to others: to which offset (replication/truncation.py), the cut itself (storage/log/log.py), where copies
+are kept and for how long (storage/quarantine.py).
 Why: docs/decisions/0039-nothing-is-cut-that-was-not-kept.md
 """
 
@@ -113,7 +113,7 @@ class PendingTruncation(ABC):
         """Log that there is no copy: the cut waits, or is made all the same."""
         name, why = str(self.partition.tp), str(self.error)
         logger.error("removal_not_kept", partition=name, cut=self.has_no_place, reason=why)
-        self.partition.host.recorder.note(name, "cut_unkept" if self.has_no_place else "cut_waits", why=why)
+        self.partition.shared.recorder.note(name, "cut_unkept" if self.has_no_place else "cut_waits", why=why)
 
 
 class Restart(PendingTruncation):
@@ -131,7 +131,7 @@ class Restart(PendingTruncation):
 
     def make(self) -> None:
         partition, begins_at = self.partition, self.effect.offset
-        partition.host.recorder.note(
+        partition.shared.recorder.note(
             str(partition.tp), "restarted", end=self._log.end_offset, leader_begins_at=begins_at
         )
         partition.restart(self.effect)
@@ -157,7 +157,7 @@ class Cut(PendingTruncation):
         return Removal(
             partition=str(partition.tp),
             topic_id=None if topic_id is None else kafka_uuid(topic_id),
-            at_ms=partition.host.clock.wall_ms(),
+            at_ms=partition.shared.clock.wall_ms(),
             cause="truncation",
             reason=(
                 f"broker {follower.leader} {how} in epoch {follower.epoch} and does not have these records"
@@ -193,7 +193,7 @@ class Cut(PendingTruncation):
                 self._producers = self._log.producers_as_of(self._leaving.from_offset)
 
     def _keep_aside(self, sync: bool) -> None:
-        if self._removal is None or self._leaving is None or not self.partition.host.keeps_aside:
+        if self._removal is None or self._leaving is None or not self.partition.shared.keeps_aside:
             return
         try:
             self._shelf = Aside(self._log.disk, self.directory).shelf(self._removal, sync)
@@ -230,7 +230,7 @@ class Cut(PendingTruncation):
             (logger.error if end < watermark else logger.info)(
                 "log_truncated", partition=str(partition.tp), aside=aside, **told
             )
-            partition.host.recorder.note(
+            partition.shared.recorder.note(
                 str(partition.tp),
                 "truncated",
                 leader=follower.leader,
@@ -238,24 +238,24 @@ class Cut(PendingTruncation):
                 unclean=partition.recovering,
                 **told,
             )
-            partition.host.truncated_below_watermark += end < watermark
+            partition.shared.truncated_below_watermark += end < watermark
 
 
 async def carry_out(cuts: list[PendingTruncation]) -> dict["Partition", str]:
     """Copy what the cuts will remove, then cut. Returns the partitions to ask for again, with the reasons."""
     failed: dict[Partition, str] = {}
     if cuts:
-        host, there = cuts[0].partition.host, by_directory({cut: cut.directory for cut in cuts})
-        await side_by_side(_carry_out_in(host, each, some, failed) for each, some in there.items())
+        shared, there = cuts[0].partition.shared, by_directory({cut: cut.directory for cut in cuts})
+        await side_by_side(_carry_out_in(shared, each, some, failed) for each, some in there.items())
     return failed
 
 
 async def _carry_out_in(
-    host: "ReplicaShared", directory: str, cuts: Sequence[PendingTruncation], failed: dict["Partition", str]
+    shared: "ReplicaShared", directory: str, cuts: Sequence[PendingTruncation], failed: dict["Partition", str]
 ) -> None:
     """The cuts in one log directory."""
     loop = asyncio.get_running_loop()
-    async with host.cutting_in[directory]:
+    async with shared.cutting_in[directory]:
         lowered = await loop.run_in_executor(None, _prepare, cuts)
         try:
             void, begun = [], []
@@ -271,11 +271,11 @@ async def _carry_out_in(
             if begun:
                 await _settle(begun, failed)
         finally:
-            host.lift(lowered)
+            shared.lift(lowered)
 
 
 async def cut_unasked(
-    host: "ReplicaShared", uncut: Sequence[Uncut], done: Callable[["Partition"], None]
+    shared: "ReplicaShared", uncut: Sequence[Uncut], done: Callable[["Partition"], None]
 ) -> None:
     """Truncations that an old semantics profile makes without asking the leader. Calls `done` for each.
 
@@ -346,7 +346,7 @@ def _prepare(cuts: Sequence[PendingTruncation]) -> Lowered:
     if not one_by_one:
         _sync_copies([cut for cut in cuts if cut.is_kept])
     ready = {cut.partition.tp: cut.bounds for cut in cuts if cut.error is None or cut.has_no_place}
-    return cuts[0].partition.host.lower(ready)
+    return cuts[0].partition.shared.lower(ready)
 
 
 def _sync_copies(kept: Sequence[PendingTruncation]) -> None:

@@ -143,11 +143,13 @@ class OutOfReach:
         """Whether the state has a newer epoch. If it names this broker as leader, it must mean this start: an
         earlier one may have held more, and the controller would then announce no leader.
         """
-        partition, host = self._replicas.find(tp), self._shared
+        partition, shared = self._replicas.find(tp), self._shared
         is_newer = (
             partition is not None and _may_be_told(partition) and state.leader_epoch > partition.leader_epoch
         )
-        return is_newer and (state.leader != host.me or state.isr_epochs.get(host.me) == host.incarnation)
+        return is_newer and (
+            state.leader != shared.me or state.isr_epochs.get(shared.me) == shared.incarnation
+        )
 
     def _topic(
         self, name: str, node: bytes | None, states: Mapping[TopicPartition, Read]

@@ -43,7 +43,7 @@ def delete_before(partition: Partition, offset: int) -> int:
     if partition.tp.topic in INTERNAL_TOPICS:
         raise InvalidTopic("records of internal topics cannot be deleted")
     leader = partition.led()
-    if partition.host.fenced:
+    if partition.shared.fenced:
         raise NotLeaderOrFollower()
     if not partition.topic_config.deletes:
         raise PolicyViolation("records can be deleted only if cleanup.policy includes delete")
@@ -69,17 +69,17 @@ def low_watermark(partition: Partition) -> int:
 class Deletions:
     """The waiters for the low watermark of partitions that this broker leads."""
 
-    def __init__(self, host: ReplicaShared, logs: Logs, parked: ParkedReplicas, tasks: Tasks) -> None:
-        self._host = host
+    def __init__(self, shared: ReplicaShared, logs: Logs, parked: ParkedReplicas, tasks: Tasks) -> None:
+        self._shared = shared
         self._logs = logs
         self._parked = parked
         self._tasks = tasks
         self._fresh: dict[str, list[Wait]] = {}  # by directory; their starts are not checkpointed yet
         self._writing: set[str] = set()
         self._queues: dict[Partition, AckQueue] = {}
-        host.on_start_reported.subscribe(self.look_at)
-        host.on_resigned.subscribe(self.resigned)
-        host.on_brokers.subscribe(self.look_at_all)
+        shared.on_start_reported.subscribe(self.look_at)
+        shared.on_resigned.subscribe(self.resigned)
+        shared.on_brokers.subscribe(self.look_at_all)
 
     def begin(self, wait: Wait) -> None:
         """The log start has moved: checkpoint it, answer parked followers, then queue `wait`."""
@@ -99,9 +99,9 @@ class Deletions:
             while fresh := self._fresh.pop(directory, []):
                 code = ErrorCode.NONE
                 try:
-                    await self._host.loop.run_in_executor(None, write, directory)
+                    await self._shared.loop.run_in_executor(None, write, directory)
                 except DiskError as error:
-                    self._host.on_disk_failed(None, error)
+                    self._shared.on_disk_failed(None, error)
                     code = ErrorCode.KAFKA_STORAGE_ERROR
                 for wait in fresh:
                     self._admit(wait, code)

@@ -82,7 +82,7 @@ class Fetcher:
 
     def start(self) -> None:
         """Begin to fetch."""
-        self._cluster.on_change.append(self._leaders_changed)
+        self._cluster.on_change.subscribe(self._leaders_changed)
         self._tasks.spawn(self._run(), "pump")
 
     async def stop(self) -> None:

@@ -95,7 +95,7 @@ class Membership:
     def start(self) -> None:
         """Begin to join."""
         self.polled()
-        self._cluster.on_change.append(self.topics_changed)
+        self._cluster.on_change.subscribe(self.topics_changed)
         self._tasks.spawn(self._live(), "member")
 
     async def stop(self) -> None:

@@ -97,7 +97,7 @@ class Subscription:
             self._cluster.track_everything()
         self._cluster.track(self._topics)
         if self._config.group is None:
-            self._cluster.on_change.append(self._read_all)
+            self._cluster.on_change.subscribe(self._read_all)
             self._read_all()
         elif self.membership is None:
             self.membership = Membership(

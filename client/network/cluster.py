@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from ...base.clock import system_random
+from ...base.event import Event
 from ...base.logger import get_logger
 from ...base.tasks import Tasks
 from ...base.types import TopicPartition
@@ -48,7 +49,7 @@ class Cluster:
         self.random = random or system_random()
         self.view = ClusterView()
         self.tasks = Tasks("cluster")
-        self.on_change: list[Callable[[], None]] = []
+        self.on_change = Event[[]]()
         self._backoff = (config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         self.links = Links(
             self.tasks,
@@ -356,8 +357,7 @@ class Cluster:
             partition: doubt for partition, doubt in self._doubts.items() if self._stands(partition, *doubt)
         }
         self._coordinators = {g: node for g, node in self._coordinators.items() if node in self.view.brokers}
-        for listener in self.on_change:
-            listener()
+        self.on_change()
 
     def _stands(self, partition: TopicPartition, leader: int, epoch: int) -> bool:
         """Whether nothing newer is known than the leader that did not serve."""
@@ -377,8 +377,7 @@ class Cluster:
             if broker.address == address:
                 self._doubt_broker(broker.node_id)
         self.refresh_soon()
-        for listener in self.on_change:
-            listener()
+        self.on_change()
 
     def _doubt_broker(self, node: int) -> None:
         for topic in self.view.topics.values():
@@ -390,8 +389,7 @@ class Cluster:
     def _opened(self, address: Address) -> None:
         nodes = {broker.node_id for broker in self.view.brokers.values() if broker.address == address}
         self._doubts = {one: doubt for one, doubt in self._doubts.items() if doubt[0] not in nodes}
-        for listener in self.on_change:
-            listener()
+        self.on_change()
 
 
 def _named(trouble: Exception) -> ApiError:

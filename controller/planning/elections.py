@@ -1,11 +1,11 @@
 """Leader election. Pure: a cluster's state in, the next state of one partition out.
 
 A replica may lead if it is registered, in the ISR, has lost no data since it joined the ISR, and its log
-directory works. Nothing else is remembered, so a newly elected controller decides the same, once the brokers
-have answered it. A broker with failed directories is waited for: it is neither elected nor removed from the
-ISR before it has said what lies there. A full disk or a broken path to the controller disqualifies nobody;
-others are only preferred. A leader out of reach goes on leading, unless it was elected just now and has not
-heard of it: then a replica that can be told takes its place.
+directory works. A controller remembers nothing else, so one elected just now decides the same as soon as the
+brokers have answered it. A broker with failed directories is waited for: it is neither elected nor removed
+from the ISR before it has said what lies there. A full disk or a broken path to the controller disqualifies
+nobody; others are only preferred. A leader out of reach goes on leading, unless it was elected just now and
+has not heard of it: then a replica that can be told takes its place.
 An ISR without a member that may lead is never changed: its last members hold what was acknowledged. Suspicion
 may be wrong, so it alone shrinks an ISR only down to the smallest one that acks=all needs.
 Left to others: who leads when no member of the ISR can prove what it holds (`unclean_recovery.py`).

@@ -4,7 +4,8 @@ An event's facts go into the state. Then every partition that it concerns is jud
 and what should be different is written. Nothing else is remembered: after a write that fails the partition is
 read and judged again, so an event may come twice, late, or together with others.
 A partition with a write in flight is not judged before the answer.
-Left to others: topic deletion (`topic_deletion.py`), carrying the commands out (`controller/active.py`).
+Left to others: topic deletion (`topic_deletion.py`), carrying the commands out
+(`controller/active_controller.py`).
 Why: docs/decisions/0003-pure-rules-thin-shells.md
 """
 

@@ -3,7 +3,7 @@
 The first replica of an assignment is preferred, because assignments spread first replicas evenly over the
 brokers. Failures move leadership away from them; this brings it back.
 Left to others: whether a replica may lead (`elections.py`), who asks (`requests/election_requests.py`,
-`controller/active.py`).
+`controller/active_controller.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ waiting short.
 While a partition has no leader its logs do not change, so an answer stays true while the broker runs and the
 leader epoch stays the same.
 Left to others: who may lead with proof (`elections.py`), asking (`controller/broker_channels.py`), the
-waiting (`controller/active.py`).
+waiting (`controller/active_controller.py`).
 Why: docs/decisions/0030-the-longest-log-of-all-replicas-leads.md
 """
 

@@ -111,7 +111,7 @@ class CleanerOffsets:
         if self._offsets.pop(partition, None) is not None and directory is not None:
             self._stale[partition] = directory
 
-    def begin_anew(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, DiskError]:
+    def reset(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, DiskError]:
         """New logs are about to be made: drop entries of older logs with their names.
 
         Blocking. Returns the errors of logs that may still have such an entry.

@@ -3,7 +3,7 @@
 Opens, creates and removes logs, keeps their shared checkpoints, and has the passes that the broker calls from
 its own tasks. A method marked "blocking" may run in a thread: it works on copies and does not touch a log's
 state.
-Left to others: when passes run (broker/node.py), who is told of a failed directory
+Left to others: when passes run (broker/upkeep/passes.py), who is told of a failed directory
 (broker/upkeep/disk_failures.py).
 """
 
@@ -207,7 +207,7 @@ class Logs:
         Checkpoint entries of older logs with the same names are removed first.
         """
         partitions = {fresh.partition for fresh in wanted}
-        promised = self._promises.begin_anew(partitions) | self.cleaned.begin_anew(partitions)
+        promised = self._promises.reset(partitions) | self.cleaned.reset(partitions)
         for fresh in wanted:
             fresh.error = promised.get(fresh.partition)
             if fresh.error is None:

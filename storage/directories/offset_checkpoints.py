@@ -157,7 +157,7 @@ class OffsetCheckpoints:
         except DiskError as error:
             logger.warning("checkpoint_not_cleaned", directory=directory, reason=str(error))
 
-    def begin_anew(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, DiskError]:
+    def reset(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, DiskError]:
         """New logs are about to be made: drop the entries of older logs with these names. Blocking.
 
         Usually they were dropped when those were removed. Returns the errors of logs that still have entries.

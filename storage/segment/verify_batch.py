@@ -1,6 +1,6 @@
 """Check one batch of an open log, as a reader would: is it what was written?
 
-Left to others: who asks, and why (broker/replicas/batch_check.py), all batches of a segment
+Left to others: who asks, and why (broker/replicas/refused_batch.py), all batches of a segment
 (recovery/scan_segment.py).
 Why: docs/decisions/0029-what-a-flipped-bit-may-do.md
 """

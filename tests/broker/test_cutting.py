@@ -272,7 +272,7 @@ class Watched(RealDisk):
 
 
 @pytest.mark.parametrize(("begins_anew", "broken"), [(False, False), (True, False), (True, True)])
-async def test_the_loop_waits_for_no_disk_when_logs_are_cut_or_begin_anew(
+async def test_the_loop_waits_for_no_disk_when_logs_are_truncated_or_restarted(
     tmp_path: Path, begins_anew: bool, broken: bool
 ) -> None:
     """A broker that was away for a week does it with all of its logs at once."""

@@ -129,7 +129,7 @@ def test_what_cannot_be_understood_is_left_out() -> None:
 def test_this_broker_goes_before_all_brokers_and_both_before_the_file() -> None:
     live = LiveConfig(config(storage={"segment_bytes": 50}))
     told: list[int] = []
-    live.on_change.append(lambda: told.append(live.current.storage.segment_bytes))
+    live.on_change.subscribe(lambda: told.append(live.current.storage.segment_bytes))
     live.learn("1", Overrides({"log.segment.bytes": "100", "log.dirs": "/x"}, 5, 0))
     live.learn(ALL_BROKERS, Overrides({"log.segment.bytes": "200", "log.roll.ms": "9"}, 6, 0))
     assert (live.current.storage.segment_bytes, live.current.storage.segment_ms) == (100, 9)

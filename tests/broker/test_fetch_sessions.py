@@ -127,7 +127,7 @@ def test_a_watermark_is_told_when_there_is_an_answer_and_wakes_nobody(tmp_path: 
     with_peer(tmp_path, story)
 
 
-def test_who_speaks_in_another_session_is_told_to_begin_anew(tmp_path: Path) -> None:
+def test_who_speaks_in_another_session_is_told_to_start_over(tmp_path: Path) -> None:
     async def story(stage: Cluster, peer: Peer) -> None:
         await peer.full(0)
         known, peer.epoch = peer.epoch, peer.epoch + 1
@@ -262,7 +262,7 @@ def test_who_was_dropped_after_it_had_told_all_is_let_in_without_being_named(tmp
         version = await znodes.write_state(stage.zk, partition.tp, alone, version, [])
         now = asyncio.get_running_loop().time()
         effects = leader.state_read(BrokerId(1), leader.epoch, [BrokerId(1)], version, now)
-        partition.host.perform(partition, leader, effects)
+        partition.shared.perform(partition, leader, effects)
         assert stage.state().isr == [1]
         async with asyncio.timeout(5):
             while stage.state().isr != [1, 2]:
@@ -299,7 +299,7 @@ def test_brokers_that_are_gone_keep_no_session(tmp_path: Path) -> None:
     with_peer(tmp_path, story)
 
 
-async def test_two_brokers_begin_anew_when_a_session_is_lost(tmp_path: Path) -> None:
+async def test_two_brokers_start_a_new_one_when_a_session_is_lost(tmp_path: Path) -> None:
     async with cluster(tmp_path, 2) as stage:
         await stage.elect(1, [1, 2])
         client = await stage.members[1].connect()

@@ -38,8 +38,8 @@ class FakeBroker:
         self.forwarder = self
         self.forwarded: list[Any] = []
         self.refreshed = 0
-        self.live.on_change.append(lambda: setattr(logs, "config", self.live.current.storage))
-        self.live.on_change.append(self.settings._resolved.clear)
+        self.live.on_change.subscribe(lambda: setattr(logs, "config", self.live.current.storage))
+        self.live.on_change.subscribe(self.settings._resolved.clear)
 
     @property
     def config(self) -> Any:

@@ -9,7 +9,7 @@ import msgpack
 from strandline.broker.network.api_ranges import OFFERED
 from strandline.broker.network.routes import route_key, routes
 from strandline.broker.upkeep.compaction import Counts
-from strandline.controller.planning.decisions import DecisionNotes
+from strandline.controller.planning.decision_notes import DecisionNotes
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.inspection import InspectRequest

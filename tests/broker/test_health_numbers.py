@@ -8,7 +8,7 @@ from typing import Any, cast
 from strandline.broker.config.files import load
 from strandline.broker.network.metrics import Metrics
 from strandline.broker.replication_metrics import of_replicas, replication_metrics
-from strandline.controller.planning.decisions import DecisionNotes
+from strandline.controller.planning.decision_notes import DecisionNotes
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.zookeeper.client import SessionEvent, SessionState

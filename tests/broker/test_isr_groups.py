@@ -19,8 +19,8 @@ ME, OTHER = BrokerId(1), BrokerId(2)
 
 
 class FakePartition:
-    def __init__(self, number: int, leader: Leader, host: Any) -> None:
-        self.host = host
+    def __init__(self, number: int, leader: Leader, shared: Any) -> None:
+        self.shared = shared
         self.tp = TopicPartition("t", number)
         self.leading: Leader | None = leader
         self.log = SimpleNamespace(topic_id=None)  # as made by a tool that knows none
@@ -69,7 +69,7 @@ class Stage:
             )
         loop = asyncio.get_running_loop()
         recorder = SimpleNamespace(note=lambda *a, **k: None)
-        self.host = SimpleNamespace(
+        self.shared = SimpleNamespace(
             me=ME, incarnation=Incarnation(0), loop=loop, recorder=recorder, untold=lambda: None
         )
         self.tasks = Tasks("test")
@@ -89,7 +89,7 @@ class Stage:
         mandate = Mandate(Epoch(0), (ME, OTHER), tuple(map(BrokerId, isr)), 0)
         live = LiveBrokers(frozenset({ME, OTHER}))
         leader = Leader(ME, mandate, Offset(0), Offset(0), 0.0, live, LeaderOptions())
-        return FakePartition(number, leader, self.host)
+        return FakePartition(number, leader, self.shared)
 
     def all_join(self, incarnation: int = 0) -> None:
         for partition in self.partitions:

@@ -180,7 +180,7 @@ def test_a_session_that_was_ended_is_forgotten_and_one_that_may_live_is_not(
 
 
 def test_a_reign_is_over_before_the_new_session_registers() -> None:
-    """Damage found in a replica ends no reign: only with a session does one end."""
+    """Damage found in a replica ends no controller term: only the loss of a session does."""
     said: list[object] = []
 
     async def over() -> None:

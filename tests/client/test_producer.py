@@ -223,7 +223,7 @@ def test_connections_that_break_are_no_duplicates_either(run: Any) -> None:
     run(story())
 
 
-def test_a_batch_given_up_makes_the_rest_begin_anew(run: Any) -> None:
+def test_a_batch_given_up_makes_the_rest_start_over(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double:
             (log,) = double.topic("t")

@@ -14,7 +14,8 @@ from typing import Any
 
 import kafka_workload as workload
 import pytest
-from kafka_houses import (
+from kafka_peer import dump, partitions_of, place, read_all, read_groups, wait_led
+from kafka_takeover import (
     DIRS,
     OURS,
     Kafkas,
@@ -27,7 +28,6 @@ from kafka_houses import (
     send_again,
     truncated,
 )  # fmt: skip
-from kafka_peer import dump, partitions_of, place, read_all, read_groups, wait_led
 
 from strandline.local.cluster import LocalCluster
 from strandline.local.embedded_zookeeper import Zookeeper

@@ -8,7 +8,13 @@ from hypothesis import given
 
 from strandline.base.types import TopicPartition
 from strandline.controller.planning import plans
-from strandline.controller.planning.decisions import ELECTABLE, DecisionNotes, candidates, gauges, view_of
+from strandline.controller.planning.decision_notes import (
+    ELECTABLE,
+    DecisionNotes,
+    candidates,
+    gauges,
+    view_of,
+)
 from strandline.controller.planning.elections import is_electable
 from strandline.controller.planning.planner import plan
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strandline.controller.active import ActiveController
+from strandline.controller.active_controller import ActiveController
 from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import ErrorCode, InvalidConfig, NotController
 from strandline.protocol.messages import control

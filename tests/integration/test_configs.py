@@ -120,7 +120,7 @@ def test_a_leader_follows_what_acks_all_needs_by_default(cluster: Cluster) -> No
     def needs(count: int) -> None:
         def is_followed() -> bool:
             replica = cluster.admin.inspect(leader, "partition", topic="counted", partition=0)["replica"]
-            assert replica["epoch"] == epoch, "the test needs one reign"
+            assert replica["epoch"] == epoch, "the test needs one leader epoch"
             return bool(replica["leading"]["min_isr"] == count)
 
         until(is_followed, 10, f"the leader asks for {count}")

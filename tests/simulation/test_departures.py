@@ -72,19 +72,19 @@ def test_two_brokers_that_reset_each_others_connections_do_not_fight_for_the_sea
     assert count(world, "controller_taken_over") <= 3
 
 
-def test_whoever_is_unseated_waits_longer_each_time() -> None:
-    unseated = TakeoverBackoff(3.0)
-    unseated.lost(10.0)
-    assert unseated.until == 13.0
-    unseated.lost(14.0)
-    assert unseated.until == 20.0
+def test_whoever_loses_the_controller_waits_longer_each_time() -> None:
+    backoff = TakeoverBackoff(3.0)
+    backoff.lost(10.0)
+    assert backoff.until == 13.0
+    backoff.lost(14.0)
+    assert backoff.until == 20.0
     for _ in range(10):
-        unseated.lost(unseated.until)
-    held = unseated.until
-    unseated.lost(held)
-    assert unseated.until == held + 96.0
-    unseated.lost(unseated.until + 97.0)
-    assert unseated.until == held + 96.0 + 97.0 + 3.0
+        backoff.lost(backoff.until)
+    held = backoff.until
+    backoff.lost(held)
+    assert backoff.until == held + 96.0
+    backoff.lost(backoff.until + 97.0)
+    assert backoff.until == held + 96.0 + 97.0 + 3.0
 
 
 @pytest.mark.parametrize("waited_s", [0.1, 8.0])

@@ -133,11 +133,11 @@ def cut_deep(log: Log) -> None:
     log.truncate_to(17)
 
 
-def begin_anew(log: Log) -> None:
+def restart(log: Log) -> None:
     log.restart_at(1000, START_MS)
 
 
-ACTS: tuple[Act, ...] = (cut_within_the_last, cut_to_a_boundary, cut_deep, begin_anew)
+ACTS: tuple[Act, ...] = (cut_within_the_last, cut_to_a_boundary, cut_deep, restart)
 
 
 def every_call(make: Callable[[], Stage]) -> Iterator[Stage]:
@@ -172,7 +172,7 @@ def test_whole_or_not_at_all_or_out_of_use(act: Act, error: int, lasting: bool) 
                 outcomes.add("out of use")
                 again = stage.restart()
                 believable(again)
-                assert act is begin_anew or records(again) == before[: len(records(again))]
+                assert act is restart or records(again) == before[: len(records(again))]
                 continue
             outcomes.add("not at all")
             stage.disk.heal()

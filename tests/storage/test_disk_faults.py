@@ -311,20 +311,20 @@ def test_one_bad_checkpoint_does_not_keep_the_others_from_being_written(tmp_path
     assert written == {TopicPartition("t", 1): 1}
 
 
-@pytest.mark.parametrize("begin_anew", [False, True])
-def test_large_files_are_never_deleted_by_whoever_cuts(tmp_path: Path, begin_anew: bool) -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_large_files_are_never_deleted_by_whoever_cuts(tmp_path: Path, restart: bool) -> None:
     """A gigabyte takes a quarter of a second: the loop renames, a thread deletes."""
     dirs = Dirs(tmp_path, segment_bytes=100)
     log = dirs.create()
     for _ in range(5):
         put(log, b"x" * 80)
-    if begin_anew:
+    if restart:
         log.restart_at(1000)
     else:
         log.truncate_to(1)
     assert not dirs.disk.asked("unlink", "*.log*")
     left = [path for path in (tmp_path / "a" / "t-0").iterdir() if path.name.endswith(".log.deleted")]
-    assert len(left) == (5 if begin_anew else 3)
+    assert len(left) == (5 if restart else 3)
     assert len(dirs.logs.condemned) == 3 * len(left)
     deletion = Deletion(dirs.disk, dirs.logs.condemned.due(0.0))
     while deletion:

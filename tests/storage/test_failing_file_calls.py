@@ -135,11 +135,11 @@ def replicate(logs: Logs) -> None:
     log.append_replicated(memoryview(run), now_ms=START_MS)
 
 
-def begin_anew(logs: Logs) -> None:
+def restart(logs: Logs) -> None:
     logs.logs[T0].restart_at(1000, START_MS)
 
 
-def begin_anew_within(logs: Logs) -> None:
+def restart_within(logs: Logs) -> None:
     log = logs.logs[T0]
     log.restart_at(log.segments[1].base_offset, START_MS)
 
@@ -178,7 +178,7 @@ def silent() -> Iterator[None]:
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize(
-    "act", [append, replicate, compact, begin_anew, begin_anew_within], ids=lambda a: a.__name__
+    "act", [append, replicate, compact, restart, restart_within], ids=lambda a: a.__name__
 )
 def test_nothing_is_lost_whatever_fails(act: Act, error: int) -> None:
     for story, trouble in steps(act, error):

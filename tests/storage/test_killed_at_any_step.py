@@ -123,16 +123,16 @@ def cut_all(logs: Logs) -> None:
     logs.logs[T0].truncate_to(0)
 
 
-def begin_anew(logs: Logs) -> None:
+def restart(logs: Logs) -> None:
     logs.logs[T0].restart_at(1000, START_MS)
 
 
-def begin_anew_with_others(logs: Logs) -> None:
+def restart_with_others(logs: Logs) -> None:
     logs.lower({T0: Bounds(0, 1000)})
     logs.logs[T0].restart_at(1000, START_MS, sync=False)
 
 
-def begin_anew_lower(logs: Logs) -> None:
+def restart_lower(logs: Logs) -> None:
     logs.logs[T0].restart_at(3, START_MS)
 
 
@@ -142,7 +142,7 @@ def remove(logs: Logs) -> None:
 
 
 GROWING = (append, replicate)
-SHORTENING = (cut, cut_all, begin_anew, begin_anew_with_others, begin_anew_lower, remove)
+SHORTENING = (cut, cut_all, restart, restart_with_others, restart_lower, remove)
 
 
 def values(log: Log) -> dict[int, bytes]:
@@ -162,7 +162,7 @@ def judge(log: Log, act: Act) -> None:
         assert log.gaps_allowed and {*range(log.segments[-1].base_offset, COUNT)} <= found.keys()
     else:
         assert list(found) == list(range(log.start_offset, log.end_offset)), "no gap"
-    assert act in (begin_anew_lower, remove) or log.start_offset >= START, "what was deleted stays deleted"
+    assert act in (restart_lower, remove) or log.start_offset >= START, "what was deleted stays deleted"
     assert act in SHORTENING or log.end_offset == COUNT or (act in GROWING and log.end_offset > COUNT)
     assert log.find_timestamp(0, log.end_offset) is None or found
     batch = make_batch(b"more")

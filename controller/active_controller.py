@@ -1,4 +1,4 @@
-"""The elected controller at work: one queue of events, one consumer, plans carried out in order.
+"""The elected controller at work: brokers die, topics come, ISRs change; it plans and carries the plans out.
 
 It lives for one term, which begins with an election. A write that meets a newer fence, or an answer that
 names a newer controller, ends it at once. Nothing here survives into the next term.
@@ -25,7 +25,7 @@ from .challenges import Challenger
 from .control_requests import RequestBuilder
 from .failure_detector import Patience
 from .planning import plans
-from .planning.decisions import DecisionNotes
+from .planning.decision_notes import DecisionNotes
 from .planning.planner import plan
 from .planning.state import ClusterState, Start
 from .requests.election_requests import ElectionPolicy, ElectionRequests, tell_loss

@@ -23,7 +23,7 @@ async def check_batch(partition: Partition, leader: Leader, offset: Offset) -> N
     """Read the batch that holds `offset` from disk and verify it."""
     each = partition.log
     generation, segments = each.generation, list(each.segments)
-    loop = partition.host.loop
+    loop = partition.shared.loop
     try:
         wrong = await loop.run_in_executor(
             None, damage_at, segments, offset, each.end_offset, each.gaps_allowed

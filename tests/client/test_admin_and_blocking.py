@@ -1,4 +1,4 @@
-"""Admin and the blocking faces against the cluster double; connections by themselves."""
+"""Admin and the blocking clients against the cluster double; connections by themselves."""
 
 import asyncio
 import socket
