@@ -47,9 +47,9 @@ def main() -> int:
         for name in options.only.split(","):
             for kind in turned if number < ROUNDS_MAX.get(name, options.rounds) else ():
                 run(results, name, kind)
+                keep(results, options.json)
         results["rounds"] = number + 1
-        if options.json:
-            options.json.write_text(json.dumps(results, indent=1) + "\n")
+    keep(results, options.json)
     sys.stdout.write(full(results))
     return 0
 
@@ -65,6 +65,12 @@ def beginning(systems: list[type[System]]) -> Results:
         "seconds": 0.0,
         "figures": {},
     }
+
+
+def keep(results: Results, path: Path | None) -> None:
+    """Write down what is known so far, for `tables.py`, if there is a place for it."""
+    if path is not None:
+        path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def run(results: Results, workload: str, kind: type[System]) -> None:

@@ -5,6 +5,7 @@ failover, W13 start-up, W14 idle memory.
 """
 
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -26,6 +27,8 @@ from .drivers import (
 from .system import System
 
 Figures = dict[str, float]
+START_MAX_S = 60
+FAILED_STARTS_MAX = 5
 BIG = {"linger.ms": 5, "batch.size": 1_000_000, "batch.num.messages": 100_000}
 SINGLE = {
     "linger.ms": 0,
@@ -148,15 +151,31 @@ def w13(kind: type[System], runs: int = 5) -> Figures:
     batch, took = batch_of(1, 100), list[float]()
     with running(kind, 1) as system:
         create_topic(system.bootstrap, "w13", 1, 1)
-        for _ in range(runs):
+        for _ in range(runs + FAILED_STARTS_MAX):
             system.signal(1, signal.SIGTERM)
             system.wait_ended(1)
-            began = time.perf_counter()
-            system.start_broker(1)
-            while not _accepts(system.ports[1][0], batch):
-                time.sleep(0.002)
-            took.append(time.perf_counter() - began)
-    return {"start s": sorted(took)[len(took) // 2]}
+            if (start_s := _start_s(system, batch)) is not None:
+                took.append(start_s)
+            if len(took) == runs:
+                return {"start s": sorted(took)[len(took) // 2]}
+    raise TimeoutError(f"{kind.name} ended by itself in {FAILED_STARTS_MAX + 1} starts or more")
+
+
+def _start_s(system: System, batch: bytes) -> float | None:
+    """Start the only broker; seconds until it accepts a record. None if it ended by itself meanwhile.
+
+    Kafka 3.9 does that now and then: its last session in ZooKeeper still stands.
+    """
+    began = time.perf_counter()
+    system.start_broker(1)
+    while not _accepts(system.ports[1][0], batch):
+        if system.processes[1].wait(0):
+            sys.stderr.write(f"{system.name} ended while it started; this start is not counted\n")
+            return None
+        if time.perf_counter() - began > START_MAX_S:
+            raise TimeoutError(f"{system.name} did not accept a record in {START_MAX_S} s")
+        time.sleep(0.002)
+    return time.perf_counter() - began
 
 
 def w14(kind: type[System], idle_s: float = 20) -> Figures:
