@@ -95,7 +95,7 @@ class Sender:
 
     def start(self) -> None:
         """Begin to send."""
-        self._cluster.on_change.append(self._leaders_changed)
+        self._cluster.on_change.subscribe(self._leaders_changed)
         self._tasks.sustain(self._run, "pump", self._broken)
 
     async def stop(self) -> None:
