@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from strandline.base.clock import SystemClock
-from strandline.controller import active
+from strandline.controller import active_controller
 from strandline.controller.controller import Controller, ControllerOptions
 from strandline.simulation.environment.zookeeper import SimZooKeeper
 from strandline.zookeeper import documents, znodes
@@ -83,8 +83,8 @@ async def test_a_plan_that_fails_as_a_term_begins_ends_that_term_and_not_the_bro
         assert len(planned) > 1, "this cannot be"
         return plan(*told)
 
-    plan = active.plan
-    monkeypatch.setattr(active, "plan", fails_once)
+    plan = active_controller.plan
+    monkeypatch.setattr(active_controller, "plan", fails_once)
     controller = controller_of(zk, session_timeout_s=0.2)
     loop = asyncio.get_running_loop()
     began = loop.time()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from strandline.controller import active
+from strandline.controller import active_controller
 from strandline.controller.planning import plans
 from strandline.controller.requests import election_requests
 from strandline.controller.requests.election_requests import ElectionPolicy
@@ -57,14 +57,14 @@ async def test_the_timer_looks_at_the_balance_again_and_again(
 def recorded(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[Any]:
     """The events of a kind that controllers take, in their order."""
     taken: list[Any] = []
-    real = active.plan
+    real = active_controller.plan
 
     def plan(state: Any, event: plans.Event) -> Any:
         if isinstance(event, kind):
             taken.append(event)
         return real(state, event)
 
-    monkeypatch.setattr(active, "plan", plan)
+    monkeypatch.setattr(active_controller, "plan", plan)
     return taken
 
 
