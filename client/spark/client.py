@@ -3,13 +3,13 @@
 Workers have no event loop and live longer than their tasks, so connections are cached for the process. Only
 one reader uses a connection at a time. It is kept only if no answer is outstanding when the reader gives it
 back.
-Left to others: the fetch loop (fetch.py), what is asked and why (snapshot.py).
+Left to others: the fetch loop (fetch.py), questions to leaders (leaders.py), and why they are asked.
 """
 
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,10 +18,9 @@ from uuid import UUID
 from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.connection import ClientEnd
-from ...protocol.errors import ApiError, NotLeaderOrFollower, UnsupportedVersion, error_for
+from ...protocol.errors import ApiError, NotLeaderOrFollower, UnsupportedVersion
 from ...protocol.messages.api_versions import ApiVersionsRequest
 from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ...protocol.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ...protocol.primitives import Malformed
 from ...protocol.schema import spec_of
 from .options import ClusterOptions
@@ -30,6 +29,10 @@ SPOKEN = {
     Api.API_VERSIONS: range(1),
     Api.METADATA: range(4, 13),
     Api.LIST_OFFSETS: range(1, 8),
+    Api.OFFSET_FOR_LEADER_EPOCH: range(2, 5),
+    Api.DESCRIBE_LOG_DIRS: range(1, 5),
+    Api.FIND_COORDINATOR: range(1, 4),
+    Api.OFFSET_COMMIT: range(2, 9),
     Api.FETCH: range(4, 14),  # from 13 on a topic is named by its id, so a new one of its name is never read
 }
 FRAME_BYTES_MAX = 256 << 20
@@ -37,7 +40,6 @@ CONNECT_SECONDS_MAX = 3.0
 IDLE_SECONDS_MAX = 60.0
 BACKOFF_FIRST = 0.05
 BACKOFF_MAX = 1.0
-SETTLE_SECONDS_MAX = 60.0  # for leaders to be found and to answer
 
 Address = tuple[str, int]
 
@@ -47,13 +49,14 @@ class PartitionLeader(NamedTuple):
 
     address: Address
     epoch: int
+    broker: int
 
 
-class ListedOffset(NamedTuple):
-    """An answer of ListOffsets. Offset -1: no record is that new."""
+class PartitionReplicas(NamedTuple):
+    """The brokers that have a partition, and those of them that keep up with its leader."""
 
-    offset: int
-    epoch: int
+    assigned: tuple[int, ...]
+    in_sync: tuple[int, ...]
 
 
 class Wire:
@@ -130,6 +133,8 @@ class View:
     brokers: dict[int, Address] = field(default_factory=dict)
     leaders: dict[TopicPartition, PartitionLeader] = field(default_factory=dict)
     topic_ids: dict[str, UUID] = field(default_factory=dict)  # NO_UUID: this cluster has none
+    internal: set[str] = field(default_factory=set)  # topics of the brokers' own
+    replicas: dict[TopicPartition, PartitionReplicas] = field(default_factory=dict)
 
 
 class SparkCluster:
@@ -146,7 +151,7 @@ class SparkCluster:
         self.sleep = sleep
         self.view = View()
         self._idle: dict[Address, list[Wire]] = {}
-        self._refreshes = 0
+        self._asked_any = 0
 
     def take(self, address: Address) -> Wire:
         """A connection for one reader, which must give it back or close it."""
@@ -170,8 +175,18 @@ class SparkCluster:
         self._idle.clear()
 
     def ask(self, address: Address, request: object) -> Any:
-        """Send one request to one broker, and wait for the answer."""
-        wire = self.take(address)
+        """Send one request to one broker, and wait for the answer.
+
+        A connection that was kept may be dead, if its broker was restarted: then it is sent on a new one.
+        """
+        if self._idle.get(address):
+            with suppress(OSError):
+                return self._ask(self.take(address), request)
+            for wire in self._idle.pop(address, ()):
+                wire.close()
+        return self._ask(self.take(address), request)
+
+    def _ask(self, wire: Wire, request: object) -> Any:
         try:
             response = wire.ask(request)
         except BaseException:
@@ -191,69 +206,23 @@ class SparkCluster:
         """Refresh metadata from any broker; the partitions of those topics (None: all) that exist."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        return self._learn(self.ask_any(request))
+
+    def ask_any(self, request: object) -> Any:
+        """Send one request to any broker that answers: another one each time, for one may lag."""
         trouble: OSError | None = None
         addresses = list(dict.fromkeys((*self.view.brokers.values(), *self.options.bootstrap)))
-        turn = self._refreshes % len(addresses)  # another one each time: one broker may be behind the others
-        self._refreshes += 1
+        turn = self._asked_any % len(addresses)
+        self._asked_any += 1
         for address in (*addresses[turn:], *addresses[:turn]):
             try:
-                return self._learn(self.ask(address, request))
+                return self.ask(address, request)
             except OSError as error:
                 trouble = error
-                for wire in self._idle.pop(address, ()):
-                    wire.close()
-        raise ConnectionError(f"no broker can be reached; the last error: {trouble}") from trouble
-
-    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
-        """Offsets by time (or EARLIEST, LATEST), one request per leader; waits for leaders to be found."""
-        found: dict[TopicPartition, ListedOffset] = {}
-        deadline = self.now() + SETTLE_SECONDS_MAX
-        backoff = BACKOFF_FIRST
-        while True:
-            trouble = self._list_once({tp: ms for tp, ms in wanted.items() if tp not in found}, found)
-            if trouble is None:
-                return found
-            if self.now() > deadline:
-                raise trouble
-            self.sleep(backoff)
-            backoff = min(2 * backoff, BACKOFF_MAX)
-            with suppress(OSError):
-                self.refresh({tp.topic for tp in wanted})
-
-    def _list_once(
-        self, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, ListedOffset]
-    ) -> Exception | None:
-        """Fill `found` as far as leaders answer; returns why the rest is still missing."""
-        trouble: Exception | None = None
-        by_leader: dict[Address, dict[str, list[ListOffsetsPartition]]] = {}
-        for tp, ms in wanted.items():
-            try:
-                leader = self.leader(tp)
-            except NotLeaderOrFollower as error:
-                trouble = error
-                continue
-            asked = ListOffsetsPartition(
-                partition_index=tp.partition, current_leader_epoch=leader.epoch, timestamp=ms
-            )
-            by_leader.setdefault(leader.address, {}).setdefault(tp.topic, []).append(asked)
-        for address, topics in by_leader.items():
-            request = ListOffsetsRequest(
-                isolation_level=self.options.isolation,
-                topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
-            )
-            try:
-                answered = self.ask(address, request).topics
-            except OSError as error:
-                trouble = error
-                continue
-            for topic in answered:
-                for part in topic.partitions:
-                    if part.error_code == 0:
-                        tp = TopicPartition(topic.name, part.partition_index)
-                        found[tp] = ListedOffset(part.offset, part.leader_epoch)
-                    else:
-                        trouble = passing(error_for(part.error_code))
-        return trouble
+        raise ConnectionError(
+            f"no broker can be reached at {', '.join(_name(address) for address in addresses)}, "
+            f"the last one says: {trouble}"
+        ) from trouble
 
     def _learn(self, response: MetadataResponse) -> dict[str, list[int]]:
         brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
@@ -263,15 +232,22 @@ class SparkCluster:
             if topic.error_code or topic.name is None:
                 continue
             self.view.topic_ids[topic.name] = topic.topic_id
+            if topic.is_internal:
+                self.view.internal.add(topic.name)
             partitions[topic.name] = sorted(part.partition_index for part in topic.partitions)
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)
                 address = brokers.get(part.leader_id)
+                self.view.replicas[tp] = PartitionReplicas(tuple(part.replica_nodes), tuple(part.isr_nodes))
                 if address is None:
                     self.view.leaders.pop(tp, None)
                 else:
-                    self.view.leaders[tp] = PartitionLeader(address, part.leader_epoch)
+                    self.view.leaders[tp] = PartitionLeader(address, part.leader_epoch, part.leader_id)
         return partitions
+
+
+def _name(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"
 
 
 def passing(error: ApiError) -> ApiError:

@@ -3,7 +3,8 @@
 The next offset is the only state. It comes from batch headers, so gaps left by compaction and control batches
 move it too, and a repeated request can neither skip nor repeat a record. One request is in flight while the
 previous answer is decoded. After an error metadata is refreshed and the request is repeated, as long as there
-was progress within the stall time.
+was progress within the stall time. With a rack the leader may name a replica that is nearer; that is asked
+until it fails or falls behind.
 Left to others: decoding (protocol/columns.py).
 """
 
@@ -23,7 +24,9 @@ from ...protocol.messages.fetch import (
 )
 from ...protocol.messages.offsets import EARLIEST, LATEST
 from ...protocol.primitives import NO_UUID, Buffer
-from .client import BACKOFF_FIRST, BACKOFF_MAX, SparkCluster, Wire, passing
+from .client import BACKOFF_FIRST, BACKOFF_MAX, PartitionLeader, SparkCluster, Wire, passing
+from .leaders import epoch_ends, list_offsets
+from .option_values import EARLIEST, LATEST
 from .plan import DataLoss, Span
 from .transactions import without_aborted
 
@@ -41,26 +44,40 @@ class NotYet(ConnectionError):
 
 
 class FetchedRun(NamedTuple):
-    """Complete batches; only records from `start` on are new."""
+    """Complete batches; only records from `start` on are new. A broker sent them, and this high watermark."""
 
     records: Buffer
     start: int
+    served_by: int = -1
+    high_watermark: int = -1
 
 
 class SpanReader:
-    """The fetch loop over one span, for one pass: `for run in reader`, exhausted or closed."""
+    """The fetch loop over one span, for one pass: `for run in reader`, exhausted or closed.
+
+    Records that others have replaced are DataLoss in any case, unless `skip_replaced`: the span ends there.
+    """
 
     def __init__(
-        self, cluster: SparkCluster, span: Span, stall_seconds: float, fail_on_data_loss: bool
+        self,
+        cluster: SparkCluster,
+        span: Span,
+        stall_seconds: float,
+        fail_on_data_loss: bool,
+        skip_replaced: bool = False,
     ) -> None:
         self.position = span.start
         self._cluster = cluster
         self._span = span
         self._stall_seconds = stall_seconds
         self._fail_on_data_loss = fail_on_data_loss
+        self._skip_replaced = skip_replaced
         self._asked: Wire | None = None  # with one answer outstanding
+        self._rack = cluster.options.rack  # "" once a replica has failed: then only the leader is asked
+        self._replica: PartitionLeader | None = None  # whom the leader has named
+        self._served_by = -1
         self._backoff = BACKOFF_FIRST
-        self._doubts = 0  # answers in a row that the position is out of range
+        self._doubts = 0  # answers in a row that the position is out of range, or has nothing yet
         self._deadline = cluster.now() + stall_seconds
 
     def __iter__(self) -> Iterator[FetchedRun]:
@@ -71,6 +88,11 @@ class SpanReader:
                 except (OSError, ApiError) as trouble:
                     self._recover(trouble)
                     continue
+                except DataLoss as loss:
+                    if not self._skip_replaced:
+                        raise
+                    log.warning("records_replaced", reason=str(loss), end=self._span.end)
+                    return
                 if run is not None:
                     yield run
         finally:
@@ -83,19 +105,42 @@ class SpanReader:
             data = self._data_of(response)
         except ApiError as trouble:
             self._give_back(wire)
-            if isinstance(trouble, OffsetOutOfRange):
-                return self._lost(trouble)
+            if isinstance(trouble, OffsetOutOfRange) and self._replica is None:
+                self._lost(trouble)
+                return None
             raise
-        start = self.position
-        records = cast(Buffer, data.records or b"")  # decoded, so in one piece
-        self._check_epochs(records)
+        start, served_by = self.position, self._served_by
+        records = self._as_planned(cast(Buffer, data.records or b""))  # decoded, so in one piece
         self.position = max(start, max((header.next_offset for _, header in headers(records)), default=start))
         if self.position == start:
             self._give_back(wire)
-            raise NotYet(f"the high watermark is {data.high_watermark}")
+            self._nothing(data)
+            return None
         self._progressed()
         self._ask_ahead(wire)
-        return FetchedRun(without_aborted(records, data.aborted_transactions or ()), start)
+        kept = without_aborted(records, data.aborted_transactions or ())
+        return FetchedRun(kept, start, served_by, data.high_watermark)
+
+    def _nothing(self, data: PartitionData) -> None:
+        """Go to the replica that the leader names, or wait; unless what was planned is known to be gone."""
+        address = self._cluster.view.brokers.get(data.preferred_read_replica)
+        if address is not None and self._replica is None and self._rack:
+            self._replica = PartitionLeader(address, -1, data.preferred_read_replica)
+            return
+        self._doubts += 1
+        if self._doubts > self._cluster.options.retries and self._replica is None:
+            self._check_end()
+        if self.position < self._span.end:
+            raise NotYet(f"the high watermark is {data.high_watermark}")
+
+    def _check_end(self) -> None:
+        """Whether the log, under another leader, ends before the span does: then nothing more will come."""
+        tp, end, epoch = self._span.partition, self._span.end, self._span.leader_epoch
+        if epoch < 0 or self._cluster.leader(tp).epoch == epoch:
+            return
+        cut = epoch_ends(self._cluster, {tp: epoch})[tp].offset
+        if 0 <= cut <= self.position:
+            self._skip(end, f"the log was cut at {cut}")
 
     def _ask_ahead(self, wire: Wire) -> None:
         """Send the next request early. An error waits for the next turn, so what was received is not lost."""
@@ -104,7 +149,7 @@ class SpanReader:
             return
         try:
             self._ask(wire)
-        except (OSError, ApiError):
+        except (OSError, ApiError, DataLoss):
             self._drop()
 
     def _ask(self, wire: Wire | None) -> Wire:
@@ -112,9 +157,11 @@ class SpanReader:
         partition, options = self._span.partition, self._cluster.options
         self._check_topic()
         leader = self._cluster.leader(partition)
+        source = self._replica or leader
         if wire is None:
-            wire = self._cluster.take(leader.address)
+            wire = self._cluster.take(source.address)
         self._asked = wire
+        self._served_by = source.broker
         wanted = FetchPartition(
             partition=partition.partition,
             current_leader_epoch=leader.epoch,
@@ -128,6 +175,7 @@ class SpanReader:
                 max_bytes=options.fetch_bytes,
                 isolation_level=options.isolation,
                 topics=[FetchTopic(topic=partition.topic, topic_id=self._span.topic_id, partitions=[wanted])],
+                rack_id=self._rack,
             ),
             version_max=BY_NAME_LAST if self._span.topic_id == NO_UUID else None,
         )
@@ -143,16 +191,23 @@ class SpanReader:
                 "was planned; its old records are gone. Run the query again"
             )
 
-    def _check_epochs(self, records: Buffer) -> None:
-        """Check that no record before the span's end has a later epoch than the leader had at planning."""
+    def _as_planned(self, records: Buffer) -> Buffer:
+        """The records before the first one of a later epoch than the leader had at planning.
+
+        Such a record below the span's end has taken the place of one that was planned.
+        """
         span = self._span
-        for _, header in headers(records):
+        for pos, header in headers(records):
             if -1 < span.leader_epoch < header.leader_epoch and header.base_offset < span.end:
+                if pos and self._skip_replaced:
+                    return memoryview(records)[:pos]
                 raise DataLoss(
-                    f"{span.partition}: offset {header.base_offset} has leader epoch "
-                    f"{header.leader_epoch}, but the read was planned in epoch {span.leader_epoch}: "
-                    "the log was truncated and rewritten since. Run the query again"
+                    f"{span.partition}: offset {header.base_offset} was written in leader epoch "
+                    f"{header.leader_epoch}, the read was planned in {span.leader_epoch}: the log was cut "
+                    f"and filled anew, the records [{header.base_offset}, {span.end}) that were planned are "
+                    "gone, plan the read again"
                 )
+        return records
 
     def _data_of(self, response: FetchResponse) -> PartitionData:
         if response.error_code:
@@ -167,6 +222,9 @@ class SpanReader:
     def _recover(self, trouble: OSError | ApiError) -> None:
         """Drop the connection, wait a little, look for the leader again; or give up."""
         self._drop()
+        if self._replica is not None:
+            self._replica, self._rack = None, ""
+            return
         if isinstance(trouble, ApiError):
             passing(trouble)
         if self._cluster.now() > self._deadline:
@@ -176,23 +234,26 @@ class SpanReader:
         with suppress(OSError):
             self._cluster.refresh([self._span.partition.topic])
 
-    def _lost(self, trouble: OffsetOutOfRange) -> FetchedRun | None:
+    def _lost(self, trouble: OffsetOutOfRange) -> None:
         """The leader has no record at the position. If it may only lag behind, it is asked again."""
         tp, end = self._span.partition, self._span.end
-        earliest = self._cluster.list_offsets({tp: EARLIEST})[tp].offset
-        latest = self._cluster.list_offsets({tp: LATEST})[tp].offset
+        earliest = list_offsets(self._cluster, {tp: EARLIEST})[tp].offset
+        latest = list_offsets(self._cluster, {tp: LATEST})[tp].offset
         if earliest <= self.position:
             self._doubts += 1
             if self._doubts <= self._cluster.options.retries:
                 raise NotYet(str(trouble))
         resume = min(earliest, end) if earliest > self.position else end
-        lost = f"{tp}: records [{self.position}, {resume}) are deleted; the log has [{earliest}, {latest})"
+        self._skip(resume, f"the log holds [{earliest}, {latest})")
+
+    def _skip(self, resume: int, reason: str) -> None:
+        """Go on behind records that are gone, if that is wanted."""
+        lost = f"{self._span.partition}: records [{self.position}, {resume}) are gone, {reason}"
         if self._fail_on_data_loss:
-            raise DataLoss(f"{lost}. To read what is left, set failOnDataLoss=false")
-        log.warning("records_lost", partition=str(tp), start=self.position, end=resume)
+            raise DataLoss(f"{lost}; failOnDataLoss=false reads what is left")
+        log.warning("records_lost", partition=str(self._span.partition), start=self.position, end=resume)
         self.position = resume
         self._progressed()
-        return None
 
     def _progressed(self) -> None:
         self._backoff = BACKOFF_FIRST

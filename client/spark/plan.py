@@ -5,14 +5,16 @@ reads the same records. Splitting follows Spark's own Kafka source, record for r
 Left to others: asking brokers (client.py, snapshot.py), reading a range (fetch.py).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import ceil
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ...base.types import TopicPartition
 from ...protocol.messages.offsets import EARLIEST, LATEST
 from ...protocol.primitives import NO_UUID
-from .options import Bound, Everywhere, Offsets, SourceOptions, Times, Topics
+from .option_values import EARLIEST, LATEST, Bound, Everywhere, Offsets, Times, Topics
+from .options import SourceOptions
 
 
 class DataLoss(RuntimeError):
@@ -38,6 +40,16 @@ class Span(NamedTuple):
         """The number of offsets. After compaction there are fewer records, which only reading would tell."""
         return max(0, self.end - self.start)
 
+    def plain(self) -> tuple[Any, ...]:
+        """Built-in values only: Spark hands them on through processes that may not know this class."""
+        return (*self.partition, self.start, self.end, self.leader_epoch, self.topic_id.bytes)
+
+    @classmethod
+    def of_plain(cls, found: Sequence[Any]) -> "Span":
+        """What `plain` made."""
+        topic, partition, start, end, epoch, topic_id = found
+        return cls(TopicPartition(topic, partition), start, end, epoch, UUID(bytes=topic_id))
+
 
 class PartitionBounds(NamedTuple):
     """A leader's offsets of one partition, and the offsets of bounds given as times; -1 if there is none."""
@@ -50,10 +62,17 @@ class PartitionBounds(NamedTuple):
     topic_id: UUID = NO_UUID
 
 
-def select(topics: Topics, there: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-    """The partitions to read, of those that exist. A named one that is missing is an error."""
+def select(
+    topics: Topics, there: Mapping[str, Sequence[int]], internal: Collection[str] = ()
+) -> list[TopicPartition]:
+    """The partitions to read, of those that exist. A named one that is missing is an error.
+
+    A pattern matches no internal topic, as in Spark's own source.
+    """
     if topics.pattern is not None:
-        names: Iterable[str] = (name for name in there if topics.pattern.fullmatch(name))
+        names: Iterable[str] = (
+            name for name in there if topics.pattern.fullmatch(name) and name not in internal
+        )
     else:
         names = topics.names
     chosen = topics.partitions or [
@@ -76,8 +95,7 @@ def times(bound: Bound, partitions: Iterable[TopicPartition]) -> dict[TopicParti
 
 def resolve(options: SourceOptions, logs: Mapping[TopicPartition, PartitionBounds]) -> list[Span]:
     """One span with fixed bounds for each partition that has something to read."""
-    _check_named("start", options.start, logs)
-    _check_named("end", options.end, logs)
+    check_named(options, logs)
     spans: list[Span] = []
     for partition, log in sorted(logs.items()):
         start, end = _start(options, partition, log), _end(options, partition, log)
@@ -88,11 +106,40 @@ def resolve(options: SourceOptions, logs: Mapping[TopicPartition, PartitionBound
     return spans
 
 
-def split(spans: Sequence[Span], partitions_min: int | None, records_max: int | None = None) -> list[Span]:
-    """Split large spans, so that there are about `partitions_min` and none has over `records_max` records."""
+def check_named(options: SourceOptions, partitions: Iterable[TopicPartition]) -> None:
+    """Check that bounds by partition name all partitions and no others."""
+    known = set(partitions)
+    for side, bound in (("start", options.start), ("end", options.end)):
+        if isinstance(bound, Everywhere) or (isinstance(bound, Times) and bound.everywhere is not None):
+            continue
+        odd = known.symmetric_difference(bound.by_partition)
+        if odd:
+            names = ", ".join(_name(tp) for tp in sorted(odd))
+            raise PlanError(
+                f"the {side}ing bounds must name exactly the partitions that are read; see {names}"
+            )
+
+
+def split(
+    spans: Sequence[Span],
+    partitions_min: int | None,
+    records_max: int | None = None,
+    split_bytes: int | None = None,
+    density: Mapping[TopicPartition, float] | None = None,
+) -> list[Span]:
+    """Split large spans, so that there are about `partitions_min` and none has over `records_max` records.
+
+    Nor has any over `split_bytes`, by the `density` of its log: the bytes of one offset on average.
+    """
     parts = [span for span in spans if span.size]
     if records_max is not None:
         parts = [part for span in parts for part in _divide(span, -(-span.size // records_max))]
+    if split_bytes is not None and density is not None:
+        parts = [
+            part
+            for span in parts
+            for part in _divide(span, ceil(span.size * density.get(span.partition, 0) / split_bytes) or 1)
+        ]
     if partitions_min is None or len(parts) >= partitions_min:
         return parts
     total = sum(span.size for span in parts)
@@ -162,18 +209,6 @@ def _inside(
 
 def _explicit(bound: Bound, partition: TopicPartition) -> bool:
     return isinstance(bound, Offsets) and bound.by_partition[partition] >= 0
-
-
-def _check_named(side: str, bound: Bound, logs: Iterable[TopicPartition]) -> None:
-    """Check that bounds by partition name all partitions and no others."""
-    if isinstance(bound, Everywhere) or (isinstance(bound, Times) and bound.everywhere is not None):
-        return
-    odd = set(bound.by_partition).symmetric_difference(logs)
-    if odd:
-        names = ", ".join(_name(tp) for tp in sorted(odd))
-        raise PlanError(
-            f"the {side}ing offsets must name exactly the partitions that are read; these differ: {names}"
-        )
 
 
 def _name(tp: TopicPartition) -> str:

@@ -1,49 +1,76 @@
 """The batch reader: spans are planned on the driver, Arrow record batches made in the tasks.
 
-`partitions` fixes the snapshot. Spark keeps it with the DataFrame, so a repeated action reads the same.
-Left to others: the snapshot (snapshot.py), the fetch loop (fetch.py), decoding (protocol/columns.py).
+`partitions` fixes the snapshot, unless `schema` has fixed it at load(). Spark keeps the partitions with the
+DataFrame, so a repeated action reads the same.
+Left to others: the snapshot (snapshot.py), the fetch loop (fetch.py), Arrow (rows.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ...protocol.column_arrow import to_arrow
-from ...protocol.columns import runs
-from . import snapshot
+from ...base.logger import get_logger
+from . import groups, rows, snapshot
 from .client import cluster_for
 from .fetch import SpanReader
 from .options import SourceOptions
 from .plan import Span
+from .telling import told_plainly
 
-ROWS_MAX = 1 << 16
-BYTES_MAX = 32 << 20
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = get_logger(__name__)
 
 
 class StrandlineReader(DataSourceReader):
     """Reads `columns`, by name, of the records that the options describe."""
 
-    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+    def __init__(
+        self, options: SourceOptions, columns: Sequence[str], taken: Sequence[Span] | None = None
+    ) -> None:
+        """`taken` is the snapshot, if it was taken before."""
         self.options = options
         self.columns = columns
+        self._taken = taken
 
     def partitions(self) -> list[InputPartition]:
         """One partition for each span. Called on the driver, once for a DataFrame. Spark wants a list."""
-        spans = snapshot.take(cluster_for(self.options.cluster), self.options)
-        return [InputPartition(span) for span in spans]
+        with told_plainly():
+            cluster = cluster_for(self.options.cluster)
+            if self._taken is not None:
+                spans = snapshot.cut(cluster, self.options, self._taken)
+            else:
+                spans = snapshot.take(cluster, self.options)
+            log.info("read_planned", snapshot=snapshot.to_json(spans))
+            return parts_of(spans)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one span. If there are no spans, Spark passes one partition without a span."""
         if partition.value is not None:
-            yield from self._rows(partition.value)
+            with told_plainly():
+                yield from read_part(self.options, self.columns, partition.value)
 
-    def _rows(self, span: Span) -> Iterator[pa.RecordBatch]:
-        options = self.options
-        reader = SpanReader(
-            cluster_for(options.cluster), span, options.stall_seconds, options.fail_on_data_loss
-        )
-        for run in reader:
-            for columns in runs(run.records, run.start, span.end, rows_max=ROWS_MAX, bytes_max=BYTES_MAX):
-                if len(columns):
-                    yield to_arrow(columns, *span.partition, names=self.columns)
+
+def parts_of(spans: Sequence[Span]) -> list[InputPartition]:
+    """The tasks, and for each whether its partition's range ends with it."""
+    ends = {span.partition: span.end for span in spans}
+    return [InputPartition((span.plain(), span.end == ends[span.partition])) for span in spans]
+
+
+def read_part(
+    options: SourceOptions,
+    columns: Sequence[str],
+    part: tuple[Sequence[Any], bool],
+    skip_replaced: bool = False,
+) -> "Iterator[pa.RecordBatch]":
+    """The rows of a task."""
+    plain, is_last = part
+    span = Span.of_plain(plain)
+    cluster = cluster_for(options.cluster)
+    for run in SpanReader(cluster, span, options.stall_seconds, options.fail_on_data_loss, skip_replaced):
+        yield from rows.arrow(run, span.end, span.partition, columns)
+    if options.group is not None and is_last:
+        groups.commit(cluster, options.group, {span.partition: span.end})

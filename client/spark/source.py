@@ -1,11 +1,12 @@
-"""`spark.read.format("strandline")`: name, schema, and the reader that Spark asks for.
+"""`format("strandline")`: name, schema, and the reader that Spark asks for.
 
-The schema is that of Spark's own `kafka` source. A user's schema may leave out columns, which is the only way
-to read fewer: Spark prunes no columns of a Python source.
+The schema is that of Spark's own `kafka` source, unless `columns` and `metadataColumns` say otherwise. Spark
+prunes no columns of a Python source. It asks for the schema at load(), without saying whether a batch or a
+stream is wanted, and pickles the source afterwards: what `schema` has found out reaches every reader.
 Left to others: options (options.py), reading (reader.py).
 """
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -21,14 +22,23 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from .options import OptionError, SourceOptions, parse
+from ...base.logger import get_logger
+from . import snapshot
+from .client import cluster_for
+from .option_table import COLUMNS, METADATA_COLUMNS, Side
+from .options import OptionError, SourceOptions, parse, parse_either
 from .reader import StrandlineReader
+from .telling import told_plainly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from .plan import Span
+
+log = get_logger(__name__)
+
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-COLUMNS: dict[str, DataType] = {
+TYPES: dict[str, DataType] = {
     "key": BinaryType(),
     "value": BinaryType(),
     "topic": StringType(),
@@ -37,24 +47,28 @@ COLUMNS: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
     "headers": ArrayType(HEADER),
+    "leaderEpoch": IntegerType(),
+    "producerId": LongType(),
+    "producerEpoch": IntegerType(),
+    "baseSequence": IntegerType(),
+    "batchBaseOffset": LongType(),
+    "servedBy": IntegerType(),
+    "highWatermark": LongType(),
 }
+assert list(TYPES) == [*COLUMNS, *METADATA_COLUMNS]
 
 
 def schema_of(options: SourceOptions) -> StructType:
-    """All columns; headers only when asked for, as in Spark."""
-    return StructType(
-        [
-            StructField(name, kind)
-            for name, kind in COLUMNS.items()
-            if name != "headers" or options.include_headers
-        ]
-    )
+    """The columns in their order."""
+    return StructType([StructField(name, TYPES[name]) for name in options.columns])
 
 
 class StrandlineDataSource(DataSource):
     """Committed records of topics, up to the high watermark at planning."""
 
     options: MutableMapping[str, str]
+    _taken: "Sequence[Span] | None" = None
+    _noted = False
 
     @classmethod
     def name(cls) -> str:
@@ -62,20 +76,47 @@ class StrandlineDataSource(DataSource):
         return "strandline"
 
     def schema(self) -> StructType:
-        """Called first, so bad options raise at `load()`."""
-        return schema_of(parse(self.options))
+        """Called at `load()`, so what can be known to be wrong is told there."""
+        with told_plainly():
+            options, side = parse_either(self.options)
+            self._note(options)
+            cluster = cluster_for(options.cluster)
+            if side is Side.BATCH and options.snapshot.lower() == "load":
+                self._taken = snapshot.bounds(cluster, options)
+            else:
+                snapshot.check(cluster, options)
+            return schema_of(options)
 
     def reader(self, schema: StructType) -> StrandlineReader:
         """The reader for a batch read of the columns in `schema`."""
-        options = parse(self.options)
-        offered = {field.name: field.dataType for field in schema_of(options)}
-        for field in schema:
-            if offered.get(field.name) != field.dataType:
+        with told_plainly():
+            options = parse(self.options)
+            self._note(options)
+            if options.snapshot.lower() == "load" and self._taken is None:
                 raise OptionError(
-                    (f"column {field.name} {field.dataType.simpleString()} does not exist; expected one of ")
-                    + ", ".join(f"{name} {kind.simpleString()}" for name, kind in offered.items())
+                    "snapshot=load cannot be used with schema(): Spark then asks nothing at load(); "
+                    "choose columns by the option columns"
                 )
-        return StrandlineReader(options, schema.fieldNames())
+            return StrandlineReader(options, checked(schema, options), self._taken)
+
+    def _note(self, options: SourceOptions) -> None:
+        """Tell once what has no effect."""
+        if not self._noted:
+            self._noted = True
+            for note in options.notes:
+                log.warning("option_without_effect", note=note)
+
+
+def checked(schema: StructType, options: SourceOptions) -> list[str]:
+    """The names of the columns, if they are offered with these types: a user's schema may leave some out."""
+    offered = {name: TYPES[name] for name in (*options.columns, *COLUMNS[:-1])}
+    for field in schema:
+        if offered.get(field.name) != field.dataType:
+            raise OptionError(
+                f"column {field.name} {field.dataType.simpleString()} is not offered; there are "
+                + ", ".join(f"{name} {kind.simpleString()}" for name, kind in offered.items())
+            )
+    return list(schema.fieldNames())
 
 
 def register(spark: "SparkSession") -> None:

@@ -1,8 +1,8 @@
 """A cluster of a few brokers in threads that serve ready-made batches, and that can die or change leaders.
 
-It speaks the real codecs over real sockets and knows four requests. What it has of a broker's rules are those
-that a reader meets: whole batches from the one with the offset, nothing past the high watermark, errors for
-a wrong leader, epoch or offset.
+It speaks the real codecs over real sockets and knows a few requests. What it has of a broker's rules are
+those that a reader meets: whole batches from the one with the offset, nothing past the high watermark, errors
+for a wrong leader, epoch or offset.
 """
 
 import socket
@@ -22,6 +22,18 @@ from strandline.protocol.connection import frame_response, parse_head
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from strandline.protocol.messages.group_offsets import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from strandline.protocol.messages.groups import FindCoordinatorResponse
+from strandline.protocol.messages.log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from strandline.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -29,9 +41,12 @@ from strandline.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from strandline.protocol.messages.offsets import (
+    EpochEndOffset,
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.records import BatchBuilder, Header
@@ -50,6 +65,8 @@ class Log:
     batches: list[bytes] = field(default_factory=list)
     high_watermark: int | None = None  # None: the end
     aborted: list[Any] = field(default_factory=list)
+    epochs: dict[int, int] = field(default_factory=dict)  # where the later epochs begin
+    follower: int | None = None  # the replica that racks are sent to
 
     @property
     def end(self) -> int:
@@ -82,6 +99,9 @@ class Log:
                 break
             parts.append(batch)
         return b"".join(parts)
+
+    def epoch_end(self, epoch: int) -> int:
+        return min((start for later, start in self.epochs.items() if later > epoch), default=self.end)
 
     def since(self, ms: int) -> int:
         if ms in (-1, -2):
@@ -140,6 +160,7 @@ class Double:
         self.logs: dict[TopicPartition, Log] = {}
         self.ids: dict[str, UUID] = {}
         self.asked: list[tuple[int, Api]] = []
+        self.committed: dict[tuple[str, TopicPartition], int] = {}  # by group
         self.on_fetch: Callable[[int], None] = lambda count: None
         self.after_answer: Callable[[int, Api], None] = lambda node, api: None
         self.brokers = {node: Broker(self, node) for node in range(1, brokers + 1)}
@@ -168,6 +189,8 @@ class Double:
     def elect(self, node: int) -> None:
         for log in self.logs.values():
             log.leader, log.epoch = node, log.epoch + 1
+            log.epochs = {epoch: min(at, log.end) for epoch, at in log.epochs.items()}
+            log.epochs[log.epoch] = log.end
 
     def close(self) -> None:
         for node in list(self.brokers):
@@ -182,11 +205,20 @@ class Double:
             Api.METADATA: self._metadata,
             Api.LIST_OFFSETS: self._offsets,
             Api.FETCH: self._fetch,
+            Api.OFFSET_FOR_LEADER_EPOCH: self._epoch_ends,
+            Api.DESCRIBE_LOG_DIRS: self._log_dirs,
+            Api.FIND_COORDINATOR: lambda node, request: FindCoordinatorResponse(
+                node_id=node, host="127.0.0.1", port=self.ports[node]
+            ),
+            Api.OFFSET_COMMIT: self._commit,
         }
         return answers[api](node, request)
 
     def _versions(self, node: int, request: Any) -> ApiVersionsResponse:
-        served = (Api.FETCH, Api.LIST_OFFSETS, Api.METADATA, Api.API_VERSIONS)
+        served = (
+            *(Api.FETCH, Api.LIST_OFFSETS, Api.METADATA, Api.API_VERSIONS, Api.OFFSET_FOR_LEADER_EPOCH),
+            *(Api.DESCRIBE_LOG_DIRS, Api.FIND_COORDINATOR, Api.OFFSET_COMMIT),
+        )
         ranges = [(api, APIS[api].served) for api in served]
         return ApiVersionsResponse(
             api_keys=[
@@ -248,24 +280,66 @@ class Double:
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
         return ListOffsetsResponse(topics=topics)
 
+    def _epoch_ends(self, node: int, request: Any) -> OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            found = []
+            for part in topic.partitions:
+                tp = TopicPartition(topic.topic, part.partition)
+                code = self._error(node, tp, part.current_leader_epoch)
+                end = -1 if code else self.logs[tp].epoch_end(part.leader_epoch)
+                found.append(EpochEndOffset(error_code=code, partition=tp.partition, end_offset=end))
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=found))
+        return OffsetForLeaderEpochResponse(topics=topics)
+
+    def _log_dirs(self, node: int, request: Any) -> DescribeLogDirsResponse:
+        topics = [
+            DescribeLogDirsTopic(
+                name=topic.topic,
+                partitions=[
+                    DescribeLogDirsPartition(
+                        partition_index=number,
+                        partition_size=sum(map(len, self.logs[TopicPartition(topic.topic, number)].batches)),
+                    )
+                    for number in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir="/data", topics=topics)])
+
+    def _commit(self, node: int, request: Any) -> OffsetCommitResponse:
+        topics = []
+        for topic in request.topics:
+            found = []
+            for part in topic.partitions:
+                key = (request.group_id, TopicPartition(topic.name, part.partition_index))
+                self.committed[key] = part.committed_offset
+                found.append(OffsetCommitResponsePartition(partition_index=part.partition_index))
+            topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=found))
+        return OffsetCommitResponse(topics=topics)
+
     def _fetch(self, node: int, request: Any) -> FetchResponse:
         (topic,) = request.topics
         (part,) = topic.partitions
         names = {topic_id: name for name, topic_id in self.ids.items()}
         tp = TopicPartition(topic.topic or names.get(topic.topic_id, ""), part.partition)
-        code = self._error(node, tp, part.current_leader_epoch)
+        log = self.logs.get(tp, Log())
+        follows = log.follower == node
+        code = ErrorCode.NONE if follows else self._error(node, tp, part.current_leader_epoch)
         if not tp.topic:
             code = ErrorCode.UNKNOWN_TOPIC_ID
-        log = self.logs.get(tp, Log())
         if not code and not log.start <= part.fetch_offset <= log.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
+        redirects = bool(request.rack_id) and log.follower is not None and not follows
         data = PartitionData(
             partition_index=tp.partition,
             error_code=code,
             high_watermark=log.committed,
             log_start_offset=log.start,
+            preferred_read_replica=log.follower if redirects and log.follower is not None else -1,
             aborted_transactions=log.aborted if request.isolation_level else None,
-            records=None if code else log.read(part.fetch_offset, part.partition_max_bytes),
+            records=None if code or redirects else log.read(part.fetch_offset, part.partition_max_bytes),
         )
         return FetchResponse(
             responses=[FetchableTopicResponse(topic=tp.topic, topic_id=topic.topic_id, partitions=[data])]

@@ -234,6 +234,62 @@ def test_a_log_that_was_cut_is_believed_only_after_some_time(double: Any, lenien
     story.cluster.close()
 
 
+def test_a_nearer_replica_is_read_until_it_fails(double: Any) -> None:
+    story = Story(double, **{"kafka.client.rack": "zone-2"})
+    story.log.follower = 2
+
+    def die(count: int) -> None:
+        if count == 10:
+            double.kill(2)
+
+    double.on_fetch = die
+    assert story.read() == records(0, 400)
+    asked = [node for node, api in double.asked if api == Api.FETCH]
+    assert asked[0] == 1 and set(asked[1:9]) == {2}, "the leader names the replica, which is then asked"
+    assert set(asked[10:]) == {1}
+    story.cluster.close()
+
+
+def test_a_nearer_replica_that_lags_is_left(double: Any) -> None:
+    story = Story(double, **{"kafka.client.rack": "zone-2"})
+    story.log.follower = 2
+    real = double._fetch
+
+    def lag(node: int, request: Any) -> Any:
+        response = real(node, request)
+        data = response.responses[0].partitions[0]
+        if node == 2 and request.topics[0].partitions[0].fetch_offset >= 200:
+            data.records = b""
+        return response
+
+    double._fetch = lag
+    assert story.read() == records(0, 400)
+    assert story.patience.slept == []
+    story.cluster.close()
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_log_that_was_cut_and_has_nothing_new_is_loss(double: Any, lenient: bool) -> None:
+    """An empty answer at the end of the log: not a leader that lags, for the planned epoch ends there."""
+    story = Story(double, failOnDataLoss=str(not lenient))
+    reader = story.reader()
+
+    def cut(count: int) -> None:
+        if count == 3:
+            del story.log.batches[20:]
+            double.elect(2)
+
+    double.on_fetch = cut
+    if lenient:
+        rows = [row for run in reader for part in runs(run.records, run.start) for row in part.rows()]
+        assert [row.offset for row in rows] == list(range(200))
+    else:
+        with pytest.raises(DataLoss, match=r"t-0: records \[200, 400\) are gone, the log was cut at 200"):
+            list(reader)
+    assert story.patience.seconds < story.options.stall_seconds
+    story.cluster.close()
+
+
 LOSS = ("false", "true")  # failOnDataLoss
 
 
@@ -272,6 +328,26 @@ def test_a_log_cut_and_filled_anew_is_not_read_for_the_planned_one(double: Any, 
     double.on_fetch = cut
     with pytest.raises(DataLoss, match=r"t-0: offset 1\d\d has leader epoch 6, .* planned in epoch 5"):
         story.read()
+    story.cluster.close()
+
+
+def test_a_stream_may_skip_what_was_replaced(double: Any) -> None:
+    """What is left of the planned records is read: those before the cut."""
+    story = Story(double)
+    (planned,) = snapshot.take(story.cluster, story.options)
+
+    def cut(count: int) -> None:
+        if count == 3:
+            del story.log.batches[10:]
+            double.elect(2)
+            for _ in range(30):
+                story.log.add([(1, None, b"other", [])] * 10)
+
+    double.on_fetch = cut
+    reader = SpanReader(story.cluster, planned, 30, False, skip_replaced=True)
+    seen = [(row.offset, row.value) for run in reader for part in runs(run.records, 0) for row in part.rows()]
+    assert seen == records(0, seen[-1][0] + 1)
+    assert len(seen) >= 100
     story.cluster.close()
 
 

@@ -4,15 +4,13 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from strandline.base.types import TopicPartition
+from strandline.client.spark.option_table import METADATA_COLUMNS, OPTIONS, Served, Side
+from strandline.client.spark.option_values import EARLIEST, LATEST, Everywhere, Offsets, Times
 from strandline.client.spark.options import (
-    EARLIEST,
-    LATEST,
-    PARSERS,
-    Everywhere,
-    Offsets,
     OptionError,
-    Times,
+    StreamLimits,
     parse,
+    parse_either,
 )
 
 LEAST = {"kafka.bootstrap.servers": "one:9092, two:9093", "subscribe": "a, b"}
@@ -29,7 +27,7 @@ def test_defaults_are_sparks() -> None:
     assert options.cluster.bootstrap == (("one", 9092), ("two", 9093))
     assert options.topics.names == ("a", "b")
     assert (options.start, options.end) == (Everywhere(EARLIEST), Everywhere(LATEST))
-    assert (options.fail_on_data_loss, options.include_headers) == (True, False)
+    assert (options.fail_on_data_loss, "headers" in options.columns) == (True, False)
     assert (options.partitions_min, options.stall_seconds) == (None, 120)
     assert (options.cluster.isolation, options.cluster.fetch_bytes) == (0, 4 << 20)
 
@@ -56,14 +54,106 @@ def test_an_unknown_option_is_answered_with_the_nearest_known_one(given: str, kn
 
 
 def test_an_option_that_is_like_none_is_answered_with_all() -> None:
-    assert all(name in complaint(zzzzzz="1") for name in PARSERS)
+    assert all(name in complaint(zzzzzz="1") for name, each in OPTIONS.items() if isinstance(each, Served))
 
 
 @pytest.mark.parametrize(
-    "name", ["kafka.group.id", "maxOffsetsPerTrigger", "kafka.auto.offset.reset", "path"]
+    "name", ["kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.value.deserializer", "path"]
 )
-def test_options_of_the_jvm_source_are_refused_with_a_reason(name: str) -> None:
-    assert f"{name} is not supported: " in complaint(**{name: "x"})
+def test_what_spark_refuses_is_refused_with_a_reason(name: str) -> None:
+    assert f"{name} cannot be used: " in complaint(**{name: "x"})
+
+
+OF_SPARKS_SOURCE = {
+    "groupIdPrefix": "etl",
+    "kafka.group.id": "etl",
+    "kafka.client.rack": "zone-1",
+    "kafka.security.protocol": "PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.ssl.truststore.location": "/etc/kafka/trust.jks",
+    "kafka.max.poll.records": "500",
+    "kafka.session.timeout.ms": "30000",
+    "kafka.receive.buffer.bytes": "65536",
+    "kafka.allow.auto.create.topics": "false",
+    "kafka.retry.backoff.ms": "100",
+    "kafkaConsumer.pollTimeoutMs": "1000",
+    "fetchOffset.numRetries": "5",
+    "fetchOffset.retryIntervalMs": "10",
+    "startingOffsetsByTimestampStrategy": "latest",
+    "startingTimestamp": "0",
+    "startingOffsetsByTimestamp": '{"a": {"0": 1}}',
+    "startingOffsets": "earliest",
+    "minPartitions": "8",
+    "maxRecordsPerPartition": "1000",
+    "maxOffsetsPerTrigger": "1000",
+    "minOffsetsPerTrigger": "10",
+    "maxTriggerDelay": "15m",
+    "includeHeaders": "true",
+    "failOnDataLoss": "false",
+    "spark.kafka.consumer.cache.capacity": "64",
+    "spark.kafka.producer.cache.timeout": "10m",
+    "topic": "shared with the sink",
+    "kafka.acks": "all",
+    "kafka.compression.type": "lz4",
+}
+ENDS = {"endingOffsets": "latest", "endingTimestamp": "9", "endingOffsetsByTimestamp": '{"a": {"0": 1}}'}
+
+
+def test_every_option_of_sparks_own_source_is_taken() -> None:
+    """A job moves over by changing one word."""
+    batch = parse({**LEAST, **OF_SPARKS_SOURCE, **ENDS})
+    stream = parse({**LEAST, **OF_SPARKS_SOURCE}, Side.STREAM)
+    assert (batch.end, stream.start) == (Times(9, {}), Times(0, {}))
+    assert stream.limits == StreamLimits(1000, 10, 900)
+    for name in ENDS:
+        with pytest.raises(OptionError, match=f"{name} cannot be used: a stream has no end"):
+            parse({**LEAST, name: ENDS[name]}, Side.STREAM)
+
+
+def test_what_has_no_effect_is_told_with_the_reason() -> None:
+    notes = parse({**LEAST, **OF_SPARKS_SOURCE}).notes
+    told = {note.partition(" has no effect: ")[0] for note in notes}
+    assert {"groupIdPrefix", "kafka.group.id", "maxTriggerDelay", "kafka.sasl.mechanism", "topic"} <= told
+    assert "spark.kafka.consumer.cache.capacity" in told
+    assert told.isdisjoint({"minPartitions", "kafka.client.rack", "failOnDataLoss"})
+    assert all(note.partition(": ")[2] for note in notes)
+    in_stream = parse({**LEAST, **OF_SPARKS_SOURCE}, Side.STREAM).notes
+    assert not any("OffsetsPerTrigger" in note for note in in_stream)
+    assert parse({**LEAST, "snapshot": "load"}, Side.STREAM).notes == (
+        "snapshot has no effect: each micro-batch has its own offsets",
+    )
+    assert parse(LEAST).notes == ()
+
+
+def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
+    assert parse(LEAST, Side.STREAM).start == Everywhere(LATEST)
+    assert parse({**LEAST, "startingOffsets": "latest"}, Side.STREAM).start == Everywhere(LATEST)
+
+
+def test_either_side_will_do_before_spark_says_which() -> None:
+    assert parse_either(LEAST)[1] is Side.BATCH
+    assert parse_either({**LEAST, "startingOffsets": "latest"})[1] is Side.STREAM
+    with pytest.raises(OptionError, match="unknown option minPartition"):
+        parse_either({**LEAST, "minPartition": "1"})
+
+
+def test_columns_are_sparks_or_those_named() -> None:
+    sparks = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    assert parse(LEAST).columns == sparks
+    assert parse({**LEAST, "includeHeaders": "true", "metadataColumns": "servedBy,leaderepoch"}).columns == (
+        *sparks,
+        "headers",
+        "servedBy",
+        "leaderEpoch",
+    )
+    assert parse({**LEAST, "metadataColumns": "true"}).columns == (*sparks, *METADATA_COLUMNS)
+    assert parse({**LEAST, "columns": "offset, Value, headers"}).columns == ("offset", "value", "headers")
+
+
+def test_offsets_are_committed_to_the_group_that_is_named() -> None:
+    assert parse({**LEAST, "commitOffsetsToGroup": "seen"}).group == "seen"
+    assert parse({**LEAST, "commitOffsetsToGroup": "true", "kafka.group.id": "etl"}).group == "etl"
+    assert parse({**LEAST, "commitOffsetsToGroup": "false", "kafka.group.id": "etl"}).group is None
 
 
 def test_all_complaints_come_at_once() -> None:
@@ -102,11 +192,11 @@ def test_bounds_in_words_offsets_and_times() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("startingOffsets", "latest", "must not be latest (-1) in a batch read"),
-        ("startingOffsets", '{"a": {"0": -1}}', "must not be latest"),
-        ("endingOffsets", "earliest", "must not be earliest (-2) in a batch read"),
-        ("endingOffsets", '{"a": {"0": -2}}', "must not be earliest"),
-        ("startingOffsets", '{"a": {"0": -3}}', "with numbers from -2 up"),
+        ("startingOffsets", "latest", "cannot be latest (-1) in a batch read"),
+        ("startingOffsets", '{"a": {"0": -1}}', "cannot be latest"),
+        ("endingOffsets", "earliest", "cannot be earliest (-2)"),
+        ("endingOffsets", '{"a": {"0": -2}}', "cannot be earliest"),
+        ("startingOffsets", '{"a": {"0": -3}}', "numbers from -2 on"),
         ("startingOffsets", "yesterday", "must be JSON like"),
         ("startingOffsets", '{"a": [1]}', "must be JSON like"),
         ("startingOffsets", '{"a": {"0": true}}', "must be JSON like"),
@@ -116,10 +206,27 @@ def test_bounds_in_words_offsets_and_times() -> None:
         ("kafka.isolation.level", "serial", "must be one of read_uncommitted, read_committed"),
         ("kafka.security.protocol", "SASL_SSL", "must be one of plaintext"),
         ("bootstrap.servers", "h:1", "given twice"),
+        ("columns", "value,size", "names size; there are key, value"),
+        ("columns", "value,Value", "names something twice"),
+        ("metadataColumns", "value", "names value; there are leaderEpoch"),
+        ("snapshot", "now", "must be plan, load, or a snapshot as JSON"),
+        ("commitOffsetsToGroup", "true", "needs kafka.group.id"),
     ],
 )
 def test_values_are_checked(name: str, value: str, words: str) -> None:
     assert words in complaint(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"maxTriggerDelay": "soon"}, "must be a time like 500ms"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "=9 is above maxOffsetsPerTrigger=5"),
+    ],
+)
+def test_limits_of_streams_are_checked(given: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        parse({**LEAST, **given}, Side.STREAM)
 
 
 @pytest.mark.parametrize("servers", ["", "host", "host:", ":9092", "host:http", "host:70000"])

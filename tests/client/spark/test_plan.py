@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.base.types import TopicPartition
-from strandline.client.spark.options import SourceOptions, Topics, parse
+from strandline.client.spark.option_values import Topics
+from strandline.client.spark.options import SourceOptions, parse
 from strandline.client.spark.plan import (
     DataLoss,
     PartitionBounds,

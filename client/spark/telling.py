@@ -1,0 +1,28 @@
+"""How users hear of trouble: one sentence instead of a traceback, and notes.
+
+Spark shows what a Python process sends back when it fails: a traceback of forty lines, the sentence last.
+What the user can mend is its sentence alone.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...protocol.errors import ApiError
+from .options import OptionError
+from .plan import DataLoss, PlanError
+
+NO_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # read by Spark's workers as they fail
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """Within this, trouble that is no defect reaches the user as its sentence.
+
+    A Python process of Spark's ends with the error that it sends, so nothing later is hidden.
+    """
+    try:
+        yield
+    except (OptionError, PlanError, DataLoss, OSError, ApiError):
+        os.environ[NO_TRACEBACK] = "1"
+        raise
