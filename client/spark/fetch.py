@@ -78,6 +78,7 @@ class SpanReader:
         self._served_by = -1
         self._backoff = BACKOFF_FIRST
         self._doubts = 0  # answers in a row that the position is out of range, or has nothing yet
+        self._others = 0  # looks in a row that found another topic of this name
         self._deadline = cluster.now() + stall_seconds
 
     def __iter__(self) -> Iterator[FetchedRun]:
@@ -182,10 +183,16 @@ class SpanReader:
         return wire
 
     def _check_topic(self) -> None:
-        """Raise DataLoss if metadata has another topic id under this name: brokers only refuse the old id."""
+        """Raise DataLoss if metadata has another topic id under this name: brokers only refuse the old id.
+
+        What this process has heard may be older than the plan: it is believed only when it is heard again.
+        """
         partition, planned = self._span.partition, self._span.topic_id
         known = self._cluster.view.topic_ids.get(partition.topic, NO_UUID)
         if NO_UUID not in (planned, known) and known != planned:
+            self._others += 1
+            if self._others <= self._cluster.options.retries:
+                raise NotYet(f"{partition}: topic {partition.topic} has another id")
             raise DataLoss(
                 f"{partition}: topic {partition.topic} was deleted and created again after the read "
                 "was planned; its old records are gone. Run the query again"
@@ -257,7 +264,7 @@ class SpanReader:
 
     def _progressed(self) -> None:
         self._backoff = BACKOFF_FIRST
-        self._doubts = 0
+        self._doubts = self._others = 0
         self._deadline = self._cluster.now() + self._stall_seconds
 
     def _stalled(self, reason: str) -> Stalled:

@@ -117,6 +117,17 @@ def parse_either(options: Mapping[str, str]) -> tuple[SourceOptions, Side]:
             raise trouble from None
 
 
+def notes_on_either(options: Mapping[str, str]) -> frozenset[str]:
+    """The notes that hold for a batch as for a stream, as far as the options are good for either."""
+    found: list[frozenset[str]] = []
+    for side in Side:
+        try:
+            found.append(frozenset(parse(options, side).notes))
+        except OptionError:
+            continue
+    return frozenset.intersection(*found)
+
+
 def _cluster(found: Mapping[str, Any]) -> ClusterOptions:
     return ClusterOptions(
         bootstrap=found[SERVERS],

@@ -63,9 +63,12 @@ class PartitionBounds(NamedTuple):
 
 
 def select(
-    topics: Topics, there: Mapping[str, Sequence[int]], internal: Collection[str] = ()
+    topics: Topics,
+    there: Mapping[str, Sequence[int]],
+    internal: Collection[str] = (),
+    missing_ok: bool = False,
 ) -> list[TopicPartition]:
-    """The partitions to read, of those that exist. A named one that is missing is an error.
+    """The partitions to read, of those that exist. A named one that is missing is an error, or left out.
 
     A pattern matches no internal topic, as in Spark's own source.
     """
@@ -79,9 +82,9 @@ def select(
         TopicPartition(name, number) for name in names for number in there.get(name, (-1,))
     ]
     missing = [tp for tp in chosen if tp.partition not in there.get(tp.topic, ())]
-    if missing:
+    if missing and not missing_ok:
         raise PlanError(f"no such topic or partition: {', '.join(_name(tp) for tp in missing)}")
-    return sorted(chosen)
+    return sorted(set(chosen).difference(missing))
 
 
 def times(bound: Bound, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -118,6 +121,14 @@ def check_named(options: SourceOptions, partitions: Iterable[TopicPartition]) ->
             raise PlanError(
                 f"the {side}ing bounds must name exactly the partitions that are read; see {names}"
             )
+
+
+def starts(
+    options: SourceOptions, logs: Mapping[TopicPartition, PartitionBounds]
+) -> dict[TopicPartition, int]:
+    """Where a stream begins."""
+    check_named(options, logs)
+    return {tp: _start(options, tp, log) for tp, log in logs.items()}
 
 
 def split(
@@ -180,9 +191,9 @@ def _start(options: SourceOptions, partition: TopicPartition, log: PartitionBoun
                     "end instead, set startingOffsetsByTimestampStrategy=latest"
                 )
             return log.latest
-        case Offsets(by_partition) if by_partition[partition] != EARLIEST:
+        case Offsets(by_partition) if by_partition[partition] >= 0:
             return _inside("starting", options, partition, by_partition[partition], log)
-    return log.earliest
+    return log.latest if _place(options.start, partition) == LATEST else log.earliest
 
 
 def _end(options: SourceOptions, partition: TopicPartition, log: PartitionBounds) -> int:
@@ -205,6 +216,16 @@ def _inside(
             f"{log.latest}). To read what is there, set failOnDataLoss=false"
         )
     return min(max(offset, log.earliest), log.latest)
+
+
+def _place(bound: Bound, partition: TopicPartition) -> int:
+    """EARLIEST, LATEST or an offset, if the bound is not given by time."""
+    match bound:
+        case Everywhere(position):
+            return position
+        case Offsets(by_partition):
+            return by_partition[partition]
+    return EARLIEST
 
 
 def _explicit(bound: Bound, partition: TopicPartition) -> bool:

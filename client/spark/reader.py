@@ -51,7 +51,7 @@ class StrandlineReader(DataSourceReader):
         """The rows of one span. If there are no spans, Spark passes one partition without a span."""
         if partition.value is not None:
             with told_plainly():
-                yield from read_part(self.options, self.columns, partition.value)
+                yield from read_part(self.options, self.columns, partition.value, group=self.options.group)
 
 
 def parts_of(spans: Sequence[Span]) -> list[InputPartition]:
@@ -65,12 +65,13 @@ def read_part(
     columns: Sequence[str],
     part: tuple[Sequence[Any], bool],
     skip_replaced: bool = False,
+    group: str | None = None,
 ) -> "Iterator[pa.RecordBatch]":
-    """The rows of a task."""
+    """The rows of a task; then the group hears that its partition's range was read, if it was the last."""
     plain, is_last = part
     span = Span.of_plain(plain)
     cluster = cluster_for(options.cluster)
     for run in SpanReader(cluster, span, options.stall_seconds, options.fail_on_data_loss, skip_replaced):
         yield from rows.arrow(run, span.end, span.partition, columns)
-    if options.group is not None and is_last:
-        groups.commit(cluster, options.group, {span.partition: span.end})
+    if group is not None and is_last:
+        groups.commit(cluster, group, {span.partition: span.end})

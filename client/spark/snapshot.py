@@ -38,6 +38,11 @@ def check(cluster: SparkCluster, options: SourceOptions) -> None:
 
 def bounds(cluster: SparkCluster, options: SourceOptions) -> list[plan.Span]:
     """One span for each partition that has something to read."""
+    return plan.resolve(options, logs_of(cluster, options))
+
+
+def logs_of(cluster: SparkCluster, options: SourceOptions) -> dict[TopicPartition, plan.PartitionBounds]:
+    """The partitions to read, as their leaders have them."""
     partitions = plan.select(options.topics, topics_of(cluster, options.topics), cluster.view.internal)
     ids = {tp: cluster.view.topic_ids[tp.topic] for tp in partitions}  # from before anything else is asked
     earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
@@ -45,7 +50,7 @@ def bounds(cluster: SparkCluster, options: SourceOptions) -> list[plan.Span]:
     start_times = list_offsets(cluster, plan.times(options.start, partitions))
     end_times = list_offsets(cluster, plan.times(options.end, partitions))
     none = ListedOffset(-1, -1)
-    logs = {
+    return {
         tp: plan.PartitionBounds(
             earliest=earliest[tp].offset,
             latest=latest[tp].offset,
@@ -56,7 +61,6 @@ def bounds(cluster: SparkCluster, options: SourceOptions) -> list[plan.Span]:
         )
         for tp in partitions
     }
-    return plan.resolve(options, logs)
 
 
 def cut(cluster: SparkCluster, options: SourceOptions, spans: Sequence[plan.Span]) -> list[plan.Span]:

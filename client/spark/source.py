@@ -3,7 +3,7 @@
 The schema is that of Spark's own `kafka` source, unless `columns` and `metadataColumns` say otherwise. Spark
 prunes no columns of a Python source. It asks for the schema at load(), without saying whether a batch or a
 stream is wanted, and pickles the source afterwards: what `schema` has found out reaches every reader.
-Left to others: options (options.py), reading (reader.py).
+Left to others: options (options.py), reading (reader.py, stream.py).
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -22,20 +22,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...base.logger import get_logger
 from . import snapshot
 from .client import cluster_for
 from .option_table import COLUMNS, METADATA_COLUMNS, Side
-from .options import OptionError, SourceOptions, parse, parse_either
+from .options import OptionError, SourceOptions, notes_on_either, parse, parse_either
 from .reader import StrandlineReader
-from .telling import told_plainly
+from .stream import RefusedStreamReader, StrandlineStreamReader
+from .telling import tell, told_plainly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .plan import Span
-
-log = get_logger(__name__)
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 TYPES: dict[str, DataType] = {
@@ -68,7 +66,7 @@ class StrandlineDataSource(DataSource):
 
     options: MutableMapping[str, str]
     _taken: "Sequence[Span] | None" = None
-    _noted = False
+    _told: frozenset[str] = frozenset()
 
     @classmethod
     def name(cls) -> str:
@@ -79,7 +77,7 @@ class StrandlineDataSource(DataSource):
         """Called at `load()`, so what can be known to be wrong is told there."""
         with told_plainly():
             options, side = parse_either(self.options)
-            self._note(options)
+            self._told = tell(notes_on_either(self.options))
             cluster = cluster_for(options.cluster)
             if side is Side.BATCH and options.snapshot.lower() == "load":
                 self._taken = snapshot.bounds(cluster, options)
@@ -91,7 +89,7 @@ class StrandlineDataSource(DataSource):
         """The reader for a batch read of the columns in `schema`."""
         with told_plainly():
             options = parse(self.options)
-            self._note(options)
+            tell(set(options.notes) - self._told)
             if options.snapshot.lower() == "load" and self._taken is None:
                 raise OptionError(
                     "snapshot=load cannot be used with schema(): Spark then asks nothing at load(); "
@@ -99,12 +97,13 @@ class StrandlineDataSource(DataSource):
                 )
             return StrandlineReader(options, checked(schema, options), self._taken)
 
-    def _note(self, options: SourceOptions) -> None:
-        """Tell once what has no effect."""
-        if not self._noted:
-            self._noted = True
-            for note in options.notes:
-                log.warning("option_without_effect", note=note)
+    def streamReader(self, schema: StructType) -> StrandlineStreamReader:
+        """The reader for micro-batches. Asked for twice: for the query's questions, and for its tasks."""
+        try:
+            options = parse(self.options, Side.STREAM)
+            return StrandlineStreamReader(options, checked(schema, options), told=self._told)
+        except OptionError as trouble:
+            return RefusedStreamReader(trouble)
 
 
 def checked(schema: StructType, options: SourceOptions) -> list[str]:

@@ -5,12 +5,15 @@ What the user can mend is its sentence alone.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from ...base.logger import get_logger
 from ...protocol.errors import ApiError
 from .options import OptionError
 from .plan import DataLoss, PlanError
+
+log = get_logger(__name__)
 
 NO_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # read by Spark's workers as they fail
 
@@ -26,3 +29,10 @@ def told_plainly() -> Iterator[None]:
     except (OptionError, PlanError, DataLoss, OSError, ApiError):
         os.environ[NO_TRACEBACK] = "1"
         raise
+
+
+def tell(notes: Collection[str]) -> frozenset[str]:
+    """Tell what has no effect, or less than elsewhere; returns what was told."""
+    for note in sorted(notes):
+        log.warning("option_without_effect", note=note)
+    return frozenset(notes)

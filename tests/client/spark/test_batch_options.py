@@ -10,7 +10,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from strandline.base.types import TopicPartition
 from strandline.client.spark import StrandlineDataSource, snapshot
-from strandline.client.spark.client import SparkCluster
+from strandline.client.spark.client import SparkCluster, cluster_for
 from strandline.client.spark.options import parse
 from strandline.client.spark.plan import PlanError, Span
 from strandline.protocol.apis import Api
@@ -91,14 +91,19 @@ def test_loss_in_a_task_is_one_sentence(spark: SparkSession, double: Any) -> Non
 def test_what_has_no_effect_is_told_once(double: Any, caplog: pytest.LogCaptureFixture) -> None:
     fill(double)
     given = {"bootstrap.servers": double.servers, "subscribe": "t", "groupIdPrefix": "etl"}
-    source = StrandlineDataSource(CaseInsensitiveDict(given))
+    source = StrandlineDataSource(CaseInsensitiveDict({**given, "maxTriggerDelay": "1s"}))
     with caplog.at_level(logging.WARNING):
-        source.reader(source.schema())
-        source.reader(source.schema())
-    assert [record.getMessage() for record in caplog.records] == [
+        schema = source.schema()
+        source.streamReader(schema)
+        told = [record.getMessage() for record in caplog.records]
+        source.reader(schema)
+    assert told == [
         "option_without_effect note=groupIdPrefix has no effect: "
         "offsets live in Spark; commitOffsetsToGroup writes them to a group"
     ]
+    (late,) = [record.getMessage() for record in caplog.records[1:]]
+    assert "maxTriggerDelay has no effect: it bounds a trigger" in late, "told when a batch is read"
+    cluster_for(parse(given).cluster).close()
 
 
 def test_columns_are_chosen_by_name_and_in_order(spark: SparkSession, double: Any) -> None:

@@ -314,6 +314,16 @@ def test_a_topic_made_again_is_not_read_for_the_planned_one(
     story.cluster.close()
 
 
+def test_a_worker_that_knew_the_topic_before_it_was_made_again_reads_the_new_one(story: Story) -> None:
+    """Workers outlive reads: what one has heard may be older than the plan."""
+    story.cluster.refresh(["t"])
+    story.double.make_again("t").add([(1, None, b"other", [])] * 10)
+    new = SparkCluster(story.options.cluster)
+    (planned,) = snapshot.take(new, story.options)
+    new.close()
+    assert story.read(planned) == [(offset, b"other") for offset in range(10)]
+
+
 @pytest.mark.parametrize("strict", LOSS)
 def test_a_log_cut_and_filled_anew_is_not_read_for_the_planned_one(double: Any, strict: str) -> None:
     story = Story(double, failOnDataLoss=strict)

@@ -1,0 +1,288 @@
+"""The stream reader: where a stream begins, how far the next batch goes, and what its tasks read.
+
+One object serves a query's questions, in one process as long as the query runs; tasks get another one, made
+from the same options. Its state is a convenience: what a batch needs to be run again is in its two offsets.
+
+Spark asks for the initial offset again if batch 0 did not end, and hands no checkpoint. With `latest` that
+would be a later one, and what came in between would be lost. So the first batch is empty: its end, which
+Spark keeps, is the initial offset.
+Left to others: offsets and how they follow from one another (offsets.py), reading (reader.py).
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from ...base.logger import get_logger
+from ...base.types import TopicPartition
+from . import groups, offsets, plan, snapshot
+from .admission import (
+    HAS_ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from .client import BACKOFF_FIRST, BACKOFF_MAX, SparkCluster, cluster_for
+from .leaders import SETTLE_SECONDS_MAX, epoch_ends, list_offsets
+from .offsets import Found, Place, StreamOffset
+from .option_values import EARLIEST, LATEST
+from .options import OptionError, SourceOptions
+from .reader import parts_of, read_part
+from .telling import tell, told_plainly
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = get_logger(__name__)
+
+ROWS_UNLIMITED = 1 << 62  # not ReadAllAvailable, which Spark says for trigger(once=True) alone
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches of the records that the options describe."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: Sequence[str],
+        now: Callable[[], float] = time.monotonic,
+        cluster: SparkCluster | None = None,
+        told: Collection[str] = (),
+    ) -> None:
+        """`told` are notes that the user has heard."""
+        self.options = options
+        self.columns = columns
+        self._now = now
+        self._notes = {*options.notes, *weaker(options)}.difference(told)
+        self._given = cluster
+        self._initial: StreamOffset | None = None
+        self._is_pinned = False  # the initial offset was the end of a batch
+        self._last: StreamOffset | None = None  # the end of the last batch that was planned
+        self._target: dict[TopicPartition, Found] | None = None  # of trigger(availableNow=True)
+        self._seen: dict[TopicPartition, int] = {}  # the latest offsets, as last heard
+        self._verified: dict[TopicPartition, tuple[Any, ...]] = {}
+        self._triggered_at: float | None = None
+
+    @property
+    def _cluster(self) -> SparkCluster:
+        return self._given or cluster_for(self.options.cluster)
+
+    # ------------------------------------------------------------ asked by Spark, on the driver
+
+    def initialOffset(self) -> Json:
+        """Where a new query begins. The same each time it is asked in this process."""
+        with told_plainly():
+            if self._initial is None:
+                self._initial = self._begin()
+            return self._initial.json()
+
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:
+        """The end of the next batch. PySpark 4.1 tells neither where it begins nor how much it may read."""
+        with told_plainly():
+            self._notes -= tell(self._notes)
+            begin = self._last if start is None else StreamOffset.of_json(start)
+            begin = self._initial if begin is None else begin
+            once = isinstance(limit, ReadAllAvailable)
+            if not self._is_pinned and not once and begin is not None and begin == self._initial:
+                self._is_pinned = True
+                self._last = begin
+                return begin.json()
+            self._last = self._next(begin, once)
+            return self._last.json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit that Spark hands to `latestOffset`."""
+        return ReadMaxRows(self.options.limits.offsets_max or ROWS_UNLIMITED)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix what is there now as the end of this run. Later partitions are left to the next one."""
+        with told_plainly():
+            found, _ = self._patiently(lambda: self._find(StreamOffset({})))
+            self._target = found
+
+    def reportLatestOffset(self) -> Json | None:
+        """The latest offsets as last heard; with the end of the batch they tell the lag."""
+        return offsets.by_topic(self._seen.items()) if self._seen else None
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """The tasks of one batch."""
+        with told_plainly():
+            last = self._last = StreamOffset.of_json(end)
+            spans = offsets.spans(StreamOffset.of_json(start), last, self.options.fail_on_data_loss)
+            return parts_of(self._patiently(lambda: snapshot.cut(self._cluster, self.options, spans)))
+
+    def commit(self, end: Json) -> None:
+        """The batch with this end is done for good, one batch later; a group hears of it if one is named."""
+        if self.options.group is not None:
+            places = StreamOffset.of_json(end).places
+            committed = {tp: place.offset for tp, place in places.items()}
+            groups.commit(self._cluster, self.options.group, committed)
+
+    def stop(self) -> None:
+        """The query has ended."""
+        self._cluster.close()
+
+    # ------------------------------------------------------------ in the tasks
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of one span. A commit to a group follows the batch, not the task."""
+        if partition.value is not None:
+            skip_replaced = not self.options.fail_on_data_loss
+            with told_plainly():
+                yield from read_part(self.options, self.columns, partition.value, skip_replaced, group=None)
+
+    # ------------------------------------------------------------ how
+
+    def _begin(self) -> StreamOffset:
+        logs = self._patiently(lambda: snapshot.logs_of(self._cluster, self.options))
+        places = {
+            tp: Place(place, logs[tp].leader_epoch) for tp, place in plan.starts(self.options, logs).items()
+        }
+        self._seen = {tp: each.latest for tp, each in logs.items()}
+        ids = {tp.topic: each.topic_id for tp, each in logs.items()}
+        return offsets.advanced(StreamOffset({}), places, {}, ids, None)
+
+    def _next(self, start: StreamOffset | None, once: bool) -> StreamOffset:
+        """The end of a batch from `start` on; without one, everything up to now."""
+        strict = self.options.fail_on_data_loss
+        found, ids = self._patiently(lambda: self._find(start or StreamOffset({})))
+        if start is None:
+            everything = {tp: Place(each.latest, each.epoch) for tp, each in found.items()}
+            return offsets.advanced(StreamOffset({}), everything, {}, ids, None)
+        places = offsets.begins(start, self._on_target(found, start), ids, strict)
+        self._tell_losses(start, places)
+        limits = self.options.limits
+        if not once and self._target is None and self._is_too_little(offsets.waiting(places, found)):
+            return start
+        self._triggered_at = self._now()
+        upto = self._on_target(found, start)
+        return offsets.advanced(start, places, upto, ids, None if once else limits.offsets_max)
+
+    def _is_too_little(self, waiting: int) -> bool:
+        """Whether to wait for more offsets, as Spark's own source does; the first batch never waits."""
+        least = self.options.limits.offsets_min
+        if least is None or self._triggered_at is None or waiting >= least:
+            return False
+        return self._now() - self._triggered_at < self.options.limits.delay_seconds
+
+    def _on_target(
+        self, found: Mapping[TopicPartition, Found], start: StreamOffset
+    ) -> dict[TopicPartition, Found]:
+        """What is there, or what was there when a run that ends by itself began."""
+        if self._target is None:
+            return dict(found)
+        return {
+            tp: each._replace(latest=min(each.latest, self._target[tp].latest))
+            if tp in self._target
+            else each
+            for tp, each in found.items()
+            if tp in self._target or tp in start.places
+        }
+
+    def _find(self, start: StreamOffset) -> tuple[dict[TopicPartition, Found], dict[str, UUID]]:
+        """All partitions as they are now. Loss is looked at again: the broker that was asked may lag."""
+        cluster = self._cluster
+        for attempt in range(cluster.options.retries + 1):
+            if attempt:
+                cluster.sleep(cluster.options.retry_seconds)
+            there = snapshot.topics_of(cluster, self.options.topics)
+            partitions = plan.select(self.options.topics, there, cluster.view.internal, missing_ok=True)
+            ids = {tp.topic: cluster.view.topic_ids[tp.topic] for tp in partitions}
+            latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+            same = {tp for tp in start.places if tp in latest and not offsets.is_again(start, ids, tp.topic)}
+            new = dict.fromkeys((tp for tp in partitions if tp not in same), EARLIEST)
+            earliest = list_offsets(cluster, new)
+            ends = self._epoch_ends({tp: start.places[tp] for tp in same})
+            found = {
+                tp: Found(
+                    latest=latest[tp].offset,
+                    epoch=latest[tp].epoch,
+                    earliest=earliest[tp].offset if tp in earliest else -1,
+                    epoch_end=ends.get(tp, -1),
+                )
+                for tp in partitions
+            }
+            if start.places.keys() == same and not any(
+                offsets.cut_at(place, found[tp]) is not None for tp, place in start.places.items()
+            ):
+                break
+        self._seen = {tp: each.latest for tp, each in found.items()}
+        return found, ids
+
+    def _epoch_ends(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:
+        """Where the places' epochs end. A log can be cut only when its leader changes: then it is asked."""
+        facts = {tp: (place, self._cluster.leader(tp)) for tp, place in places.items()}
+        unsure = {tp for tp, fact in facts.items() if self._verified.get(tp) != fact and fact[0].epoch >= 0}
+        ends = epoch_ends(self._cluster, {tp: places[tp].epoch for tp in unsure})
+        for tp, end in ends.items():
+            if end.offset >= places[tp].offset:
+                self._verified[tp] = facts[tp]
+        known = {tp: places[tp].offset for tp in places if tp not in unsure and places[tp].epoch >= 0}
+        return {**known, **{tp: end.offset for tp, end in ends.items()}}
+
+    def _tell_losses(self, start: StreamOffset, places: Mapping[TopicPartition, Place]) -> None:
+        for tp, place in places.items():
+            before = start.places.get(tp)
+            if place != before and place.begin >= 0:
+                log.warning("stream_goes_on_elsewhere", partition=str(tp), offset=place.begin, before=before)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask while no broker can be reached, for a while: a query outlives that."""
+        cluster, backoff = self._cluster, BACKOFF_FIRST
+        deadline = cluster.now() + SETTLE_SECONDS_MAX
+        while True:
+            try:
+                return ask()
+            except OSError:
+                if cluster.now() > deadline:
+                    raise
+                cluster.sleep(backoff)
+                backoff = min(2 * backoff, BACKOFF_MAX)
+
+
+class RefusedStreamReader(StrandlineStreamReader):
+    """A stream that cannot be: it says so when it is asked the first question.
+
+    Raised while the reader is made, Spark's Python process would hide the trouble behind one of its own.
+    """
+
+    def __init__(self, trouble: OptionError) -> None:
+        self._trouble = trouble
+
+    def initialOffset(self) -> Json:
+        self._refuse()
+        return {}
+
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:
+        self._refuse()
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(ROWS_UNLIMITED)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._refuse()
+
+    def stop(self) -> None:
+        pass
+
+    def _refuse(self) -> None:
+        with told_plainly():
+            raise self._trouble
+
+
+def weaker(options: SourceOptions, has_admission_control: bool = HAS_ADMISSION_CONTROL) -> set[str]:
+    """What this PySpark cannot do."""
+    if has_admission_control:
+        return set()
+    notes = {"trigger(availableNow=True) reads everything in one batch before PySpark 4.2"}
+    if options.limits.offsets_max is not None:
+        notes.add("maxOffsetsPerTrigger does not cap the first batch after a restart before PySpark 4.2")
+    return notes

@@ -1,0 +1,352 @@
+"""The stream reader as Spark asks it, with a clock of its own and a cluster that forgets, without Spark."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from strandline.base.types import TopicPartition
+from strandline.client.spark.client import SparkCluster
+from strandline.client.spark.option_table import Side
+from strandline.client.spark.options import parse
+from strandline.client.spark.plan import DataLoss, PlanError, Span
+from strandline.client.spark.source import StrandlineDataSource
+from strandline.client.spark.stream import ROWS_UNLIMITED, StrandlineStreamReader, weaker
+from strandline.protocol.apis import Api
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+Json = dict[str, Any]
+
+
+class Query:
+    """What Spark does with a stream reader; `restart` is another process with the same checkpoint."""
+
+    def __init__(self, double: Any, **given: str) -> None:
+        self.double = double
+        self.given = {"bootstrap.servers": double.servers, "subscribe": "t", **given}
+        self.seconds = 0.0
+        self.ends: list[Json] = []
+        self.clusters: list[SparkCluster] = []
+        self.restart()
+
+    def restart(self) -> None:
+        options = parse(self.given, Side.STREAM)
+        self.clusters.append(SparkCluster(options.cluster, lambda: self.seconds, self._sleep))
+        self.reader = StrandlineStreamReader(
+            options, ["offset", "value"], lambda: self.seconds, self.clusters[-1]
+        )
+
+    def _sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def trigger(self, once: bool = False) -> list[tuple[int, int, int]] | None:
+        """The ranges of the next batch, None if there is none."""
+        start = self.ends[-1] if self.ends else self.reader.initialOffset()
+        limit = ReadAllAvailable() if once else self.reader.getDefaultReadLimit()
+        end = self.reader.latestOffset(start, limit)
+        if self.ends and end == start:
+            return None
+        self.ends.append(end)
+        return self.ranges(start, end)
+
+    def ranges(self, start: Json, end: Json) -> list[tuple[int, int, int]]:
+        found = [Span.of_plain(part.value[0]) for part in self.reader.partitions(start, end)]
+        return [(span.partition.partition, span.start, span.end) for span in found]
+
+    def close(self) -> None:
+        for cluster in self.clusters:
+            cluster.close()
+
+
+Queries = Callable[..., Query]
+
+
+@pytest.fixture
+def new_query(double: Any) -> Iterator[Queries]:
+    made: list[Query] = []
+
+    def make(**given: str) -> Query:
+        made.append(Query(double, **given))
+        return made[-1]
+
+    yield make
+    for query in made:
+        query.close()
+
+
+@pytest.fixture
+def query(double: Any, new_query: Queries) -> Query:
+    """A query from the beginning of a topic with ten records."""
+    add(double.log("t"), 10)
+    return new_query(startingOffsets="earliest")
+
+
+def add(log: Any, count: int) -> None:
+    for _ in range(count):
+        log.add([(1000, None, b"x", [])])
+
+
+def test_the_first_batch_is_empty_and_keeps_the_initial_offset(double: Any, new_query: Queries) -> None:
+    """Without that, a crash before batch 0 has ended would lose what came meanwhile: Spark asks again."""
+    add(double.log("t"), 10)
+    query = new_query()
+    assert query.trigger() == []
+    add(double.log("t"), 5)
+    query.restart()  # batch 0 is run again: its start is asked for anew, its end is in the checkpoint
+    assert query.ranges(query.reader.initialOffset(), query.ends[0]) == []
+    assert query.trigger() == [(0, 10, 15)]
+    assert query.trigger() is None
+
+
+def test_a_run_that_ends_by_itself_has_its_empty_batch_too(query: Query) -> None:
+    query.reader.prepareForTriggerAvailableNow()
+    add(query.double.log("t"), 5)
+    assert [query.trigger() for _ in range(3)] == [[], [(0, 0, 10)], None]
+    query.restart()
+    query.reader.prepareForTriggerAvailableNow()
+    assert [query.trigger() for _ in range(2)] == [[(0, 10, 15)], None]
+
+
+def test_once_reads_everything_in_its_one_batch(query: Query) -> None:
+    query.given["maxOffsetsPerTrigger"] = "3"
+    query.restart()
+    assert query.trigger(once=True) == [(0, 0, 10)]
+
+
+def test_a_trigger_reads_at_most_so_many_offsets(double: Any, new_query: Queries) -> None:
+    add(double.log("t"), 90)
+    add(double.log("t", 1, leader=2), 10)
+    query = new_query(startingOffsets="earliest", maxOffsetsPerTrigger="50")
+    assert query.reader.getDefaultReadLimit() == ReadMaxRows(50)
+    batches = [query.trigger() for _ in range(4)]
+    assert batches == [[], [(0, 0, 45), (1, 0, 5)], [(0, 45, 90), (1, 5, 10)], None]
+    assert new_query().reader.getDefaultReadLimit() == ReadMaxRows(ROWS_UNLIMITED)
+
+
+def test_a_trigger_waits_for_enough_offsets_but_not_for_ever(query: Query) -> None:
+    query.given |= {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "60s"}
+    query.restart()
+    log = query.double.log("t")
+    assert [query.trigger() for _ in range(2)] == [[], [(0, 0, 10)]], "the first one does not wait"
+    add(log, 4)
+    assert query.trigger() is None
+    add(log, 1)
+    assert query.trigger() == [(0, 10, 15)]
+    add(log, 1)
+    query.seconds += 59
+    assert query.trigger() is None
+    query.seconds += 2
+    assert query.trigger() == [(0, 15, 16)]
+
+
+def test_a_run_that_ends_by_itself_does_not_wait(query: Query) -> None:
+    query.given |= {"minOffsetsPerTrigger": "500", "maxOffsetsPerTrigger": "500"}
+    query.restart()
+    query.reader.prepareForTriggerAvailableNow()
+    assert [query.trigger() for _ in range(3)] == [[], [(0, 0, 10)], None]
+
+
+def test_new_partitions_begin_at_their_beginning_and_a_run_leaves_them_to_the_next(query: Query) -> None:
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    add(query.double.log("t", 1), 3)
+    query.restart()
+    assert query.trigger() == [(1, 0, 3)]
+    query.reader.prepareForTriggerAvailableNow()
+    add(query.double.log("t", 2), 3)
+    assert query.trigger() is None
+
+
+@pytest.mark.parametrize("refilled", [0, 12])
+def test_a_cut_log_is_found_by_its_epoch_though_its_end_is_further(query: Query, refilled: int) -> None:
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    log = query.double.log("t")
+    del log.batches[4:]
+    query.double.elect(2)
+    add(log, refilled)
+    with pytest.raises(DataLoss, match=r"t-0: records \[4, 10\) are gone, the log was cut at 4"):
+        query.trigger()
+    query.given["failOnDataLoss"] = "false"
+    query.restart()
+    assert query.trigger() == ([(0, 4, 16)] if refilled else [])
+    replayed = query.ranges(query.ends[-2], query.ends[-1])
+    assert replayed == ([(0, 4, 16)] if refilled else []), "the same, from the two offsets alone"
+    assert query.trigger() is None
+    add(log, 1)
+    assert query.trigger() == ([(0, 16, 17)] if refilled else [(0, 4, 5)])
+
+
+def test_epochs_are_asked_for_once_for_each_leader(query: Query) -> None:
+    for _ in range(5):
+        query.trigger()
+    asked = [api for _, api in query.double.asked].count(Api.OFFSET_FOR_LEADER_EPOCH)
+    assert asked <= 2
+    query.double.elect(2)
+    for _ in range(5):
+        assert query.trigger() is None
+    assert [api for _, api in query.double.asked].count(Api.OFFSET_FOR_LEADER_EPOCH) == asked + 1
+
+
+def test_a_new_leader_that_lags_is_no_loss(query: Query) -> None:
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    query.double.elect(2)
+    query.double.log("t").high_watermark = 6
+    assert query.trigger() is None
+    query.double.log("t").high_watermark = None
+    add(query.double.log("t"), 1)
+    assert query.trigger() == [(0, 10, 11)]
+
+
+def test_a_topic_made_again_is_loss_or_read_from_its_beginning(query: Query) -> None:
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    add(query.double.make_again("t"), 30)
+    with pytest.raises(DataLoss, match="topic t was deleted and made again; 10 was next"):
+        query.trigger()
+    query.given["failOnDataLoss"] = "false"
+    query.restart()
+    assert query.trigger() == [(0, 0, 30)]
+    assert query.trigger() is None
+
+
+def test_a_broker_that_has_not_heard_of_it_yet_is_not_believed(query: Query) -> None:
+    """Topic ids and offsets of a broker that lags: it is asked again before that is loss."""
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    before, log = query.double.ids["t"], query.double.log("t")
+    query.double.ids["t"] = type(before)(int=999)
+    asked = len(query.double.asked)
+
+    def recover(node: int, api: Api) -> None:
+        if len(query.double.asked) > asked + 2:
+            query.double.ids["t"] = before
+
+    query.double.after_answer = recover
+    add(log, 1)
+    assert query.trigger() == [(0, 10, 11)]
+
+
+def test_a_topic_that_is_gone_is_loss_or_waited_for(query: Query) -> None:
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    query.double.logs.clear()
+    with pytest.raises(DataLoss, match="t-0 does not exist any more; 10 was next"):
+        query.trigger()
+    query.given["failOnDataLoss"] = "false"
+    query.restart()
+    assert query.trigger() is None
+    add(query.double.make_again("t"), 3)
+    assert query.trigger() == [(0, 0, 3)]
+
+
+def test_all_brokers_are_away_for_a_while(query: Query) -> None:
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    add(query.double.log("t"), 1)
+    query.double.close()
+    real, clock = query._sleep, query.clusters[-1]
+
+    def back(seconds: float) -> None:
+        real(seconds)
+        if query.seconds > 20 and not query.double.brokers:
+            query.double.revive(1)
+
+    clock.sleep = back
+    assert query.trigger() == [(0, 10, 11)]
+    assert query.seconds > 20
+
+
+def test_a_checkpoint_of_sparks_own_source_is_gone_on_with(query: Query) -> None:
+    query.ends = [{"t": {"0": 7}}]
+    assert query.trigger() == [(0, 7, 10)]
+    assert query.trigger() is None
+
+
+@pytest.mark.parametrize(
+    ("given", "begin"),
+    [
+        ({}, 10),
+        ({"startingOffsets": "earliest"}, 2),
+        ({"startingOffsets": '{"t": {"0": 5}}'}, 5),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, 10),
+        ({"startingOffsets": '{"t": {"0": -2}}'}, 2),
+        ({"startingTimestamp": "1000"}, 2),
+        ({"startingTimestamp": "5000", "startingOffsetsByTimestampStrategy": "latest"}, 10),
+    ],
+)
+def test_where_a_stream_begins(double: Any, new_query: Queries, given: dict[str, str], begin: int) -> None:
+    log = double.log("t")
+    add(log, 10)
+    log.start, log.batches = 2, log.batches[2:]
+    query = new_query(**given)
+    assert query.reader.initialOffset()["t"] == {"0": begin}
+
+
+def test_bounds_of_a_stream_are_checked(double: Any, new_query: Queries) -> None:
+    add(double.log("t"), 10)
+    with pytest.raises(PlanError, match="must name exactly the partitions"):
+        new_query(startingOffsets='{"t": {"3": 5}}').reader.initialOffset()
+    with pytest.raises(DataLoss, match="the starting offset 50 is not in the log"):
+        new_query(startingOffsets='{"t": {"0": 50}}').reader.initialOffset()
+
+
+def test_the_lag_is_the_latest_offset_as_last_heard(query: Query) -> None:
+    assert query.reader.reportLatestOffset() is None
+    query.given["maxOffsetsPerTrigger"] = "4"
+    query.restart()
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 4)]]
+    asked = len(query.double.asked)
+    assert query.reader.reportLatestOffset() == {"t": {"0": 10}}
+    assert len(query.double.asked) == asked
+
+
+def test_batches_are_split_as_in_a_batch_read(query: Query) -> None:
+    query.given["minPartitions"] = "3"
+    query.restart()
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 3), (0, 3, 6), (0, 6, 10)]]
+
+
+def test_a_group_hears_of_batches_that_are_done(query: Query) -> None:
+    query.given["commitOffsetsToGroup"] = "seen"
+    query.restart()
+    query.trigger()
+    query.trigger()
+    query.reader.commit(query.ends[-1])
+    assert query.double.committed == {("seen", T0): 10}
+
+
+def test_before_admission_control_a_stream_is_asked_without_a_start(query: Query) -> None:
+    """PySpark 4.1: `latestOffset()`. The batch after a restart reads everything, others keep to the limit."""
+    query.given["maxOffsetsPerTrigger"] = "4"
+    query.restart()
+    initial = query.reader.initialOffset()
+    ends = [query.reader.latestOffset() for _ in range(3)]
+    assert [end["t"]["0"] for end in ends] == [0, 4, 8]
+    query.restart()
+    last = query.reader.latestOffset()
+    assert query.ranges(ends[-1], last) == [(0, 8, 10)]
+    add(query.double.log("t"), 9)
+    assert query.ranges(last, query.reader.latestOffset()) == [(0, 10, 14)]
+    assert query.ranges(initial, ends[0]) == []
+
+
+def test_what_is_weaker_before_admission_control_is_told_once(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    capped = parse({**query.given, "maxOffsetsPerTrigger": "4"}, Side.STREAM)
+    assert len(weaker(capped, False)) == 2 and len(weaker(parse(query.given, Side.STREAM), False)) == 1
+    assert weaker(capped, True) == set()
+    query.given |= {"snapshot": "load", "groupIdPrefix": "etl"}
+    query.restart()
+    with caplog.at_level(logging.WARNING):
+        query.trigger()
+        query.trigger()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and "snapshot has no effect" in told[1]
+
+
+def test_the_source_offers_a_stream(double: Any) -> None:
+    add(double.log("t"), 1)
+    given = CaseInsensitiveDict({"bootstrap.servers": double.servers, "subscribe": "t"})
+    source = StrandlineDataSource(CaseInsensitiveDict({**given, "startingOffsets": "latest"}))
+    reader = source.streamReader(source.schema())
+    assert isinstance(reader, StrandlineStreamReader)
+    reader.stop()
