@@ -5,7 +5,7 @@ DataFrame, so a repeated action reads the same.
 Left to others: the snapshot (snapshot.py), the fetch loop (fetch.py), Arrow (rows.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from .client import cluster_for
 from .fetch import SpanReader
 from .options import SourceOptions
 from .plan import Span
-from .telling import told_plainly
+from .telling import tell, told_plainly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,22 +28,17 @@ log = get_logger(__name__)
 class StrandlineReader(DataSourceReader):
     """Reads `columns`, by name, of the records that the options describe."""
 
-    def __init__(
-        self, options: SourceOptions, columns: Sequence[str], taken: Sequence[Span] | None = None
-    ) -> None:
-        """`taken` is the snapshot, if it was taken before."""
+    def __init__(self, options: SourceOptions, columns: Sequence[str], told: Collection[str] = ()) -> None:
+        """`told` are notes that the user has heard."""
         self.options = options
         self.columns = columns
-        self._taken = taken
+        self._notes = set(options.notes).difference(told)
 
     def partitions(self) -> list[InputPartition]:
         """One partition for each span. Called on the driver, once for a DataFrame. Spark wants a list."""
         with told_plainly():
-            cluster = cluster_for(self.options.cluster)
-            if self._taken is not None:
-                spans = snapshot.cut(cluster, self.options, self._taken)
-            else:
-                spans = snapshot.take(cluster, self.options)
+            self._notes -= tell(self._notes)
+            spans = snapshot.take(cluster_for(self.options.cluster), self.options)
             log.info("read_planned", snapshot=snapshot.to_json(spans))
             return parts_of(spans)
 

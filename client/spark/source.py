@@ -6,8 +6,9 @@ stream is wanted, and pickles the source afterwards: what `schema` has found out
 Left to others: options (options.py), reading (reader.py, stream.py).
 """
 
-from collections.abc import MutableMapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import MutableMapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
@@ -32,8 +33,6 @@ from .telling import tell, told_plainly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from .plan import Span
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 TYPES: dict[str, DataType] = {
@@ -65,8 +64,10 @@ class StrandlineDataSource(DataSource):
     """Committed records of topics, up to the high watermark at planning."""
 
     options: MutableMapping[str, str]
-    _taken: "Sequence[Span] | None" = None
-    _told: frozenset[str] = frozenset()
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self.found: dict[str, Any] = {}  # by `schema`: the snapshot, if it is of load(), and what was told
 
     @classmethod
     def name(cls) -> str:
@@ -77,10 +78,10 @@ class StrandlineDataSource(DataSource):
         """Called at `load()`, so what can be known to be wrong is told there."""
         with told_plainly():
             options, side = parse_either(self.options)
-            self._told = tell(notes_on_either(self.options))
+            self.found["told"] = sorted(tell(notes_on_either(self.options)))
             cluster = cluster_for(options.cluster)
             if side is Side.BATCH and options.snapshot.lower() == "load":
-                self._taken = snapshot.bounds(cluster, options)
+                self.found["snapshot"] = snapshot.to_json(snapshot.bounds(cluster, options))
             else:
                 snapshot.check(cluster, options)
             return schema_of(options)
@@ -89,19 +90,20 @@ class StrandlineDataSource(DataSource):
         """The reader for a batch read of the columns in `schema`."""
         with told_plainly():
             options = parse(self.options)
-            tell(set(options.notes) - self._told)
-            if options.snapshot.lower() == "load" and self._taken is None:
+            if options.snapshot.lower() == "load":
+                options = replace(options, snapshot=self.found.get("snapshot", ""))
+            if not options.snapshot:
                 raise OptionError(
                     "snapshot=load cannot be used with schema(): Spark then asks nothing at load(); "
                     "choose columns by the option columns"
                 )
-            return StrandlineReader(options, checked(schema, options), self._taken)
+            return StrandlineReader(options, checked(schema, options), self.found.get("told", ()))
 
     def streamReader(self, schema: StructType) -> StrandlineStreamReader:
         """The reader for micro-batches. Asked for twice: for the query's questions, and for its tasks."""
         try:
             options = parse(self.options, Side.STREAM)
-            return StrandlineStreamReader(options, checked(schema, options), told=self._told)
+            return StrandlineStreamReader(options, checked(schema, options), told=self.found.get("told", ()))
         except OptionError as trouble:
             return RefusedStreamReader(trouble)
 

@@ -95,8 +95,10 @@ def test_what_has_no_effect_is_told_once(double: Any, caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING):
         schema = source.schema()
         source.streamReader(schema)
+        reader = source.reader(schema)
         told = [record.getMessage() for record in caplog.records]
-        source.reader(schema)
+        reader.partitions()
+        reader.partitions()
     assert told == [
         "option_without_effect note=groupIdPrefix has no effect: "
         "offsets live in Spark; commitOffsetsToGroup writes them to a group"
