@@ -14,7 +14,7 @@ from typing import Any
 from .option_table import CHOICE, COLUMNS, KNOWN, SERVERS, Harmless, Refused, Served, Side, verdict_on
 from .option_values import EARLIEST, LATEST, Bound, Everywhere, Topics, mentions
 
-OVERRULED = (*CHOICE, "starting", "ending")
+OVERRULED = (*CHOICE, "starting", "ending")  # by a snapshot as JSON
 
 
 class OptionError(ValueError):

@@ -103,13 +103,16 @@ class Log:
     def epoch_end(self, epoch: int) -> int:
         return min((start for later, start in self.epochs.items() if later > epoch), default=self.end)
 
-    def since(self, ms: int) -> int:
+    def since(self, ms: int) -> tuple[int, int]:
+        """The offset asked for, and its record's timestamp if it was asked for by that."""
         if ms in (-1, -2):
-            return self.committed if ms == -1 else self.start
+            return self.committed if ms == -1 else self.start, -1
+        newest = max((read_header(batch).max_timestamp for batch in self.batches), default=0)
         for batch in self.batches:
-            if read_header(batch).max_timestamp >= ms:
-                return max(self.start, read_header(batch).base_offset)
-        return -1
+            header = read_header(batch)
+            if header.max_timestamp >= (newest if ms == -3 else ms):
+                return max(self.start, header.base_offset), header.max_timestamp
+        return -1, -1
 
 
 class Broker:
@@ -270,11 +273,15 @@ class Double:
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)
                 code = self._error(node, tp, part.current_leader_epoch)
-                offset = -1 if code else self.logs[tp].since(part.timestamp)
+                offset, timestamp = (-1, -1) if code else self.logs[tp].since(part.timestamp)
                 epoch = -1 if code else self.logs[tp].epoch
                 found.append(
                     ListOffsetsPartitionResponse(
-                        partition_index=tp.partition, error_code=code, offset=offset, leader_epoch=epoch
+                        partition_index=tp.partition,
+                        error_code=code,
+                        timestamp=timestamp,
+                        offset=offset,
+                        leader_epoch=epoch,
                     )
                 )
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-WAIT_S = 180
+WAIT_S = 300
 
 Place = tuple[int, int]
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
-WAIT_S = 120
+WAIT_S = 300
 
 
 def add(log: Any, count: int) -> None:
