@@ -105,7 +105,7 @@ _SERVED: dict[str, Served] = {
     "kafka.fetch.max.wait.ms": Served(values.number(0)),
     "kafka.fetch.max.bytes": Served(values.number(1)),
     "kafka.max.partition.fetch.bytes": Served(values.number(1)),
-    "kafka.security.protocol": Served(values.one_of("plaintext")),
+    "kafka.security.protocol": Served(values.plaintext),
 }
 
 _HARMLESS: dict[Harmless, str] = {

@@ -100,6 +100,13 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def plaintext(value: str) -> str:
+    """A security protocol; the bundled client knows one."""
+    if value.lower() != "plaintext":
+        raise ValueError("cannot be served: the client speaks PLAINTEXT only so far")
+    return value.lower()
+
+
 def some_of(choices: Iterable[str], everything: bool = False) -> Callable[[str], tuple[str, ...]]:
     """Words separated by commas, each of them once, spelled as in `choices`; `true` for all, if allowed."""
     spelled = {name.lower(): name for name in choices}

@@ -42,17 +42,22 @@ class StrandlineReader(DataSourceReader):
             log.info("read_planned", snapshot=snapshot.to_json(spans))
             return parts_of(spans)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one span. If there are no spans, Spark passes one partition without a span."""
-        if partition.value is not None:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of one span."""
+        if (part := part_of(partition)) is not None:
             with told_plainly():
-                yield from read_part(self.options, self.columns, partition.value, group=self.options.group)
+                yield from read_part(self.options, self.columns, part, group=self.options.group)
 
 
 def parts_of(spans: Sequence[Span]) -> list[InputPartition]:
     """The tasks, and for each whether its partition's range ends with it."""
     ends = {span.partition: span.end for span in spans}
     return [InputPartition((span.plain(), span.end == ends[span.partition])) for span in spans]
+
+
+def part_of(partition: InputPartition | None) -> tuple[Sequence[Any], bool] | None:
+    """What `parts_of` made. If there are no tasks Spark makes one without a value; 4.1 passes None."""
+    return None if partition is None else partition.value
 
 
 def read_part(

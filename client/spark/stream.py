@@ -31,7 +31,7 @@ from .leaders import SETTLE_SECONDS_MAX, epoch_ends, list_offsets
 from .offsets import Found, Place, StreamOffset
 from .option_values import EARLIEST, LATEST
 from .options import OptionError, SourceOptions
-from .reader import parts_of, read_part
+from .reader import part_of, parts_of, read_part
 from .telling import tell, told_plainly
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._given = cluster
         self._initial: StreamOffset | None = None
         self._is_pinned = False  # the initial offset was the end of a batch
+        self._was_asked = False  # for a latest offset
         self._last: StreamOffset | None = None  # the end of the last batch that was planned
         self._target: dict[TopicPartition, Found] | None = None  # of trigger(availableNow=True)
         self._seen: dict[TopicPartition, int] = {}  # the latest offsets, as last heard
@@ -84,17 +85,24 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return self._initial.json()
 
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:
-        """The end of the next batch. PySpark 4.1 tells neither where it begins nor how much it may read."""
+        """The end of the next batch.
+
+        PySpark 4.1 tells neither where it begins nor how much it may read. After a restart it plans the last
+        batch as an empty one first, so that is known; a limit is left aside then, for with
+        trigger(availableNow=True) it asks once and would leave the rest.
+        """
         with told_plainly():
             self._notes -= tell(self._notes)
             begin = self._last if start is None else StreamOffset.of_json(start)
             begin = self._initial if begin is None else begin
-            once = isinstance(limit, ReadAllAvailable)
-            if not self._is_pinned and not once and begin is not None and begin == self._initial:
+            unlimited = isinstance(limit, ReadAllAvailable)
+            unlimited_by_age = start is None and not self._was_asked
+            self._was_asked = True
+            if not self._is_pinned and not unlimited and begin is not None and begin == self._initial:
                 self._is_pinned = True
                 self._last = begin
                 return begin.json()
-            self._last = self._next(begin, once)
+            self._last = self._next(begin, unlimited or unlimited_by_age)
             return self._last.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -133,10 +141,10 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one span. A commit to a group follows the batch, not the task."""
-        if partition.value is not None:
+        if (part := part_of(partition)) is not None:
             skip_replaced = not self.options.fail_on_data_loss
             with told_plainly():
-                yield from read_part(self.options, self.columns, partition.value, skip_replaced, group=None)
+                yield from read_part(self.options, self.columns, part, skip_replaced, group=None)
 
     # ------------------------------------------------------------ how
 
@@ -149,7 +157,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         ids = {tp.topic: each.topic_id for tp, each in logs.items()}
         return offsets.advanced(StreamOffset({}), places, {}, ids, None)
 
-    def _next(self, start: StreamOffset | None, once: bool) -> StreamOffset:
+    def _next(self, start: StreamOffset | None, unlimited: bool) -> StreamOffset:
         """The end of a batch from `start` on; without one, everything up to now."""
         strict = self.options.fail_on_data_loss
         found, ids = self._patiently(lambda: self._find(start or StreamOffset({})))
@@ -159,11 +167,11 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         places = offsets.begins(start, self._on_target(found, start), ids, strict)
         self._tell_losses(start, places)
         limits = self.options.limits
-        if not once and self._target is None and self._is_too_little(offsets.waiting(places, found)):
+        if not unlimited and self._target is None and self._is_too_little(offsets.waiting(places, found)):
             return start
         self._triggered_at = self._now()
         upto = self._on_target(found, start)
-        return offsets.advanced(start, places, upto, ids, None if once else limits.offsets_max)
+        return offsets.advanced(start, places, upto, ids, None if unlimited else limits.offsets_max)
 
     def _is_too_little(self, waiting: int) -> bool:
         """Whether to wait for more offsets, as Spark's own source does; the first batch never waits."""

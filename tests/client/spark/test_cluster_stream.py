@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from strandline.client.spark.admission import HAS_ADMISSION_CONTROL
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAIT_S = 300
@@ -111,9 +113,12 @@ def test_a_crash_in_batch_0_loses_nothing_with_latest(story: Story) -> None:
         story.run(crash, startingOffsets="latest")
     assert story.rows == {0: []}
     story.produce(0, 10, 7)
-    assert story.run(startingOffsets="latest") == places(0, 10, 17)
+    found = story.run(startingOffsets="latest")
+    found += story.run(startingOffsets="latest")  # before 4.2, a run that repeats a batch reads no other one
+    assert found == places(0, 10, 17)
 
 
+@pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="one batch for all there is, before 4.2")
 def test_a_batch_that_crashed_is_run_again_with_the_same_rows(story: Story) -> None:
     story.produce(0, 0, 40)
     story.produce(1, 0, 20)
@@ -146,6 +151,9 @@ def test_a_leader_killed_in_the_middle_of_a_batch_costs_no_record(story: Story) 
             killing.start()
 
     try:
+        if not HAS_ADMISSION_CONTROL:  # all is in batch 0
+            kill(0)
+            kill = lambda batch: None  # noqa: E731
         found = story.run(kill, **{"kafka.max.partition.fetch.bytes": 4096})
     finally:
         killing.join()

@@ -421,6 +421,16 @@ def test_a_topic_that_is_not_there_is_named(story: Story) -> None:
     assert story.patience.slept == [1.0] * 3
 
 
+def test_brokers_that_were_restarted_are_asked_on_new_connections(story: Story) -> None:
+    """What was kept is dead, and that is no reason to say that nobody can be reached."""
+    for _ in range(2):
+        story.cluster.refresh(["t"])
+    story.double.close()
+    for node in (1, 2):
+        story.double.revive(node)
+    assert story.cluster.refresh(["t"]) == {"t": [0]}
+
+
 def test_no_broker_at_all_is_told(story: Story) -> None:
     story.double.close()
     with pytest.raises(ConnectionError, match="no broker can be reached"):

@@ -204,7 +204,7 @@ def test_bounds_in_words_offsets_and_times() -> None:
         ("startingTimestamp", "noon", "must be a whole number"),
         ("subscribe", " , ", "must name at least one topic"),
         ("kafka.isolation.level", "serial", "must be one of read_uncommitted, read_committed"),
-        ("kafka.security.protocol", "SASL_SSL", "must be one of plaintext"),
+        ("kafka.security.protocol", "SASL_SSL", "cannot be served: the client speaks PLAINTEXT only"),
         ("bootstrap.servers", "h:1", "given twice"),
         ("columns", "value,size", "names size; there are key, value"),
         ("columns", "value,Value", "names something twice"),

@@ -11,7 +11,11 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from strandline.client.spark.admission import HAS_ADMISSION_CONTROL
+
 pytestmark = pytest.mark.spark
+
+LIMITED = pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="one batch for all there is, before 4.2")
 
 WAIT_S = 300
 
@@ -56,6 +60,7 @@ def run(frame: DataFrame, path: Path, sink: Callable[..., None]) -> StreamingQue
     return query
 
 
+@LIMITED
 def test_a_run_that_ends_by_itself_keeps_to_the_limit(
     spark: SparkSession, double: Any, tmp_path: Path
 ) -> None:
