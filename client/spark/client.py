@@ -221,7 +221,7 @@ class SparkCluster:
                 trouble = error
         raise ConnectionError(
             f"no broker can be reached at {', '.join(_name(address) for address in addresses)}, "
-            f"the last one says: {trouble}"
+            f"the last error: {trouble}"
         ) from trouble
 
     def _learn(self, response: MetadataResponse) -> dict[str, list[int]]:

@@ -26,7 +26,6 @@ from ...protocol.messages.offsets import EARLIEST, LATEST
 from ...protocol.primitives import NO_UUID, Buffer
 from .client import BACKOFF_FIRST, BACKOFF_MAX, PartitionLeader, SparkCluster, Wire, passing
 from .leaders import epoch_ends, list_offsets
-from .option_values import EARLIEST, LATEST
 from .plan import DataLoss, Span
 from .transactions import without_aborted
 
@@ -141,7 +140,7 @@ class SpanReader:
             return
         cut = epoch_ends(self._cluster, {tp: epoch})[tp].offset
         if 0 <= cut <= self.position:
-            self._skip(end, f"the log was cut at {cut}")
+            self._skip(end, f"the log was truncated at {cut}")
 
     def _ask_ahead(self, wire: Wire) -> None:
         """Send the next request early. An error waits for the next turn, so what was received is not lost."""
@@ -209,10 +208,10 @@ class SpanReader:
                 if pos and self._skip_replaced:
                     return memoryview(records)[:pos]
                 raise DataLoss(
-                    f"{span.partition}: offset {header.base_offset} was written in leader epoch "
-                    f"{header.leader_epoch}, the read was planned in {span.leader_epoch}: the log was cut "
-                    f"and filled anew, the records [{header.base_offset}, {span.end}) that were planned are "
-                    "gone, plan the read again"
+                    f"{span.partition}: offset {header.base_offset} has leader epoch "
+                    f"{header.leader_epoch}, but the read was planned in epoch {span.leader_epoch}: "
+                    f"records [{header.base_offset}, {span.end}) were truncated and rewritten since. "
+                    "Run the query again"
                 )
         return records
 
@@ -251,13 +250,13 @@ class SpanReader:
             if self._doubts <= self._cluster.options.retries:
                 raise NotYet(str(trouble))
         resume = min(earliest, end) if earliest > self.position else end
-        self._skip(resume, f"the log holds [{earliest}, {latest})")
+        self._skip(resume, f"the log has [{earliest}, {latest})")
 
     def _skip(self, resume: int, reason: str) -> None:
         """Go on behind records that are gone, if that is wanted."""
         lost = f"{self._span.partition}: records [{self.position}, {resume}) are gone, {reason}"
         if self._fail_on_data_loss:
-            raise DataLoss(f"{lost}; failOnDataLoss=false reads what is left")
+            raise DataLoss(f"{lost}. To read what is left, set failOnDataLoss=false")
         log.warning("records_lost", partition=str(self._span.partition), start=self.position, end=resume)
         self.position = resume
         self._progressed()

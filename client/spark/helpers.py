@@ -13,11 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from ...base.types import TopicPartition
+from ...protocol.messages.offsets import EARLIEST, LATEST
 from . import plan, snapshot
 from .client import SparkCluster
 from .leaders import LARGEST_TIMESTAMP, list_offsets, log_sizes
 from .option_table import COLUMNS, METADATA_COLUMNS, SERVERS
-from .option_values import EARLIEST, LATEST
 from .options import OVERRULED, SourceOptions, parse
 from .predicates import Bounds, bounds
 

@@ -116,10 +116,10 @@ def begins(
                 _lose(strict, f"{tp} is new, and its records [0, {now.earliest}) are gone already")
             places[tp] = Place(max(now.earliest, 0), now.epoch, now.earliest if now.earliest > 0 else -1)
         elif is_again(start, ids, tp.topic):
-            _lose(strict, f"{tp}: topic {tp.topic} was deleted and made again; {before.offset} was next")
+            _lose(strict, f"{tp}: topic {tp.topic} was deleted and created again; {before.offset} was next")
             places[tp] = Place(max(now.earliest, 0), now.epoch, max(now.earliest, 0))
         elif (cut := cut_at(before, now)) is not None:
-            _lose(strict, f"{tp}: records [{cut}, {before.offset}) are gone, the log was cut at {cut}")
+            _lose(strict, f"{tp}: records [{cut}, {before.offset}) are gone, the log was truncated at {cut}")
             places[tp] = Place(cut, now.epoch, cut)
         else:
             places[tp] = before
@@ -189,7 +189,7 @@ def spans(start: StreamOffset, end: StreamOffset, strict: bool) -> list[Span]:
         begin = place.begin
         if begin < 0:
             if again:
-                _lose(strict, f"{tp}: topic {tp.topic} was deleted and made again")
+                _lose(strict, f"{tp}: topic {tp.topic} was deleted and created again")
             begin = 0 if before is None or again else before.offset
         if begin < place.offset:
             found.append(Span(tp, begin, place.offset, place.epoch, end.ids.get(tp.topic, NO_UUID)))

@@ -63,7 +63,7 @@ Verdict: TypeAlias = Served | Harmless | Refused
 
 _BATCH, _STREAM = frozenset({Side.BATCH}), frozenset({Side.STREAM})
 _ENDLESS = Refused("a stream has no end; trigger(availableNow=True) reads what is there and stops")
-_NO_TRIGGER = Harmless("it bounds a trigger, and a batch read has none")
+_NO_TRIGGER = Harmless("it limits a streaming trigger, and this is a batch read")
 _OWN_PACE = Harmless("this reader has waits of its own")
 _NO_MEMBER = Harmless("tasks are given their offsets, nobody joins a group")
 _NO_JVM = Harmless("there is no Java client")
@@ -138,14 +138,14 @@ _HARMLESS: dict[Harmless, str] = {
 }
 
 _REFUSED: dict[str, str] = {
-    "kafka.auto.offset.reset": "startingOffsets says where to begin",
+    "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.key.deserializer": "keys are always binary; cast them in the query",
     "kafka.value.deserializer": "values are always binary; cast them in the query",
     "kafka.key.serializer": "keys are binary or text; cast them in the query",
     "kafka.value.serializer": "values are binary or text; cast them in the query",
     "kafka.enable.auto.commit": "offsets live in Spark; commitOffsetsToGroup writes them to a group",
     "kafka.interceptor.classes": "there is no Java client to intercept",
-    "path": "topics are named by subscribe, assign or subscribePattern, not by a path",
+    "path": "load() takes no path; name topics with subscribe, assign or subscribePattern",
 }
 
 OPTIONS: dict[str, Verdict] = {

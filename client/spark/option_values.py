@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...base.types import TopicPartition
+from ...protocol.messages.offsets import EARLIEST, LATEST
 
-EARLIEST = -2
-LATEST = -1
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 TIME_UNITS_MS = {"us": 0.001, "ms": 1, "": 1, "s": 1e3, "m": 6e4, "min": 6e4, "h": 3.6e6, "d": 8.64e7}
 
@@ -103,7 +102,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 def plaintext(value: str) -> str:
     """A security protocol; the bundled client knows one."""
     if value.lower() != "plaintext":
-        raise ValueError("cannot be served: the client speaks PLAINTEXT only so far")
+        raise ValueError("is not supported: expected PLAINTEXT, the only one that brokers and clients speak")
     return value.lower()
 
 
@@ -135,7 +134,7 @@ def servers(value: str) -> tuple[tuple[str, int], ...]:
             raise ValueError(f"{part!r} is not host:port")
         found.append((host.strip("[]"), int(port)))
     if not found:
-        raise ValueError("names no broker")
+        raise ValueError("must name at least one broker")
     return tuple(found)
 
 
@@ -143,7 +142,7 @@ def names(value: str) -> tuple[str, ...]:
     """Topics, separated by commas."""
     found = tuple(dict.fromkeys(filter(None, (part.strip() for part in value.split(",")))))
     if not found:
-        raise ValueError("names no topic")
+        raise ValueError("must name at least one topic")
     return found
 
 
@@ -152,7 +151,7 @@ def pattern(value: str) -> re.Pattern[str]:
     try:
         return re.compile(text(value))
     except re.error as trouble:
-        raise ValueError(f"is no regular expression: {trouble}") from trouble
+        raise ValueError(f"is not a regular expression: {trouble}") from trouble
 
 
 def _json(value: str, shape: str) -> dict[str, Any]:
@@ -174,7 +173,7 @@ def partitions(value: str) -> tuple[TopicPartition, ...]:
             raise ValueError(f"must be JSON like {shape}")
         found += (TopicPartition(topic, each) for each in numbers)
     if not found:
-        raise ValueError("names no partition")
+        raise ValueError("must name at least one partition")
     return tuple(sorted(set(found)))
 
 
@@ -189,7 +188,7 @@ def by_partition(least: int) -> Callable[[str], dict[TopicPartition, int]]:
                 raise ValueError(f"must be JSON like {shape}")
             for partition, each in numbers.items():
                 if not partition.isdecimal() or type(each) is not int or each < least:
-                    raise ValueError(f"must be JSON like {shape}, numbers from {least} on")
+                    raise ValueError(f"must be JSON like {shape}, with numbers from {least} up")
                 found[TopicPartition(topic, int(partition))] = each
         return found
 

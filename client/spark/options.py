@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from ...protocol.messages.offsets import EARLIEST, LATEST
 from .option_table import CHOICE, COLUMNS, KNOWN, SERVERS, Harmless, Refused, Served, Side, verdict_on
-from .option_values import EARLIEST, LATEST, Bound, Everywhere, Topics, mentions
+from .option_values import Bound, Everywhere, Topics, mentions
 
 OVERRULED = (*CHOICE, "starting", "ending")  # by a snapshot as JSON
 
@@ -74,7 +75,7 @@ def parse(options: Mapping[str, str], side: Side = Side.BATCH) -> SourceOptions:
     if SERVERS not in given:
         complaints.append(f"{SERVERS} is missing")
     if len(given.intersection(CHOICE)) != 1 and not _is_pinned(found):
-        complaints.append(f"give exactly one of {', '.join(CHOICE)}")
+        complaints.append(f"expected exactly one of {', '.join(CHOICE)}")
     complaints += _contradictions(found, side)
     if complaints:
         raise OptionError("; ".join(dict.fromkeys(complaints)))
@@ -171,9 +172,9 @@ def _contradictions(found: Mapping[str, Any], side: Side) -> list[str]:
     """What no single option is to blame for."""
     complaints: list[str] = []
     if side is Side.BATCH and mentions(found.get("startingOffsets", Everywhere(EARLIEST)), LATEST):
-        complaints.append("startingOffsets cannot be latest (-1) in a batch read")
+        complaints.append("startingOffsets must not be latest (-1) in a batch read")
     if mentions(found.get("endingOffsets", Everywhere(LATEST)), EARLIEST):
-        complaints.append("endingOffsets cannot be earliest (-2)")
+        complaints.append("endingOffsets must not be earliest (-2)")
     least, most = found.get("minOffsetsPerTrigger", 0), found.get("maxOffsetsPerTrigger")
     if most is not None and least > most:
         complaints.append(f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
@@ -211,7 +212,7 @@ def _read(options: Mapping[str, str], side: Side) -> tuple[dict[str, Any], list[
             case Harmless(reason):
                 notes.append(f"{name} has no effect: {reason}")
             case Refused(reason):
-                complaints.append(f"{name} cannot be used: {reason}")
+                complaints.append(f"{name} is not supported: {reason}")
             case Served() if name in found:
                 complaints.append(f"{name} is given twice")
             case Served(parse=parser):
@@ -225,5 +226,6 @@ def _read(options: Mapping[str, str], side: Side) -> tuple[dict[str, Any], list[
 def _unknown(given: str) -> str:
     near = get_close_matches(given.lower(), KNOWN, n=1, cutoff=0.5)
     served = (name for name in KNOWN.values() if isinstance(verdict_on(name)[1], Served))
-    hint = f"; did you mean {KNOWN[near[0]]}?" if near else f"; known are {', '.join(dict.fromkeys(served))}"
-    return f"unknown option {given}{hint}"
+    if near:
+        return f"unknown option {given}; did you mean {KNOWN[near[0]]}?"
+    return f"unknown option {given}; expected one of {', '.join(dict.fromkeys(served))}"

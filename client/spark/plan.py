@@ -13,7 +13,7 @@ from uuid import UUID
 from ...base.types import TopicPartition
 from ...protocol.messages.offsets import EARLIEST, LATEST
 from ...protocol.primitives import NO_UUID
-from .option_values import EARLIEST, LATEST, Bound, Everywhere, Offsets, Times, Topics
+from .option_values import Bound, Everywhere, Offsets, Times, Topics
 from .options import SourceOptions
 
 

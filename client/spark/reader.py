@@ -6,7 +6,7 @@ Left to others: the snapshot (snapshot.py), the fetch loop (fetch.py), Arrow (ro
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,9 +18,6 @@ from .fetch import SpanReader
 from .options import SourceOptions
 from .plan import Span
 from .telling import tell, told_plainly
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = get_logger(__name__)
 
@@ -42,7 +39,7 @@ class StrandlineReader(DataSourceReader):
             log.info("read_planned", snapshot=snapshot.to_json(spans))
             return parts_of(spans)
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one span."""
         if (part := part_of(partition)) is not None:
             with told_plainly():
@@ -66,7 +63,7 @@ def read_part(
     part: tuple[Sequence[Any], bool],
     skip_replaced: bool = False,
     group: str | None = None,
-) -> "Iterator[pa.RecordBatch]":
+) -> Iterator[pa.RecordBatch]:
     """The rows of a task; then the group hears that its partition's range was read, if it was the last."""
     plain, is_last = part
     span = Span.of_plain(plain)

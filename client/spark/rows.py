@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from ...base.types import TopicPartition
 from ...protocol.batches import BatchHeader, headers
-from ...protocol.columns import Columns, runs, to_arrow
+from ...protocol.column_arrow import to_arrow
+from ...protocol.columns import Columns, runs
 from .fetch import FetchedRun
 from .option_table import METADATA_COLUMNS
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from ...base.types import TopicPartition
+from ...protocol.messages.offsets import EARLIEST, LATEST
 from . import plan
 from .client import SparkCluster
 from .leaders import ListedOffset, list_offsets, log_sizes
-from .option_values import EARLIEST, LATEST, Topics
+from .option_values import Topics
 from .options import SourceOptions
 
 FORMAT = "strandline.snapshot"

@@ -94,7 +94,7 @@ class StrandlineDataSource(DataSource):
                 options = replace(options, snapshot=self.found.get("snapshot", ""))
             if not options.snapshot:
                 raise OptionError(
-                    "snapshot=load cannot be used with schema(): Spark then asks nothing at load(); "
+                    "snapshot=load is not supported with schema(): Spark then asks nothing at load(); "
                     "choose columns by the option columns"
                 )
             return StrandlineReader(options, checked(schema, options), self.found.get("told", ()))
@@ -114,7 +114,7 @@ def checked(schema: StructType, options: SourceOptions) -> list[str]:
     for field in schema:
         if offered.get(field.name) != field.dataType:
             raise OptionError(
-                f"column {field.name} {field.dataType.simpleString()} is not offered; there are "
+                f"column {field.name} {field.dataType.simpleString()} does not exist; expected one of "
                 + ", ".join(f"{name} {kind.simpleString()}" for name, kind in offered.items())
             )
     return list(schema.fieldNames())

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ...base.logger import get_logger
 from ...base.types import TopicPartition
+from ...protocol.messages.offsets import EARLIEST, LATEST
 from . import groups, offsets, plan, snapshot
 from .admission import (
     HAS_ADMISSION_CONTROL,
@@ -29,7 +30,6 @@ from .admission import (
 from .client import BACKOFF_FIRST, BACKOFF_MAX, SparkCluster, cluster_for
 from .leaders import SETTLE_SECONDS_MAX, epoch_ends, list_offsets
 from .offsets import Found, Place, StreamOffset
-from .option_values import EARLIEST, LATEST
 from .options import OptionError, SourceOptions
 from .reader import part_of, parts_of, read_part
 from .telling import tell, told_plainly

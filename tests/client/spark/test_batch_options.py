@@ -49,7 +49,7 @@ def first_line(trouble: PySparkException) -> str:
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "no broker can be reached at 127.0.0.1:1"),
         ({"columns": "value,size"}, "names size; there are key, value"),
         ({"snapshot": "{}"}, "snapshot is not JSON of a snapshot"),
-        ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest"),
+        ({"endingOffsets": "earliest"}, "endingOffsets must not be earliest"),
     ],
 )
 def test_trouble_is_one_sentence_at_load(
@@ -69,10 +69,10 @@ def test_trouble_with_a_schema_is_one_sentence(spark: SparkSession, double: Any)
     source = spark.read.format("strandline").option("bootstrap.servers", double.servers)
     with pytest.raises(PySparkException) as error:
         source.option("subscribe", "t").schema("value string").load().count()
-    assert "column value string is not offered; there are key binary" in first_line(error.value)
+    assert "column value string does not exist; expected one of key binary" in first_line(error.value)
     with pytest.raises(PySparkException) as error:
         source.options(subscribe="t", snapshot="load").schema("value binary").load().count()
-    assert "snapshot=load cannot be used with schema()" in first_line(error.value)
+    assert "snapshot=load is not supported with schema()" in first_line(error.value)
 
 
 def test_loss_in_a_task_is_one_sentence(spark: SparkSession, double: Any) -> None:
@@ -84,7 +84,7 @@ def test_loss_in_a_task_is_one_sentence(spark: SparkSession, double: Any) -> Non
     double.on_fetch = retain
     with pytest.raises(PySparkException) as error:
         load(spark, double, **{"kafka.max.partition.fetch.bytes": 500}).collect()
-    assert "t-0: records [0, 150) are gone, the log holds [150, 200)" in str(error.value)
+    assert "t-0: records [0, 150) are gone, the log has [150, 200)" in str(error.value)
     assert "Traceback (most recent call last)" not in str(error.value)
 
 
@@ -174,7 +174,7 @@ def test_a_snapshot_as_json_repeats_a_read(spark: SparkSession, double: Any) -> 
         offsets = [row.offset for row in again.option("minPartitions", parts).load().collect()]
         assert sorted(offsets) == list(range(7, 200))
     double.make_again("t").add([(1, None, b"other", [])] * 300)
-    with pytest.raises(PySparkException, match="topic t was deleted and made again"):
+    with pytest.raises(PySparkException, match="topic t was deleted and created again"):
         again.load().collect()
     cluster.close()
 

@@ -170,7 +170,7 @@ def test_records_that_retention_took_are_loss_or_left_out(story: Story) -> None:
     story.forget(0, 30)
     with pytest.raises(StreamingQueryException) as error:
         story.run()
-    assert "-0: records [20, 30) are gone, the log holds [30, 40)" in str(error.value)
+    assert "-0: records [20, 30) are gone, the log has [30, 40)" in str(error.value)
     assert story.run(failOnDataLoss="false") == places(0, 30, 40)
 
 
@@ -183,7 +183,8 @@ def test_a_topic_made_again_is_loss_or_read_from_its_beginning(story: Story) -> 
     story.produce(0, 100, 30)
     with pytest.raises(StreamingQueryException) as error:
         story.run()
-    assert f"topic {story.topic} was deleted and made again; 20 was next" in str(error.value).splitlines()[0]
+    said = str(error.value).splitlines()[0]
+    assert f"topic {story.topic} was deleted and created again; 20 was next" in said
     story.values.clear()
     assert story.run(failOnDataLoss="false") == places(0, 0, 30)
     assert sorted(story.values) == sorted(b"0:%d" % number for number in range(100, 130))

@@ -84,7 +84,7 @@ def test_a_new_partition_begins_at_its_beginning() -> None:
 def test_a_log_that_was_cut_goes_on_at_the_cut() -> None:
     start = offset(Place(100, 5))
     found = {T0: Found(130, 6, epoch_end=40)}
-    with pytest.raises(DataLoss, match=r"t-0: records \[40, 100\) are gone, the log was cut at 40"):
+    with pytest.raises(DataLoss, match=r"t-0: records \[40, 100\) are gone, the log was truncated at 40"):
         begins(start, found, {"t": ID}, True)
     end = advanced(start, begins(start, found, {"t": ID}, False), found, {"t": ID}, 50)
     assert end == offset(Place(90, 6, 40))
@@ -122,7 +122,7 @@ def test_a_cut_is_told_from_a_lag(place: Place, found: Found, cut: int | None) -
 def test_a_topic_made_again_is_read_from_its_beginning_or_is_loss() -> None:
     start = offset(Place(100, 5), Place(7, 5))
     found = {T0: Found(120, 0, earliest=0)}
-    with pytest.raises(DataLoss, match="topic t was deleted and made again; 100 was next"):
+    with pytest.raises(DataLoss, match="topic t was deleted and created again; 100 was next"):
         begins(start, found, {"t": OTHER}, True)
     end = advanced(start, begins(start, found, {"t": OTHER}, False), found, {"t": OTHER}, None)
     assert end == StreamOffset({T0: Place(120, 0, 0)}, {"t": OTHER}), "partitions it does not have are left"

@@ -61,7 +61,7 @@ def test_an_option_that_is_like_none_is_answered_with_all() -> None:
     "name", ["kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.value.deserializer", "path"]
 )
 def test_what_spark_refuses_is_refused_with_a_reason(name: str) -> None:
-    assert f"{name} cannot be used: " in complaint(**{name: "x"})
+    assert f"{name} is not supported: " in complaint(**{name: "x"})
 
 
 OF_SPARKS_SOURCE = {
@@ -106,7 +106,7 @@ def test_every_option_of_sparks_own_source_is_taken() -> None:
     assert (batch.end, stream.start) == (Times(9, {}), Times(0, {}))
     assert stream.limits == StreamLimits(1000, 10, 900)
     for name in ENDS:
-        with pytest.raises(OptionError, match=f"{name} cannot be used: a stream has no end"):
+        with pytest.raises(OptionError, match=f"{name} is not supported: a stream has no end"):
             parse({**LEAST, name: ENDS[name]}, Side.STREAM)
 
 
@@ -192,11 +192,11 @@ def test_bounds_in_words_offsets_and_times() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("startingOffsets", "latest", "cannot be latest (-1) in a batch read"),
-        ("startingOffsets", '{"a": {"0": -1}}', "cannot be latest"),
+        ("startingOffsets", "latest", "must not be latest (-1) in a batch read"),
+        ("startingOffsets", '{"a": {"0": -1}}', "must not be latest"),
         ("endingOffsets", "earliest", "cannot be earliest (-2)"),
         ("endingOffsets", '{"a": {"0": -2}}', "cannot be earliest"),
-        ("startingOffsets", '{"a": {"0": -3}}', "numbers from -2 on"),
+        ("startingOffsets", '{"a": {"0": -3}}', "with numbers from -2 up"),
         ("startingOffsets", "yesterday", "must be JSON like"),
         ("startingOffsets", '{"a": [1]}', "must be JSON like"),
         ("startingOffsets", '{"a": {"0": true}}', "must be JSON like"),
@@ -204,7 +204,7 @@ def test_bounds_in_words_offsets_and_times() -> None:
         ("startingTimestamp", "noon", "must be a whole number"),
         ("subscribe", " , ", "must name at least one topic"),
         ("kafka.isolation.level", "serial", "must be one of read_uncommitted, read_committed"),
-        ("kafka.security.protocol", "SASL_SSL", "cannot be served: the client speaks PLAINTEXT only"),
+        ("kafka.security.protocol", "SASL_SSL", "is not supported: expected PLAINTEXT"),
         ("bootstrap.servers", "h:1", "given twice"),
         ("columns", "value,size", "names size; there are key, value"),
         ("columns", "value,Value", "names something twice"),

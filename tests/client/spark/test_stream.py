@@ -103,11 +103,11 @@ def test_trouble_of_a_stream_is_one_sentence(spark: SparkSession, double: Any, t
         stream(spark, double, maxOffsetPerTrigger=10)
     with pytest.raises(StreamingQueryException) as error:
         run(stream(spark, double, endingOffsets="latest"), tmp_path / "end", Batches())
-    assert "endingOffsets cannot be used: a stream has no end" in str(error.value)
+    assert "endingOffsets is not supported: a stream has no end" in str(error.value)
     assert "Traceback (most recent call last)" not in str(error.value)
     run(stream(spark, double), tmp_path / "cut", Batches())
     del double.log("t").batches[2:]
     double.elect(2)
     with pytest.raises(StreamingQueryException) as error:
         run(stream(spark, double, **{"fetchOffset.retryIntervalMs": 10}), tmp_path / "cut", Batches())
-    assert "t-0: records [2, 5) are gone, the log was cut at 2" in str(error.value).splitlines()[0]
+    assert "t-0: records [2, 5) are gone, the log was truncated at 2" in str(error.value).splitlines()[0]

@@ -167,7 +167,7 @@ def test_a_cut_log_is_found_by_its_epoch_though_its_end_is_further(query: Query,
     del log.batches[4:]
     query.double.elect(2)
     add(log, refilled)
-    with pytest.raises(DataLoss, match=r"t-0: records \[4, 10\) are gone, the log was cut at 4"):
+    with pytest.raises(DataLoss, match=r"t-0: records \[4, 10\) are gone, the log was truncated at 4"):
         query.trigger()
     query.given["failOnDataLoss"] = "false"
     query.restart()
@@ -203,7 +203,7 @@ def test_a_new_leader_that_lags_is_no_loss(query: Query) -> None:
 def test_a_topic_made_again_is_loss_or_read_from_its_beginning(query: Query) -> None:
     assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
     add(query.double.make_again("t"), 30)
-    with pytest.raises(DataLoss, match="topic t was deleted and made again; 10 was next"):
+    with pytest.raises(DataLoss, match="topic t was deleted and created again; 10 was next"):
         query.trigger()
     query.given["failOnDataLoss"] = "false"
     query.restart()
@@ -335,7 +335,7 @@ def test_before_admission_control_a_stream_is_asked_without_a_start(query: Query
     query.double.elect(2)
     query.restart()
     query.reader.partitions(last, last)
-    with pytest.raises(DataLoss, match="the log was cut at 5"):
+    with pytest.raises(DataLoss, match="the log was truncated at 5"):
         query.reader.latestOffset()
 
 
