@@ -132,7 +132,7 @@ def begins(
 
 def _lose(strict: bool, what: str) -> None:
     if strict:
-        raise DataLoss(f"{what}; failOnDataLoss=false goes on with what is there now")
+        raise DataLoss(f"{what}. To go on with what is there now, set failOnDataLoss=false")
 
 
 def advanced(

@@ -1,8 +1,11 @@
 """Options: every complaint is told, in the user's words, and Spark's spellings are understood."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+import strandline
 from strandline.base.types import TopicPartition
 from strandline.client.spark.option_table import METADATA_COLUMNS, OPTIONS, Served, Side
 from strandline.client.spark.option_values import EARLIEST, LATEST, Everywhere, Offsets, Times
@@ -237,3 +240,10 @@ def test_servers_are_host_and_port(servers: str) -> None:
 
 def test_ipv6_servers_are_understood() -> None:
     assert parse({**LEAST, "kafka.bootstrap.servers": "[::1]:9092"}).cluster.bootstrap == (("::1", 9092),)
+
+
+@pytest.mark.parametrize("name", [name for name, verdict in OPTIONS.items() if isinstance(verdict, Served)])
+def test_every_option_that_is_served_has_its_row_in_the_docs(name: str) -> None:
+    page = Path(strandline.__file__).with_name("docs") / "spark.md"
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| `")]
+    assert any(f"`{name}`" in row.split(" | ")[0] for row in rows)
