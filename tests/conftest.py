@@ -25,16 +25,20 @@ settings.load_profile("same")
 
 
 ALONE = tuple(
-    f"tests/{folder}/"
-    for folder in ("bench", "cli", "client/spark", "conformance", "docker", "integration", "testing")
+    f"tests/{folder}/" for folder in ("bench", "cli", "conformance", "docker", "integration", "testing")
 )
-"""Where tests start brokers as processes, or Spark, and look at how soon something happens."""
+"""Where tests start brokers as processes, and look at how soon something happens."""
+
+SPARK = "tests/client/spark/"
+"""Where tests share one Spark session. How soon something happens is nothing that they look at."""
 
 
 class InTurn(LoadFileScheduling):
-    """Files side by side; what wants the machine for itself comes last, all of it in one process."""
+    """Files side by side. Spark comes first, in one process; what wants the machine for itself comes last."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(SPARK):
+            return "spark"
         return "alone" if nodeid.startswith(ALONE) else str(super()._split_scope(nodeid))
 
 
@@ -49,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker(marker)])
             items[:] = [item for item in items if item.get_closest_marker(marker) is None]
-    items.sort(key=lambda item: item.nodeid.startswith(ALONE))  # else as they were
+    items.sort(key=lambda item: item.nodeid.startswith(ALONE) - item.nodeid.startswith(SPARK))  # else as were
 
 
 @pytest.fixture(scope="session")
