@@ -104,7 +104,7 @@ def test_what_has_no_effect_is_told_once(double: Any, caplog: pytest.LogCaptureF
         "offsets live in Spark; commitOffsetsToGroup writes them to a group"
     ]
     (late,) = [record.getMessage() for record in caplog.records[1:]]
-    assert "maxTriggerDelay has no effect: it bounds a trigger" in late, "told when a batch is read"
+    assert "maxTriggerDelay has no effect: it limits a streaming trigger" in late, "told when a batch is read"
     cluster_for(parse(given).cluster).close()
 
 
