@@ -10,6 +10,7 @@ import json
 import re
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
@@ -73,10 +74,12 @@ def first_page(results: Results) -> str:
 def note(results: Results) -> str:
     """Under which circumstances the figures were taken."""
     others = [value for by in results["others_cores"].values() for each in by.values() for value in each]
-    return (
+    return textwrap.fill(
         f"Medians of {results['rounds']} rounds on {results['date']}, on {results['cores']} cores that "
-        f"client, ZooKeeper and\nbrokers share; others used {number(statistics.median(others))} of them "
-        f"meanwhile (at most {number(max(others))}). ZooKeeper is not counted."
+        f"client, ZooKeeper and brokers share; other work used "
+        f"{number(statistics.median(others))} cores meanwhile (the median; "
+        f"at most {number(max(others))}). ZooKeeper is not counted.",
+        110,
     )
 
 

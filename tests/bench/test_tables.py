@@ -55,10 +55,9 @@ def test_the_first_page_compares_with_the_better_peer(monkeypatch: pytest.Monkey
 
 
 def test_the_circumstances_are_told() -> None:
-    said = note(sitting({"strandline": [1.0], "kafka-4.3": [1.0]}))
-    assert (
-        "3 rounds on 2026-01-02, on 2 cores" in said and "others used 0.25" in said and "at most 0.50" in said
-    )
+    said = " ".join(note(sitting({"strandline": [1.0], "kafka-4.3": [1.0]})).split())
+    for words in ("3 rounds on 2026-01-02, on 2 cores", "other work used 0.25 cores", "at most 0.50"):
+        assert words in said
 
 
 @pytest.mark.parametrize("name", PAGES)
