@@ -197,8 +197,8 @@ def test_bounds_in_words_offsets_and_times() -> None:
     [
         ("startingOffsets", "latest", "must not be latest (-1) in a batch read"),
         ("startingOffsets", '{"a": {"0": -1}}', "must not be latest"),
-        ("endingOffsets", "earliest", "cannot be earliest (-2)"),
-        ("endingOffsets", '{"a": {"0": -2}}', "cannot be earliest"),
+        ("endingOffsets", "earliest", "must not be earliest (-2)"),
+        ("endingOffsets", '{"a": {"0": -2}}', "must not be earliest"),
         ("startingOffsets", '{"a": {"0": -3}}', "with numbers from -2 up"),
         ("startingOffsets", "yesterday", "must be JSON like"),
         ("startingOffsets", '{"a": [1]}', "must be JSON like"),
