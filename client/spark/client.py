@@ -18,7 +18,7 @@ from uuid import UUID
 from ...base.types import TopicPartition
 from ...protocol.apis import Api
 from ...protocol.connection import ClientEnd
-from ...protocol.errors import ApiError, NotLeaderOrFollower, UnsupportedVersion
+from ...protocol.errors import ApiError, ErrorCode, NotLeaderOrFollower, UnsupportedVersion, error_for
 from ...protocol.messages.api_versions import ApiVersionsRequest
 from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ...protocol.primitives import Malformed
@@ -180,10 +180,13 @@ class SparkCluster:
         A connection that was kept may be dead, if its broker was restarted: then it is sent on a new one.
         """
         if self._idle.get(address):
-            with suppress(OSError):
+            try:
                 return self._ask(self.take(address), request)
-            for wire in self._idle.pop(address, ()):
-                wire.close()
+            except TimeoutError:
+                raise  # it is not dead but hung, and a new connection would wait as long
+            except OSError:
+                for wire in self._idle.pop(address, ()):
+                    wire.close()
         return self._ask(self.take(address), request)
 
     def _ask(self, wire: Wire, request: object) -> Any:
@@ -230,6 +233,7 @@ class SparkCluster:
         partitions: dict[str, list[int]] = {}
         for topic in response.topics:
             if topic.error_code or topic.name is None:
+                _check_missing(topic.error_code, topic.name)
                 continue
             self.view.topic_ids[topic.name] = topic.topic_id
             if topic.is_internal:
@@ -246,8 +250,20 @@ class SparkCluster:
         return partitions
 
 
+def _check_missing(code: int, topic: str | None) -> None:
+    """Raise for a topic that is there and refused: to leave it out would be to lose its records silently."""
+    if code and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        passing(error_about(code, f"topic {topic}"))
+
+
 def _name(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
+
+
+def error_about(code: int, what: object) -> ApiError:
+    """The error, with what it is about in its message."""
+    error = error_for(code)
+    return error_for(code, f"{what}: {error.message}")
 
 
 def passing(error: ApiError) -> ApiError:

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 
 from ...base.logger import get_logger
 from ...protocol.batches import headers
-from ...protocol.errors import ApiError, OffsetOutOfRange, UnknownTopicOrPartition, error_for
+from ...protocol.errors import ApiError, ErrorCode, OffsetOutOfRange, UnknownTopicOrPartition
 from ...protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -24,7 +24,15 @@ from ...protocol.messages.fetch import (
 )
 from ...protocol.messages.offsets import EARLIEST, LATEST
 from ...protocol.primitives import NO_UUID, Buffer
-from .client import BACKOFF_FIRST, BACKOFF_MAX, PartitionLeader, SparkCluster, Wire, passing
+from .client import (
+    BACKOFF_FIRST,
+    BACKOFF_MAX,
+    PartitionLeader,
+    SparkCluster,
+    Wire,
+    error_about,
+    passing,
+)
 from .leaders import epoch_ends, list_offsets
 from .plan import DataLoss, Span
 from .transactions import without_aborted
@@ -78,10 +86,13 @@ class SpanReader:
         self._backoff = BACKOFF_FIRST
         self._doubts = 0  # answers in a row that the position is out of range, or has nothing yet
         self._others = 0  # looks in a row that found another topic of this name
+        self._is_gone = False  # by the last metadata; believed only at the end of the stall time
         self._deadline = cluster.now() + stall_seconds
 
     def __iter__(self) -> Iterator[FetchedRun]:
         try:
+            if self._span.partition not in self._cluster.view.leaders:
+                self._look()
             while self.position < self._span.end:
                 try:
                     run = self._next()
@@ -95,6 +106,9 @@ class SpanReader:
                     return
                 if run is not None:
                     yield run
+                    self._deadline = (
+                        self._cluster.now() + self._stall_seconds
+                    )  # it may have been away for long
         finally:
             self._drop()
 
@@ -123,9 +137,13 @@ class SpanReader:
 
     def _nothing(self, data: PartitionData) -> None:
         """Go to the replica that the leader names, or wait; unless what was planned is known to be gone."""
-        address = self._cluster.view.brokers.get(data.preferred_read_replica)
-        if address is not None and self._replica is None and self._rack:
-            self._replica = PartitionLeader(address, -1, data.preferred_read_replica)
+        nearer = data.preferred_read_replica
+        if nearer >= 0 and self._replica is None and self._rack:
+            address = self._cluster.view.brokers.get(nearer)
+            if address is None:
+                self._rack = ""  # metadata does not have it: the leader is asked itself
+            else:
+                self._replica = PartitionLeader(address, -1, nearer)
             return
         self._doubts += 1
         if self._doubts > self._cluster.options.retries and self._replica is None:
@@ -156,7 +174,7 @@ class SpanReader:
         """Send the fetch from the position on."""
         partition, options = self._span.partition, self._cluster.options
         self._check_topic()
-        leader = self._cluster.leader(partition)
+        leader = self._leader()
         source = self._replica or leader
         if wire is None:
             wire = self._cluster.take(source.address)
@@ -181,6 +199,15 @@ class SpanReader:
         )
         return wire
 
+    def _leader(self) -> PartitionLeader:
+        """The leader by the last metadata, unless its epoch is over: it may lack what was planned."""
+        leader = self._cluster.leader(self._span.partition)
+        if -1 < leader.epoch < self._span.leader_epoch:
+            raise NotYet(
+                f"metadata has leader epoch {leader.epoch}, older than {self._span.leader_epoch} at planning"
+            )
+        return leader
+
     def _check_topic(self) -> None:
         """Raise DataLoss if metadata has another topic id under this name: brokers only refuse the old id.
 
@@ -188,14 +215,16 @@ class SpanReader:
         """
         partition, planned = self._span.partition, self._span.topic_id
         known = self._cluster.view.topic_ids.get(partition.topic, NO_UUID)
-        if NO_UUID not in (planned, known) and known != planned:
-            self._others += 1
-            if self._others <= self._cluster.options.retries:
-                raise NotYet(f"{partition}: topic {partition.topic} has another id")
-            raise DataLoss(
-                f"{partition}: topic {partition.topic} was deleted and created again after the read "
-                "was planned; its old records are gone. Run the query again"
-            )
+        if NO_UUID in (planned, known) or known == planned:
+            self._others = 0
+            return
+        self._others += 1
+        if self._others <= self._cluster.options.retries:
+            raise NotYet(f"{partition}: topic {partition.topic} has another id")
+        raise DataLoss(
+            f"{partition}: topic {partition.topic} was deleted and created again after the read "
+            "was planned; its old records are gone. Run the query again"
+        )
 
     def _as_planned(self, records: Buffer) -> Buffer:
         """The records before the first one of a later epoch than the leader had at planning.
@@ -217,11 +246,11 @@ class SpanReader:
 
     def _data_of(self, response: FetchResponse) -> PartitionData:
         if response.error_code:
-            raise error_for(response.error_code)
+            raise error_about(response.error_code, self._span.partition)
         for topic in response.responses:
             for data in topic.partitions:
                 if data.error_code:
-                    raise error_for(data.error_code)
+                    raise error_about(data.error_code, self._span.partition)
                 return data
         raise UnknownTopicOrPartition(f"the response lacks {self._span.partition}")
 
@@ -231,14 +260,23 @@ class SpanReader:
         if self._replica is not None:
             self._replica, self._rack = None, ""
             return
-        if isinstance(trouble, ApiError):
+        if isinstance(trouble, ApiError) and trouble.code != ErrorCode.UNKNOWN_SERVER_ERROR:
             passing(trouble)
         if self._cluster.now() > self._deadline:
-            raise self._stalled(str(trouble)) from trouble
+            if not self._is_gone:
+                raise self._stalled(str(trouble)) from trouble
+            self._skip(self._span.end, "the partition does not exist any more")
+            return
         self._cluster.sleep(self._backoff)
         self._backoff = min(2 * self._backoff, BACKOFF_MAX)
+        self._look()
+
+    def _look(self) -> None:
+        """Refresh the metadata, if any broker answers."""
+        partition = self._span.partition
         with suppress(OSError):
-            self._cluster.refresh([self._span.partition.topic])
+            there = self._cluster.refresh([partition.topic])
+            self._is_gone = partition.partition not in there.get(partition.topic, ())
 
     def _lost(self, trouble: OffsetOutOfRange) -> None:
         """The leader has no record at the position. If it may only lag behind, it is asked again."""

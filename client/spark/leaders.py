@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ...base.types import TopicPartition
-from ...protocol.errors import NotLeaderOrFollower, error_for
+from ...protocol.errors import NotLeaderOrFollower
 from ...protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from ...protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -21,7 +21,7 @@ from ...protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from .client import BACKOFF_FIRST, BACKOFF_MAX, Address, SparkCluster, passing
+from .client import BACKOFF_FIRST, BACKOFF_MAX, Address, SparkCluster, error_about, passing
 
 SETTLE_SECONDS_MAX = 60.0  # for leaders to be found and to answer
 LARGEST_TIMESTAMP = -3
@@ -120,7 +120,7 @@ def _ask_once(
             continue
         for tp, code, answer in question.answers(response):
             if code:
-                trouble = passing(error_for(code))
+                trouble = passing(error_about(code, tp))
             else:
                 found[tp] = answer
     return trouble

@@ -10,13 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from ...base.logger import get_logger
 from ...base.types import TopicPartition
+from ...protocol.errors import ApiError
 from ...protocol.messages.offsets import EARLIEST, LATEST
 from . import plan
 from .client import SparkCluster
 from .leaders import ListedOffset, list_offsets, log_sizes
 from .option_values import Topics
 from .options import SourceOptions
+
+log = get_logger(__name__)
 
 FORMAT = "strandline.snapshot"
 
@@ -55,7 +59,7 @@ def logs_of(cluster: SparkCluster, options: SourceOptions) -> dict[TopicPartitio
         tp: plan.PartitionBounds(
             earliest=earliest[tp].offset,
             latest=latest[tp].offset,
-            leader_epoch=latest[tp].epoch,
+            leader_epoch=max(latest[tp].epoch, start_times.get(tp, none).epoch),
             start_by_time=start_times.get(tp, none).offset,
             end_by_time=end_times.get(tp, none).offset,
             topic_id=ids[tp],
@@ -66,7 +70,12 @@ def logs_of(cluster: SparkCluster, options: SourceOptions) -> dict[TopicPartitio
 
 def cut(cluster: SparkCluster, options: SourceOptions, spans: Sequence[plan.Span]) -> list[plan.Span]:
     """The spans of tasks: the whole ones, split as the options ask."""
-    density = None if options.split_bytes is None else densities(cluster, {span.partition for span in spans})
+    density: Mapping[TopicPartition, float] | None = None
+    if options.split_bytes is not None:
+        try:
+            density = densities(cluster, {span.partition for span in spans})
+        except ApiError as trouble:  # of a topic that is gone, say: what becomes of that, the tasks will tell
+            log.warning("not_split_by_bytes", reason=str(trouble))
     return plan.split(
         spans, options.partitions_min, options.partition_records_max, options.split_bytes, density
     )
@@ -88,10 +97,17 @@ def topics_of(cluster: SparkCluster, topics: Topics) -> dict[str, list[int]]:
     for attempt in range(cluster.options.retries + 1):
         if attempt:
             cluster.sleep(cluster.options.retry_seconds)
-        there = cluster.refresh(sorted(named) if topics.pattern is None else None)
+        there = known_topics(cluster, topics)
         if named <= there.keys():
             break
     return there
+
+
+def known_topics(cluster: SparkCluster, topics: Topics) -> dict[str, list[int]]:
+    """The partitions of those topics that one broker knows."""
+    if topics.pattern is not None:
+        return cluster.refresh(None)
+    return cluster.refresh(sorted(set(topics.names) | {tp.topic for tp in topics.partitions}))
 
 
 def to_json(spans: Sequence[plan.Span]) -> str:

@@ -102,6 +102,8 @@ class Log:
         return b"".join(parts)
 
     def epoch_end(self, epoch: int) -> int:
+        if epoch > self.epoch:
+            return -1
         return min((start for later, start in self.epochs.items() if later > epoch), default=self.end)
 
     def since(self, ms: int) -> tuple[int, int]:
@@ -310,6 +312,7 @@ class Double:
                         partition_size=sum(map(len, self.logs[TopicPartition(topic.topic, number)].batches)),
                     )
                     for number in topic.partitions
+                    if TopicPartition(topic.topic, number) in self.logs
                 ],
             )
             for topic in request.topics
