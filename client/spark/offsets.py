@@ -9,7 +9,7 @@ Left to others: asking brokers (stream.py), reading a range (fetch.py).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, floor
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -40,13 +40,15 @@ class StreamOffset:
         """As Spark keeps it."""
         found: dict[str, Any] = {}
         topics: dict[str, dict[str, int]] = {}
+        notes: dict[str, list[str]] = {}
         for tp, place in sorted(self.places.items()):
             topics.setdefault(tp.topic, {})[str(tp.partition)] = place.offset
+            noted = notes.setdefault(tp.topic, [])
+            if place[1:] != (-1, -1):
+                noted.append(_note(tp.partition, place))
         for topic in topics:
-            places = {tp.partition: place for tp, place in sorted(self.places.items()) if tp.topic == topic}
-            notes = [_note(number, place) for number, place in places.items() if place[1:] != (-1, -1)]
-            if notes or topic in self.ids:
-                found[" ".join((MARK + topic, str(self.ids.get(topic, NO_UUID)), *notes))] = {}
+            if notes[topic] or topic in self.ids:
+                found[" ".join((MARK + topic, str(self.ids.get(topic, NO_UUID)), *notes[topic]))] = {}
         return {**found, **topics}
 
     @classmethod
@@ -101,6 +103,46 @@ def cut_at(place: Place, found: Found) -> int | None:
     return None
 
 
+def is_stale(place: Place, found: Found) -> bool:
+    """Whether a leader answered whose epoch was over when the place was reached: it does not know yet."""
+    return -1 < found.epoch < place.epoch
+
+
+def doubts(
+    start: StreamOffset, found: Mapping[TopicPartition, Found], ids: Mapping[str, UUID]
+) -> frozenset[str]:
+    """What looks like loss in a look at the brokers, or like one at a broker that lags."""
+    told: set[str] = set()
+    for tp, place in start.places.items():
+        if is_again(start, ids, tp.topic):
+            told.add(f"{tp}: topic {tp.topic} has id {ids[tp.topic]} now")
+        elif tp not in found:
+            told.add(f"{tp} does not exist")
+        elif _is_same(start, ids, tp.topic) and is_stale(place, found[tp]):
+            told.add(f"{tp}: the leader is of epoch {found[tp].epoch}, before {place.epoch}")
+        elif (cut := cut_at(place, found[tp])) is not None:
+            told.add(f"{tp}: records [{cut}, {place.offset}) are gone")
+    return frozenset(told)
+
+
+def without_stale(
+    start: StreamOffset, found: Mapping[TopicPartition, Found], ids: Mapping[str, UUID]
+) -> dict[TopicPartition, Found]:
+    """What was found; a partition of which only a former leader has told has nothing new."""
+    places = start.places
+    return {
+        tp: Found(places[tp].offset, places[tp].epoch, each.earliest, places[tp].offset)
+        if tp in places and _is_same(start, ids, tp.topic) and is_stale(places[tp], each)
+        else each
+        for tp, each in found.items()
+    }
+
+
+def _is_same(start: StreamOffset, ids: Mapping[str, UUID], topic: str) -> bool:
+    """Whether a topic is known to be the same one: then its leaders' epochs never go back."""
+    return ids.get(topic, NO_UUID) != NO_UUID and ids[topic] == start.ids.get(topic)
+
+
 def begins(
     start: StreamOffset, found: Mapping[TopicPartition, Found], ids: Mapping[str, UUID], strict: bool
 ) -> dict[TopicPartition, Place]:
@@ -128,6 +170,17 @@ def begins(
         if not is_again(start, ids, tp.topic):
             places[tp] = start.places[tp]
     return places
+
+
+def begun_at(start: StreamOffset, end: StreamOffset) -> StreamOffset:
+    """The same end, and in it where its batch begins: `start` will not be known when it is run again."""
+    places = {
+        tp: place
+        if place.begin >= 0 or tp not in start.places
+        else place._replace(begin=start.places[tp].offset)
+        for tp, place in end.places.items()
+    }
+    return replace(end, places=places)
 
 
 def _lose(strict: bool, what: str) -> None:

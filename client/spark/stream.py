@@ -5,7 +5,7 @@ from the same options. Its state is a convenience: what a batch needs to be run 
 
 Spark asks for the initial offset again if batch 0 did not end, and hands no checkpoint. With `latest` that
 would be a later one, and what came in between would be lost. So the first batch is empty: its end, which
-Spark keeps, is the initial offset.
+Spark keeps, is the initial offset. The end also says where it begins, whatever is found the second time.
 Left to others: offsets and how they follow from one another (offsets.py), reading (reader.py).
 """
 
@@ -63,11 +63,12 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._notes = {*options.notes, *weaker(options)}.difference(told)
         self._given = cluster
         self._initial: StreamOffset | None = None
-        self._is_pinned = False  # the initial offset was the end of a batch
+        self._is_begun = False  # a batch was planned, or its end asked for
         self._was_asked = False  # for a latest offset
         self._last: StreamOffset | None = None  # the end of the last batch that was planned
         self._target: dict[TopicPartition, Found] | None = None  # of trigger(availableNow=True)
         self._seen: dict[TopicPartition, int] = {}  # the latest offsets, as last heard
+        self._believed: frozenset[str] = frozenset()  # what was missing or lost at the last look
         self._verified: dict[TopicPartition, tuple[Any, ...]] = {}
         self._triggered_at: float | None = None
 
@@ -98,11 +99,13 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             unlimited = isinstance(limit, ReadAllAvailable)
             unlimited_by_age = start is None and not self._was_asked
             self._was_asked = True
-            if not self._is_pinned and not unlimited and begin is not None and begin == self._initial:
-                self._is_pinned = True
-                self._last = begin
-                return begin.json()
-            self._last = self._next(begin, unlimited or unlimited_by_age)
+            first = begin if begin == self._initial and not self._is_begun else None
+            self._is_begun = True
+            if first is not None and not unlimited:
+                end = first
+            else:
+                end = self._next(begin, unlimited or unlimited_by_age)
+            self._last = end if first is None else offsets.begun_at(first, end)
             return self._last.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -112,8 +115,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix what is there now as the end of this run. Later partitions are left to the next one."""
         with told_plainly():
-            found, _ = self._patiently(lambda: self._find(StreamOffset({})))
-            self._target = found
+            self._target, _ = self._patiently(lambda: self._find(StreamOffset({})))
 
     def reportLatestOffset(self) -> Json | None:
         """The latest offsets as last heard; with the end of the batch they tell the lag."""
@@ -122,6 +124,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of one batch."""
         with told_plainly():
+            self._is_begun = True
             last = self._last = StreamOffset.of_json(end)
             spans = offsets.spans(StreamOffset.of_json(start), last, self.options.fail_on_data_loss)
             return parts_of(self._patiently(lambda: snapshot.cut(self._cluster, self.options, spans)))
@@ -164,13 +167,14 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if start is None:
             everything = {tp: Place(each.latest, each.epoch) for tp, each in found.items()}
             return offsets.advanced(StreamOffset({}), everything, {}, ids, None)
-        places = offsets.begins(start, self._on_target(found, start), ids, strict)
-        self._tell_losses(start, places)
+        mine = self._of_this_run(found, start)
+        places = offsets.begins(start, mine, ids, strict)
         limits = self.options.limits
-        if not unlimited and self._target is None and self._is_too_little(offsets.waiting(places, found)):
+        if not unlimited and self._target is None and self._is_too_little(offsets.waiting(places, mine)):
             return start
+        self._tell_losses(start, places)
         self._triggered_at = self._now()
-        upto = self._on_target(found, start)
+        upto = self._on_target(mine)
         return offsets.advanced(start, places, upto, ids, None if unlimited else limits.offsets_max)
 
     def _is_too_little(self, waiting: int) -> bool:
@@ -180,53 +184,73 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return False
         return self._now() - self._triggered_at < self.options.limits.delay_seconds
 
-    def _on_target(
+    def _of_this_run(
         self, found: Mapping[TopicPartition, Found], start: StreamOffset
     ) -> dict[TopicPartition, Found]:
-        """What is there, or what was there when a run that ends by itself began."""
+        """All partitions; of a run that ends by itself, those that were there when it or the stream began."""
         if self._target is None:
             return dict(found)
-        return {
-            tp: each._replace(latest=min(each.latest, self._target[tp].latest))
-            if tp in self._target
-            else each
-            for tp, each in found.items()
-            if tp in self._target or tp in start.places
-        }
+        return {tp: each for tp, each in found.items() if tp in self._target or tp in start.places}
+
+    def _on_target(self, found: Mapping[TopicPartition, Found]) -> dict[TopicPartition, Found]:
+        """What is there, or what was there when a run that ends by itself saw the partition first."""
+        if self._target is None:
+            return dict(found)
+        target = self._target = {**found, **self._target}
+        return {tp: each._replace(latest=min(each.latest, target[tp].latest)) for tp, each in found.items()}
 
     def _find(self, start: StreamOffset) -> tuple[dict[TopicPartition, Found], dict[str, UUID]]:
-        """All partitions as they are now. Loss is looked at again: the broker that was asked may lag."""
+        """All partitions as they are now.
+
+        What looks like loss is looked at again, for the broker that was asked may lag: but once, not again
+        by every trigger.
+        """
         cluster = self._cluster
         for attempt in range(cluster.options.retries + 1):
             if attempt:
                 cluster.sleep(cluster.options.retry_seconds)
-            there = snapshot.topics_of(cluster, self.options.topics)
-            partitions = plan.select(self.options.topics, there, cluster.view.internal, missing_ok=True)
-            ids = {tp.topic: cluster.view.topic_ids[tp.topic] for tp in partitions}
-            latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-            same = {tp for tp in start.places if tp in latest and not offsets.is_again(start, ids, tp.topic)}
-            new = dict.fromkeys((tp for tp in partitions if tp not in same), EARLIEST)
-            earliest = list_offsets(cluster, new)
-            ends = self._epoch_ends({tp: start.places[tp] for tp in same})
-            found = {
-                tp: Found(
-                    latest=latest[tp].offset,
-                    epoch=latest[tp].epoch,
-                    earliest=earliest[tp].offset if tp in earliest else -1,
-                    epoch_end=ends.get(tp, -1),
-                )
-                for tp in partitions
-            }
-            if start.places.keys() == same and not any(
-                offsets.cut_at(place, found[tp]) is not None for tp, place in start.places.items()
-            ):
+            found, ids = self._look(start)
+            doubts = offsets.doubts(start, found, ids) | self._missing(found)
+            if doubts <= self._believed:
                 break
+        for doubt in sorted(doubts - self._believed):
+            log.warning("stream_in_doubt", doubt=doubt)
+        self._believed = doubts
         self._seen = {tp: each.latest for tp, each in found.items()}
+        return offsets.without_stale(start, found, ids), ids
+
+    def _look(self, start: StreamOffset) -> tuple[dict[TopicPartition, Found], dict[str, UUID]]:
+        cluster, topics = self._cluster, self.options.topics
+        there = snapshot.known_topics(cluster, topics)
+        partitions = plan.select(topics, there, cluster.view.internal, missing_ok=True)
+        ids = {tp.topic: cluster.view.topic_ids[tp.topic] for tp in partitions}
+        latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+        same = {tp for tp in start.places if tp in latest and not offsets.is_again(start, ids, tp.topic)}
+        new = dict.fromkeys((tp for tp in partitions if tp not in same), EARLIEST)
+        earliest = list_offsets(cluster, new)
+        ends = self._epoch_ends({tp: start.places[tp] for tp in same})
+        found = {
+            tp: Found(
+                latest=latest[tp].offset,
+                epoch=latest[tp].epoch,
+                earliest=earliest[tp].offset if tp in earliest else -1,
+                epoch_end=ends.get(tp, -1),
+            )
+            for tp in partitions
+        }
         return found, ids
+
+    def _missing(self, found: Mapping[TopicPartition, Found]) -> frozenset[str]:
+        """What the options name and nobody knows."""
+        topics = self.options.topics
+        named = {f"topic {name}" for name in topics.names} | {str(tp) for tp in topics.partitions}
+        there = {f"topic {tp.topic}" for tp in found} | {str(tp) for tp in found}
+        return frozenset(f"{each} does not exist" for each in named - there)
 
     def _epoch_ends(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:
         """Where the places' epochs end. A log can be cut only when its leader changes: then it is asked."""
-        facts = {tp: (place, self._cluster.leader(tp)) for tp, place in places.items()}
+        leaders = self._cluster.view.leaders
+        facts = {tp: (place, leaders.get(tp)) for tp, place in places.items()}
         unsure = {tp for tp, fact in facts.items() if self._verified.get(tp) != fact and fact[0].epoch >= 0}
         ends = epoch_ends(self._cluster, {tp: places[tp].epoch for tp in unsure})
         for tp, end in ends.items():

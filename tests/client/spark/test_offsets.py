@@ -14,10 +14,13 @@ from strandline.client.spark.offsets import (
     StreamOffset,
     advanced,
     begins,
+    begun_at,
     by_topic,
     cut_at,
+    doubts,
     shares_of,
     spans,
+    without_stale,
 )
 from strandline.client.spark.plan import DataLoss, Span
 
@@ -138,6 +141,31 @@ def test_a_topic_that_is_gone_is_loss_or_waited_for() -> None:
 
 def test_a_start_found_anew_after_a_crash_reads_nothing_backwards() -> None:
     assert spans(offset(Place(20, 5)), offset(Place(10, 5)), True) == []
+
+
+def test_a_first_batch_says_where_it_begins() -> None:
+    """The start that is found when it is run again may be another one, or lack a partition."""
+    start = offset(Place(10, 5), Place(20, 5))
+    end = begun_at(start, offset(Place(15, 6), Place(20, 5)))
+    for again in (start, offset(Place(14, 6)), StreamOffset({})):
+        assert spans(again, StreamOffset.of_json(end.json()), True) == [Span(T0, 10, 15, 6, ID)]
+    found = {T0: Found(16, 6, epoch_end=16), T1: Found(21, 6, epoch_end=21)}
+    after = advanced(end, begins(end, found, {"t": ID}, True), found, {"t": ID}, None)
+    assert spans(end, after, True) == [Span(T0, 15, 16, 6, ID), Span(T1, 20, 21, 6, ID)]
+
+
+def test_a_leader_of_an_epoch_that_is_over_knows_nothing_new() -> None:
+    """Of the same topic. Without topic ids its epochs tell nothing: it may have been made again."""
+    start = offset(Place(100, 6))
+    former = {T0: Found(90, 5, epoch_end=-1)}
+    assert doubts(start, former, {"t": ID}) == {"t-0: the leader is of epoch 5, before 6"}
+    there = without_stale(start, former, {"t": ID})
+    assert advanced(start, begins(start, there, {"t": ID}, False), there, {"t": ID}, None) == start
+    unknown = StreamOffset(start.places)
+    assert without_stale(unknown, former, {}) == former
+    assert doubts(unknown, former, {}) == {"t-0: records [90, 100) are gone"}
+    assert doubts(start, {}, {}) == {"t-0 does not exist"}
+    assert doubts(start, {T0: Found(200, 6, epoch_end=200)}, {"t": ID}) == frozenset()
 
 
 def test_shares_are_by_size_and_nobody_starves() -> None:

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from strandline.base.types import TopicPartition
 from strandline.client.spark.admission import ReadAllAvailable, ReadMaxRows
 from strandline.client.spark.client import SparkCluster
+from strandline.client.spark.offsets import Place
 from strandline.client.spark.option_table import Side
 from strandline.client.spark.options import parse
 from strandline.client.spark.plan import DataLoss, PlanError, Span
@@ -109,6 +110,71 @@ def test_a_run_that_ends_by_itself_has_its_empty_batch_too(query: Query) -> None
     query.restart()
     query.reader.prepareForTriggerAvailableNow()
     assert [query.trigger() for _ in range(2)] == [[(0, 10, 15)], None]
+
+
+def test_batch_0_run_again_reads_nothing_though_a_broker_knows_fewer_partitions(
+    double: Any, new_query: Queries
+) -> None:
+    """What is found the second time is not what the first batch began with."""
+    add(double.log("t"), 10)
+    late = double.log("t", 1)
+    add(late, 10)
+    query = new_query()
+    assert query.trigger() == []
+    query.restart()
+    del double.logs[T1]
+    initial = query.reader.initialOffset()
+    double.logs[T1] = late
+    assert query.ranges(initial, query.ends[0]) == []
+    add(late, 2)
+    assert query.trigger() == [(1, 10, 12)]
+
+
+def test_a_run_that_ends_by_itself_reads_what_is_there_after_batch_0_was_run_again(query: Query) -> None:
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.trigger() == []
+    query.restart()
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.ranges(query.reader.initialOffset(), query.ends[0]) == []
+    assert [query.trigger(), query.trigger()] == [[(0, 0, 10)], None]
+
+
+def test_the_batch_of_once_run_again_reads_the_same(double: Any, new_query: Queries) -> None:
+    """From `latest` on: what came between the two questions would be lost."""
+    log = double.log("t")
+    add(log, 10)
+    query = new_query()
+    start = query.reader.initialOffset()
+    add(log, 3)
+    end = query.reader.latestOffset(start, ReadAllAvailable())
+    assert query.ranges(start, end) == [(0, 10, 13)]
+    query.restart()
+    add(log, 2)
+    assert query.ranges(query.reader.initialOffset(), end) == [(0, 10, 13)]
+    query.ends = [end]
+    assert query.trigger() == [(0, 13, 15)]
+
+
+def test_what_a_run_began_with_is_not_taken_for_the_end_of_the_log(double: Any, new_query: Queries) -> None:
+    """Records came before the stream began, and brokers tell no leader epochs."""
+    log = double.log("t", epoch=-1)
+    add(log, 10)
+    query = new_query()
+    query.reader.prepareForTriggerAvailableNow()
+    add(log, 5)
+    assert [query.trigger(), query.trigger()] == [[], None]
+
+
+def test_a_run_that_did_not_see_a_topic_when_it_began_ends_too(query: Query) -> None:
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    query.restart()
+    logs, query.double.logs = query.double.logs, {}
+    query.reader.prepareForTriggerAvailableNow()
+    query.double.logs = logs
+    add(logs[T0], 5)
+    assert query.trigger() == [(0, 10, 15)]
+    add(logs[T0], 5)
+    assert query.trigger() is None
 
 
 def test_once_reads_everything_in_its_one_batch(query: Query) -> None:
@@ -237,6 +303,50 @@ def test_a_topic_that_is_gone_is_loss_or_waited_for(query: Query) -> None:
     assert query.trigger() is None
     add(query.double.make_again("t"), 3)
     assert query.trigger() == [(0, 0, 3)]
+
+
+def test_what_is_gone_is_looked_at_again_once_and_not_by_every_trigger(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    query.given |= {"subscribe": "t,u", "failOnDataLoss": "false"}
+    add(query.double.log("u"), 3)
+    query.restart()
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10), (0, 0, 3)]]
+    gone = query.double.logs.pop(TopicPartition("u", 0))
+    with caplog.at_level(logging.WARNING):
+        assert query.trigger() is None
+        assert query.seconds == 3, "fetchOffset.numRetries times fetchOffset.retryIntervalMs"
+        for _ in range(5):
+            add(query.double.log("t"), 1)
+            assert query.trigger() is not None
+    assert query.seconds == 3
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "stream_in_doubt doubt=topic u does not exist",
+        "stream_in_doubt doubt=u-0 does not exist",
+    ]
+    query.double.logs[TopicPartition("u", 0)] = gone
+    add(gone, 1)
+    assert query.trigger() == [(0, 3, 4)]
+
+
+def test_a_leader_whose_epoch_is_over_takes_nothing_back(query: Query) -> None:
+    """It still answers, has less, and does not know the epoch in which the stream has read."""
+    query.given["failOnDataLoss"] = "false"
+    query.restart()
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    log = query.double.log("t")
+    log.epoch, log.high_watermark = 4, 6
+    assert query.trigger() is None
+    log.epoch, log.high_watermark = 5, None
+    add(log, 1)
+    assert query.trigger() == [(0, 10, 11)]
+
+
+def test_a_leader_that_goes_between_two_questions_is_waited_for(query: Query) -> None:
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10)]]
+    query.clusters[-1].view.leaders.clear()
+    assert query.reader._epoch_ends({T0: Place(10, 5)}) == {T0: 10}
 
 
 def test_all_brokers_are_away_for_a_while(query: Query) -> None:
