@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from ...base.types import TopicPartition
 from ...protocol.messages.offsets import EARLIEST, LATEST
 
+INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1  # of Java, and on the wire
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 TIME_UNITS_MS = {"us": 0.001, "ms": 1, "": 1, "s": 1e3, "m": 6e4, "min": 6e4, "h": 3.6e6, "d": 8.64e7}
 
@@ -75,6 +76,8 @@ def number(least: int) -> Callable[[str], int]:
             raise ValueError("must be a whole number") from None
         if found < least:
             raise ValueError(f"must be at least {least}")
+        if found > LONG_MAX:
+            raise ValueError(f"must be at most {LONG_MAX}")
         return found
 
     return parse
@@ -126,10 +129,10 @@ def some_of(choices: Iterable[str], everything: bool = False) -> Callable[[str],
 
 
 def servers(value: str) -> tuple[tuple[str, int], ...]:
-    """`host:port`, separated by commas."""
+    """`host:port`, separated by commas; Kafka's clients allow a protocol before it."""
     found: list[tuple[str, int]] = []
     for part in filter(None, (part.strip() for part in value.split(","))):
-        host, _, port = part.rpartition(":")
+        host, _, port = re.sub(r"^[\w.%-]*://", "", part).rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"{part!r} is not host:port")
         found.append((host.strip("[]"), int(port)))
@@ -187,8 +190,8 @@ def by_partition(least: int) -> Callable[[str], dict[TopicPartition, int]]:
             if not isinstance(numbers, dict):
                 raise ValueError(f"must be JSON like {shape}")
             for partition, each in numbers.items():
-                if not partition.isdecimal() or type(each) is not int or each < least:
-                    raise ValueError(f"must be JSON like {shape}, with numbers from {least} up")
+                if not partition.isdecimal() or type(each) is not int or not least <= each <= LONG_MAX:
+                    raise ValueError(f"must be JSON like {shape}, with numbers from {least} up to {LONG_MAX}")
                 found[TopicPartition(topic, int(partition))] = each
         return found
 

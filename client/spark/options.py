@@ -13,8 +13,9 @@ from typing import Any
 
 from ...protocol.messages.offsets import EARLIEST, LATEST
 from .option_table import CHOICE, COLUMNS, KNOWN, SERVERS, Harmless, Refused, Served, Side, verdict_on
-from .option_values import Bound, Everywhere, Topics, mentions
+from .option_values import INT_MAX, Bound, Everywhere, Topics, mentions
 
+FETCH_BYTES_MAX = 64 << 20  # so that a frame stays well below what the client takes, whatever is asked for
 OVERRULED = (*CHOICE, "starting", "ending")  # by a snapshot as JSON
 
 
@@ -134,14 +135,15 @@ def _cluster(found: Mapping[str, Any]) -> ClusterOptions:
         bootstrap=found[SERVERS],
         client_id=found.get("kafka.client.id", "strandline-spark"),
         rack=found.get("kafka.client.rack", ""),
-        request_seconds=found.get("kafka.request.timeout.ms", 30_000) / 1000,
+        request_seconds=min(found.get("kafka.request.timeout.ms", 30_000), INT_MAX) / 1000,
         isolation=int(found.get("kafka.isolation.level") == "read_committed"),
         fetch_bytes=min(
             found.get("kafka.fetch.max.bytes", 50 << 20),
             found.get("kafka.max.partition.fetch.bytes", 4 << 20),
+            FETCH_BYTES_MAX,
         ),
-        fetch_min_bytes=found.get("kafka.fetch.min.bytes", 1),
-        fetch_wait_ms=found.get("kafka.fetch.max.wait.ms", 500),
+        fetch_min_bytes=min(found.get("kafka.fetch.min.bytes", 1), INT_MAX),
+        fetch_wait_ms=min(found.get("kafka.fetch.max.wait.ms", 500), INT_MAX),
         retries=found.get("fetchOffset.numRetries", 3),
         retry_seconds=found.get("fetchOffset.retryIntervalMs", 1000) / 1000,
     )

@@ -78,10 +78,11 @@ def select(
         )
     else:
         names = topics.names
+    known = {TopicPartition(name, number) for name, numbers in there.items() for number in numbers}
     chosen = topics.partitions or [
         TopicPartition(name, number) for name in names for number in there.get(name, (-1,))
     ]
-    missing = [tp for tp in chosen if tp.partition not in there.get(tp.topic, ())]
+    missing = [tp for tp in chosen if tp not in known]
     if missing and not missing_ok:
         raise PlanError(f"no such topic or partition: {', '.join(_name(tp) for tp in missing)}")
     return sorted(set(chosen).difference(missing))
@@ -172,7 +173,7 @@ def _share(size: int, total: int, parts: int) -> int:
 def _divide(span: Span, parts: int) -> list[Span]:
     found: list[Span] = []
     start = span.start
-    for left in range(parts, 0, -1):
+    for left in range(min(parts, span.size), 0, -1):
         end = start + (span.end - start) // left
         if end > start:
             found.append(span._replace(start=start, end=end))
@@ -198,8 +199,8 @@ def _start(options: SourceOptions, partition: TopicPartition, log: PartitionBoun
 
 def _end(options: SourceOptions, partition: TopicPartition, log: PartitionBounds) -> int:
     match options.end:
-        case Times():
-            return log.end_by_time if log.end_by_time >= 0 else log.latest
+        case Times():  # asked for after the latest offset, so it may be behind it
+            return min(log.end_by_time, log.latest) if log.end_by_time >= 0 else log.latest
         case Offsets(by_partition) if by_partition[partition] != LATEST:
             return _inside("ending", options, partition, by_partition[partition], log)
     return log.latest

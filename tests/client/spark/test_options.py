@@ -7,6 +7,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 import strandline
 from strandline.base.types import TopicPartition
+from strandline.client.spark.client import FRAME_BYTES_MAX
 from strandline.client.spark.option_table import METADATA_COLUMNS, OPTIONS, Served, Side
 from strandline.client.spark.option_values import EARLIEST, LATEST, Everywhere, Offsets, Times
 from strandline.client.spark.options import (
@@ -236,6 +237,35 @@ def test_limits_of_streams_are_checked(given: dict[str, str], words: str) -> Non
 def test_servers_are_host_and_port(servers: str) -> None:
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         parse({"kafka.bootstrap.servers": servers, "subscribe": "t"})
+
+
+def test_servers_may_be_named_with_their_protocol() -> None:
+    """As in Kafka's own clients."""
+    servers = {"kafka.bootstrap.servers": "PLAINTEXT://one:9092, SITE_A://[::1]:9093"}
+    assert parse({**LEAST, **servers}).cluster.bootstrap == (("one", 9092), ("::1", 9093))
+
+
+def test_numbers_are_at_most_what_is_sent() -> None:
+    """Limits beyond what brokers and this client take are the largest that these take."""
+    huge = str(10**15)
+    cluster = parse(
+        {
+            **LEAST,
+            **dict.fromkeys(("kafka.fetch.min.bytes", "kafka.fetch.max.wait.ms"), huge),
+            **dict.fromkeys(("kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes"), huge),
+            "kafka.request.timeout.ms": huge,
+        }
+    ).cluster
+    assert cluster.fetch_min_bytes == cluster.fetch_wait_ms == (1 << 31) - 1
+    assert cluster.fetch_bytes < FRAME_BYTES_MAX // 2
+    assert cluster.request_seconds == ((1 << 31) - 1) / 1000
+    for name, value in (
+        ("startingTimestamp", "9" * 19),
+        ("maxOffsetsPerTrigger", "9" * 30),
+        ("startingOffsets", '{"a": {"0": %s}}' % ("9" * 19)),
+    ):
+        with pytest.raises(OptionError, match=str((1 << 63) - 1)):
+            parse({**LEAST, name: value}, Side.STREAM)
 
 
 def test_ipv6_servers_are_understood() -> None:

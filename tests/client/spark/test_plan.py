@@ -99,6 +99,18 @@ def sizes(spans: list[Span]) -> list[int]:
     return [span.size for span in spans]
 
 
+def test_an_end_by_time_is_no_later_than_the_snapshot() -> None:
+    """Records came between the two questions."""
+    logs = {T0: PartitionBounds(10, 50, 3, end_by_time=57)}
+    assert resolve(options(endingTimestamp="5"), logs) == [Span(T0, 10, 50, 3)]
+
+
+def test_more_parts_than_offsets_are_one_for_each_offset() -> None:
+    """At once, however many are asked for."""
+    assert [part.size for part in split([Span(T0, 10, 20)], 10**15)] == [1] * 10
+    assert len(split([Span(T0, 10, 20)], None, split_bytes=1, density={T0: 1e12})) == 10
+
+
 def test_splitting_follows_sparks_own_source() -> None:
     assert sizes(split([Span(T0, 0, 10)], 4)) == [2, 2, 3, 3]
     assert sizes(split([Span(T0, 0, 3), Span(T1, 0, 100)], 5)) == [3, 25, 25, 25, 25]
