@@ -12,6 +12,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...base.logger import get_logger
+from ...protocol.errors import CorruptMessage
+from ...protocol.primitives import Malformed
 from . import groups, rows, snapshot
 from .client import cluster_for
 from .fetch import SpanReader
@@ -68,7 +70,14 @@ def read_part(
     plain, is_last = part
     span = Span.of_plain(plain)
     cluster = cluster_for(options.cluster)
-    for run in SpanReader(cluster, span, options.stall_seconds, options.fail_on_data_loss, skip_replaced):
-        yield from rows.arrow(run, span.end, span.partition, columns)
+    try:
+        for run in SpanReader(cluster, span, options.stall_seconds, options.fail_on_data_loss, skip_replaced):
+            yield from rows.arrow(run, span.end, span.partition, columns)
+    except Malformed as trouble:
+        raise Malformed(
+            f"{span.partition}: between offsets {span.start} and {span.end}: {trouble}"
+        ) from trouble
+    except CorruptMessage as trouble:
+        raise CorruptMessage(f"{span.partition}: {trouble.message}") from trouble
     if group is not None and is_last:
         groups.commit(cluster, group, {span.partition: span.end})

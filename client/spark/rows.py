@@ -22,6 +22,7 @@ from .option_table import METADATA_COLUMNS
 
 ROWS_MAX = 1 << 16
 BYTES_MAX = 32 << 20
+TIMESTAMP_MAX = ((1 << 63) - 1) // 1000  # ms
 
 Ints = npt.NDArray[np.int64]
 
@@ -57,10 +58,23 @@ def arrow(
     for columns in runs(run.records, run.start, end, rows_max=ROWS_MAX, bytes_max=BYTES_MAX):
         if not len(columns):
             continue
+        if "timestamp" in kafka:
+            _check_timestamps(columns, partition)
         batch = to_arrow(columns, *partition, names=kafka)
         if facts is not None:
             batch = facts.added_to(batch, columns, names)
         yield batch
+
+
+def _check_timestamps(columns: Columns, partition: TopicPartition) -> None:
+    """Spark counts microseconds from 1970 in 64 bits. A producer may write any number of ms."""
+    odd = np.flatnonzero((columns.timestamp > TIMESTAMP_MAX) | (columns.timestamp < -TIMESTAMP_MAX))
+    if len(odd):
+        raise OverflowError(
+            f"{partition}: the record at offset {columns.offset[odd[0]]} has timestamp "
+            f"{columns.timestamp[odd[0]]} ms, more than Spark's timestamps can hold. To read it, leave the "
+            "column timestamp out by the option columns"
+        )
 
 
 class _Facts:

@@ -1,0 +1,55 @@
+"""What a task makes of a span: rows that are the records, or an error that says where the trouble is."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from strandline.base.types import TopicPartition
+from strandline.client.spark.client import cluster_for
+from strandline.client.spark.options import SourceOptions, parse
+from strandline.client.spark.plan import Span
+from strandline.client.spark.reader import read_part
+from strandline.protocol.errors import CorruptMessage
+from strandline.protocol.primitives import Malformed
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def options(double: Any) -> Iterator[SourceOptions]:
+    found = parse({"bootstrap.servers": double.servers, "subscribe": "t"})
+    yield found
+    cluster_for(found.cluster).close()
+
+
+def read(options: SourceOptions, end: int, *columns: str) -> list[pa.RecordBatch]:
+    return list(read_part(options, columns, (Span(T0, 0, end).plain(), True)))
+
+
+@pytest.mark.parametrize("ms", [1 << 60, -(1 << 60)])
+def test_a_timestamp_that_spark_cannot_hold_is_told_and_never_wraps(
+    double: Any, options: SourceOptions, ms: int
+) -> None:
+    """A producer that writes nanoseconds, say."""
+    double.log("t").add([(1000, None, b"x", []), (ms, None, b"x", [])])
+    with pytest.raises(OverflowError, match=f"t-0: the record at offset 1 has timestamp {ms} ms"):
+        read(options, 2, "offset", "timestamp")
+    (rows,) = read(options, 2, "offset", "value")
+    assert rows["offset"].to_pylist() == [0, 1]
+    (rows,) = read(options, 1, "timestamp")
+    assert rows.num_rows == 1, "a record that is not read does no harm"
+
+
+def test_a_damaged_batch_is_named(double: Any, options: SourceOptions) -> None:
+    log = double.log("t")
+    log.add([(1000, None, b"x", [])] * 3)
+    log.add([(1000, None, b"y", [])])
+    whole = log.batches[1]
+    log.batches[1] = whole[:-3] + b"?" + whole[-2:]
+    with pytest.raises(CorruptMessage, match="t-0: the batch at offset 3 fails its CRC"):
+        read(options, 4, "offset")
+    log.batches[1] = whole[:16] + b"\1" + whole[17:]
+    with pytest.raises(Malformed, match="t-0: between offsets 0 and 4: batch of magic 1"):
+        read(options, 4, "offset")
