@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
+MOMENT_MAX_MS = 253_402_300_799_000  # the last second of the year 9999
 DESCRIPTION = (
     "topic string, partition int, topicId string, leader int, leaderEpoch int, replicas array<int>, "
     "inSyncReplicas array<int>, earliestOffset bigint, latestOffset bigint, offsets bigint, bytes bigint, "
@@ -208,4 +209,5 @@ def _descriptions(cluster: SparkCluster, options: SourceOptions) -> list[tuple[A
 
 
 def _moment(ms: int) -> datetime | None:
-    return None if ms < 0 else datetime.fromtimestamp(ms / 1000, UTC)
+    """None if no record has a time, or if a producer wrote one that no calendar has."""
+    return None if ms < 0 or ms > MOMENT_MAX_MS else datetime.fromtimestamp(ms / 1000, UTC)

@@ -19,6 +19,7 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "==": "=", "<=>": "="}
+SIGNS = {*FLIPPED, "<>", "!="}
 BOUNDED = ("offset", "partition", "timestamp")
 
 
@@ -61,6 +62,8 @@ def _tokens(condition: str) -> list[str] | None:
     while at < end:
         match = TOKEN.match(condition, at)
         if match is None or condition.startswith(("--", "/*"), match.end() - len(match.group().lstrip())):
+            return None
+        if "\\" in match.group():  # where such a text ends depends on its prefix and on Spark's settings
             return None
         found.append(match.group().strip())
         at = match.end()
@@ -125,7 +128,7 @@ def _one(tokens: Sequence[str], found: Bounds) -> None:
 
 
 def _compare(name: str, sign: str, constant: list[str], found: Bounds) -> None:
-    if any(token in FLIPPED or token.upper() in ("AND", "NOT", "IS", "IN", "LIKE") for token in constant):
+    if any(token in SIGNS or token.upper() in ("AND", "NOT", "IS", "IN", "LIKE") for token in constant):
         return  # a comparison of comparisons
     if name == "timestamp":
         if sign in (">", ">=", "=") and constant:

@@ -88,6 +88,14 @@ def test_a_description_has_a_row_for_each_partition(spark: SparkSession, double:
 
 
 @pytest.mark.spark
+def test_a_description_survives_times_that_no_calendar_has(spark: SparkSession, double: Any) -> None:
+    """Of a producer that writes nanoseconds."""
+    double.log("t").add([(START_MS * 1_000_000, None, b"x", [])])
+    (row,) = describe(spark, double.servers, "t").collect()
+    assert (row.latestOffset, row.latestTimestamp) == (1, None)
+
+
+@pytest.mark.spark
 @pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="Spark asks for no latest offset to report, before 4.2")
 def test_a_listener_knows_the_lag_after_each_batch(spark: SparkSession, double: Any, tmp_path: Path) -> None:
     fill(double)

@@ -46,6 +46,9 @@ def found(condition: str) -> tuple[int | None, int | None, set[int] | None, list
         ("CASE WHEN offset > 5 THEN true END", (None, None, None, [])),
         ("partition NOT IN (1)", (None, None, None, [])),
         ("partition = 1.5", (None, None, None, [])),
+        ("timestamp > '2026-01-01' <> true", (None, None, None, [])),
+        (r"value = r'\' OR offset > 5 AND key = r'\' AND partition = 1", (None, None, None, [])),
+        (r"value = 'a\'b' AND partition = 1", (None, None, None, [])),
         ("", (None, None, None, [])),
     ],
 )
