@@ -86,7 +86,7 @@ class SpanReader:
         self._backoff = BACKOFF_FIRST
         self._doubts = 0  # answers in a row that the position is out of range, or has nothing yet
         self._others = 0  # looks in a row that found another topic of this name
-        self._is_gone = False  # by the last metadata; believed only at the end of the stall time
+        self._gone = 0  # looks in a row that found no such partition
         self._deadline = cluster.now() + stall_seconds
 
     def __iter__(self) -> Iterator[FetchedRun]:
@@ -263,9 +263,9 @@ class SpanReader:
         if isinstance(trouble, ApiError) and trouble.code != ErrorCode.UNKNOWN_SERVER_ERROR:
             passing(trouble)
         if self._cluster.now() > self._deadline:
-            if not self._is_gone:
+            if self._gone <= len(self._cluster.view.brokers) + self._cluster.options.retries:
                 raise self._stalled(str(trouble)) from trouble
-            self._skip(self._span.end, "the partition does not exist any more")
+            self._skip(self._span.end, "no broker knows the partition any more")
             return
         self._cluster.sleep(self._backoff)
         self._backoff = min(2 * self._backoff, BACKOFF_MAX)
@@ -276,7 +276,8 @@ class SpanReader:
         partition = self._span.partition
         with suppress(OSError):
             there = self._cluster.refresh([partition.topic])
-            self._is_gone = partition.partition not in there.get(partition.topic, ())
+            is_known = partition.partition in there.get(partition.topic, ())
+            self._gone = 0 if is_known else self._gone + 1
 
     def _lost(self, trouble: OffsetOutOfRange) -> None:
         """The leader has no record at the position. If it may only lag behind, it is asked again."""

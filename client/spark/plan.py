@@ -110,13 +110,16 @@ def resolve(options: SourceOptions, logs: Mapping[TopicPartition, PartitionBound
     return spans
 
 
-def check_named(options: SourceOptions, partitions: Iterable[TopicPartition]) -> None:
-    """Check that bounds by partition name all partitions and no others."""
+def check_named(
+    options: SourceOptions, partitions: Iterable[TopicPartition], all_of_them: bool = True
+) -> None:
+    """Check that bounds by partition name no others, and all of them if they must."""
     known = set(partitions)
     for side, bound in (("start", options.start), ("end", options.end)):
         if isinstance(bound, Everywhere) or (isinstance(bound, Times) and bound.everywhere is not None):
             continue
-        odd = known.symmetric_difference(bound.by_partition)
+        named = set(bound.by_partition)
+        odd = (named - known) | (known - named if all_of_them else set())
         if odd:
             names = ", ".join(_name(tp) for tp in sorted(odd))
             raise PlanError(

@@ -7,6 +7,7 @@ Left to others: decoding (protocol/columns.py), Kafka's own columns (protocol/co
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from functools import partial
 
 import numpy as np
@@ -60,10 +61,21 @@ def arrow(
             continue
         if "timestamp" in kafka:
             _check_timestamps(columns, partition)
-        batch = to_arrow(columns, *partition, names=kafka)
-        if facts is not None:
-            batch = facts.added_to(batch, columns, names)
-        yield batch
+        for piece in _pieces(columns):
+            batch = to_arrow(piece, *partition, names=kafka)
+            yield batch if facts is None else facts.added_to(batch, piece, names)
+
+
+def _pieces(columns: Columns) -> Iterator[Columns]:
+    """The same records, `ROWS_MAX` at a time if they are many more: one batch may have millions."""
+    rows = len(columns)
+    if rows <= 2 * ROWS_MAX:
+        yield columns
+        return
+    arrays = [getattr(columns, field.name) for field in fields(columns)[3:]]
+    for at in range(0, rows, ROWS_MAX):
+        part = (each[at : at + ROWS_MAX] for each in arrays)
+        yield Columns(columns.data, columns.array, columns.next_offset, *part)
 
 
 def _check_timestamps(columns: Columns, partition: TopicPartition) -> None:
@@ -89,11 +101,11 @@ class _Facts:
         """The batch with all columns in `names`, in that order."""
         at = np.searchsorted(self._first, columns.offset, side="right") - 1
         column = partial(self._column, at=at)
-        fields = [
-            pa.field(name, TYPES[name]) if name in TYPES else batch.schema.field(name) for name in names
-        ]
+        schema = pa.schema(
+            [pa.field(name, TYPES[name]) if name in TYPES else batch.schema.field(name) for name in names]
+        )
         arrays = [column(name) if name in TYPES else batch.column(name) for name in names]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _column(self, name: str, at: Ints) -> pa.Array:
         if name in OF_FETCH:

@@ -33,12 +33,16 @@ def take(cluster: SparkCluster, options: SourceOptions) -> list[plan.Span]:
 
 
 def check(cluster: SparkCluster, options: SourceOptions) -> None:
-    """Raise for topics that are not there, and bounds that do not fit them, before anything is planned."""
+    """Raise for topics that are not there, and bounds of such partitions, before anything is planned.
+
+    Partitions without a bound are no trouble yet: a stream that goes on from its checkpoint needs none, and
+    its topic may have grown since it began.
+    """
     if options.snapshot.startswith("{"):
         of_json(options.snapshot)
         return
     partitions = plan.select(options.topics, topics_of(cluster, options.topics), cluster.view.internal)
-    plan.check_named(options, partitions)
+    plan.check_named(options, partitions, all_of_them=False)
 
 
 def bounds(cluster: SparkCluster, options: SourceOptions) -> list[plan.Span]:

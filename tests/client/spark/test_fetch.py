@@ -256,6 +256,26 @@ def test_a_leader_whose_epoch_was_over_at_planning_is_not_asked(double: Any) -> 
     story.cluster.close()
 
 
+def test_a_broker_that_starts_and_knows_no_topic_is_not_believed(double: Any) -> None:
+    """The partition has no leader for long, and the last broker that was asked is one of those."""
+    story = Story(double, failOnDataLoss="false")
+    reader, real = story.reader(), double._metadata
+
+    def lost(node: int, request: Any) -> Any:
+        response = real(node, request)
+        if node == 2:
+            response.topics.clear()
+        else:
+            response.topics[0].partitions[0].leader_id = -1
+        return response
+
+    double._metadata = lost
+    double.elect(2)
+    with pytest.raises(Stalled):
+        list(reader)
+    story.cluster.close()
+
+
 @pytest.mark.parametrize("lenient", [False, True])
 def test_a_topic_that_is_gone_is_loss_when_the_stall_time_is_over(double: Any, lenient: bool) -> None:
     """Not before: brokers that start know no topic for a while."""
@@ -273,7 +293,7 @@ def test_a_topic_that_is_gone_is_loss_when_the_stall_time_is_over(double: Any, l
         assert 0 < len(seen) < 400
     else:
         with pytest.raises(
-            DataLoss, match=r"t-0: records \[\d+, 400\) are gone, the partition does not exist"
+            DataLoss, match=r"t-0: records \[\d+, 400\) are gone, no broker knows the partition"
         ):
             list(reader)
     assert story.patience.seconds > story.options.stall_seconds

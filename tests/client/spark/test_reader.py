@@ -11,8 +11,11 @@ from strandline.client.spark.client import cluster_for
 from strandline.client.spark.options import SourceOptions, parse
 from strandline.client.spark.plan import Span
 from strandline.client.spark.reader import read_part
+from strandline.client.spark.rows import ROWS_MAX
+from strandline.protocol.compression import Codec
 from strandline.protocol.errors import CorruptMessage
 from strandline.protocol.primitives import Malformed
+from strandline.protocol.records import BatchBuilder
 
 T0 = TopicPartition("t", 0)
 
@@ -40,6 +43,22 @@ def test_a_timestamp_that_spark_cannot_hold_is_told_and_never_wraps(
     assert rows["offset"].to_pylist() == [0, 1]
     (rows,) = read(options, 1, "timestamp")
     assert rows.num_rows == 1, "a record that is not read does no harm"
+
+
+def test_a_batch_of_very_many_records_comes_in_pieces(double: Any, options: SourceOptions) -> None:
+    count = 200_000
+    builder = BatchBuilder(codec=Codec.ZSTD)
+    for number in range(count):
+        builder.append(1000, None, b"%d" % number if number % 1000 == 0 else None, [])
+    double.log("t").add_batch(builder.build())
+    found = read(options, count - 5, "offset", "value", "batchBaseOffset", "topic")
+    assert [rows.num_rows for rows in found] == [ROWS_MAX] * 3 + [count - 5 - 3 * ROWS_MAX]
+    table = pa.Table.from_batches(found)
+    assert table["offset"].to_pylist() == list(range(count - 5))
+    assert [value for value in table["value"].to_pylist() if value is not None] == [
+        b"%d" % number for number in range(0, count - 5, 1000)
+    ]
+    assert set(table["batchBaseOffset"].to_pylist()) == {0}
 
 
 def test_a_damaged_batch_is_named(double: Any, options: SourceOptions) -> None:

@@ -465,6 +465,26 @@ def test_what_is_weaker_before_admission_control_is_told_once(
     assert any("snapshot has no effect" in note for note in told)
 
 
+def test_a_stream_that_named_its_bounds_is_loaded_again_though_its_topic_has_grown(double: Any) -> None:
+    """Its checkpoint says where it goes on. Spark asks for the schema without saying whether there is one."""
+    add(double.log("t"), 10)
+    add(double.log("t", 1), 10)
+    given = {"bootstrap.servers": double.servers, "subscribe": "t"}
+
+    def source(bounds: str) -> StrandlineDataSource:
+        return StrandlineDataSource(CaseInsensitiveDict({**given, "startingOffsets": bounds}))
+
+    grown = source('{"t": {"0": 5}}')
+    reader = grown.streamReader(grown.schema())
+    (part,) = reader.partitions({"t": {"0": 7, "1": 0}}, {"t": {"0": 9, "1": 0}})
+    assert Span.of_plain(part.value[0]) == Span(T0, 7, 9)
+    with pytest.raises(PlanError, match="must name exactly the partitions that are read; see t-1"):
+        reader.initialOffset()
+    with pytest.raises(PlanError, match="see t-7"):
+        source('{"t": {"0": 5, "1": 5, "7": 5}}').schema()
+    reader.stop()
+
+
 def test_the_source_offers_a_stream(double: Any) -> None:
     add(double.log("t"), 1)
     given = CaseInsensitiveDict({"bootstrap.servers": double.servers, "subscribe": "t"})
