@@ -106,9 +106,7 @@ class SpanReader:
                     return
                 if run is not None:
                     yield run
-                    self._deadline = (
-                        self._cluster.now() + self._stall_seconds
-                    )  # it may have been away for long
+                    self._progressed()  # whoever took the rows may have been away for long
         finally:
             self._drop()
 
