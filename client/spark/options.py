@@ -131,11 +131,12 @@ def notes_on_either(options: Mapping[str, str]) -> frozenset[str]:
 
 
 def _cluster(found: Mapping[str, Any]) -> ClusterOptions:
+    request_ms = min(found.get("kafka.request.timeout.ms", 30_000), INT_MAX)
     return ClusterOptions(
         bootstrap=found[SERVERS],
         client_id=found.get("kafka.client.id", "strandline-spark"),
         rack=found.get("kafka.client.rack", ""),
-        request_seconds=min(found.get("kafka.request.timeout.ms", 30_000), INT_MAX) / 1000,
+        request_seconds=request_ms / 1000,
         isolation=int(found.get("kafka.isolation.level") == "read_committed"),
         fetch_bytes=min(
             found.get("kafka.fetch.max.bytes", 50 << 20),
@@ -143,7 +144,7 @@ def _cluster(found: Mapping[str, Any]) -> ClusterOptions:
             FETCH_BYTES_MAX,
         ),
         fetch_min_bytes=min(found.get("kafka.fetch.min.bytes", 1), INT_MAX),
-        fetch_wait_ms=min(found.get("kafka.fetch.max.wait.ms", 500), INT_MAX),
+        fetch_wait_ms=min(found.get("kafka.fetch.max.wait.ms", 500), request_ms // 2),  # else no answer came
         retries=found.get("fetchOffset.numRetries", 3),
         retry_seconds=found.get("fetchOffset.retryIntervalMs", 1000) / 1000,
     )
