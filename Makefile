@@ -9,13 +9,20 @@ FAMILY ?= all
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
-setup: $(VENV)/.ready
+setup: $(VENV)/.ready $(VENV)/.kernel
 	@$(BIN)/python -m compileall -q base protocol storage client zookeeper replication controller broker simulation local cli testing
 
 $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: apt-get install python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || (echo "python3-venv is missing: apt-get install python3-venv"; exit 1)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# The install has tried already; this is for a source that has changed since. It never fails: without Cython or
+# a compiler records are decoded by numpy.
+$(VENV)/.kernel: $(VENV)/.ready setup.py protocol/record_kernel.py
+	@$(BIN)/python -W ignore setup.py --quiet build_ext --inplace || true
+	@$(BIN)/python -c 'from strandline.protocol import kernel; print("the kernel of the record decoder:", kernel.built().why)'
 	@touch $@
 
 check: setup
@@ -60,4 +67,4 @@ docs: setup
 	$(BIN)/strandline docs docs
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .demo
+	rm -rf $(VENV) build protocol/*.so .mypy_cache .ruff_cache .hypothesis .demo

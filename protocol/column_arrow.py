@@ -1,7 +1,8 @@
 """Columns as an Arrow RecordBatch with exactly the schema of Spark's `kafka` source.
 
-Arrow itself gathers keys and values. The buffer is presented as one binary array whose even slots are the
-wanted slices and whose odd slots are the bytes between them; `take` then picks the even slots.
+Keys and values are gathered by the compiled kernel, or by Arrow itself: the buffer is presented as one binary
+array whose even slots are the wanted slices and whose odd slots are the bytes between them; `take` then picks
+the even slots.
 Whoever imports this needs pyarrow, an optional dependency.
 Left to others: the content of the columns (columns.py), its use in Spark (client/spark).
 """
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from . import kernel
 from .column_fields import Ints
 from .columns import Columns
 
@@ -64,12 +66,33 @@ def gather(data: pa.Buffer, start: Ints, length: Ints) -> pa.Array:
     if null.all():
         return pa.nulls(rows, pa.binary())
     some_null = bool(null.any())
+    gathered = _compiled_gather(data, start, length, some_null)
+    if gathered is not None:
+        return gathered
     offsets = np.empty(2 * rows, np.int32)
     offsets[0::2] = start
     offsets[1::2] = start + (np.maximum(length, 0) if some_null else length)
     slices = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(offsets), data])
     even = np.arange(0, 2 * rows, 2, dtype=np.int32)
     return slices.take(pa.array(even, mask=null) if some_null else pa.array(even))
+
+
+def _compiled_gather(data: pa.Buffer, start: Ints, length: Ints, some_null: bool) -> pa.Array | None:
+    """What `gather` makes of slices of which some are not null, or None."""
+    compiled = kernel.compiled()
+    if compiled is None:
+        return None
+    start, length = np.ascontiguousarray(start), np.ascontiguousarray(length)
+    offsets = np.empty(len(start) + 1, np.int32)
+    valid = np.zeros((len(start) + 7) // 8, np.uint8)
+    total = compiled.offsets_of(start, length, data.size, offsets, valid)
+    if total == kernel.REFUSED:
+        return None
+    out = np.empty(total, np.uint8)
+    if compiled.gathered(np.frombuffer(data, np.uint8), start, offsets, out) == kernel.REFUSED:
+        return None
+    buffers = [pa.py_buffer(valid) if some_null else None, pa.py_buffer(offsets), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.binary(), len(start), buffers)
 
 
 def constant_text(text: str, rows: int) -> pa.Array:

@@ -1,26 +1,32 @@
-"""Record batches as columns: many records decoded at once with numpy, for bulk readers.
+"""Record batches as columns: many records decoded at once, for bulk readers.
 
 Offsets, timestamps and the places of keys and values are arrays over one buffer; nothing is copied until
 someone asks for it (`column_arrow.to_arrow`, `Columns.rows`). The CRC is verified first. Content with a good
 CRC is still checked: every record must chain to the next one and up to its batch's end.
-Left to others: records one by one (records.py), the loops below this (column_fields.py), Arrow
-(column_arrow.py).
+
+The compiled kernel decodes where there is one. What it refuses goes to numpy, which says what is wrong.
+Left to others: records one by one (records.py), the loops below this (column_baseline.py, record_kernel.py),
+which of them runs (kernel.py), Arrow (column_arrow.py).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from struct import Struct
 
 import numpy as np
 
-from .batches import BatchHeader, headers
-from .column_fields import INT_BYTES_MAX, LONG_BYTES_MAX, Bytes, Ints, Section, record_starts, varints
+from . import column_baseline, kernel
+from .batches import LOG_APPEND_TIME, BatchHeader, headers
+from .column_baseline import Batches
+from .column_fields import Bytes, Ints, Section
 from .compression import CAP, Codec
 from .primitives import Buffer, Malformed
-from .records import RECORD_SIZE_MIN, Header, Record, open_batch
+from .records import Header, Record, open_batch
 
 DATA_MAX = (1 << 31) - 1  # Arrow's binary offsets are 32-bit
 OFFSET_MAX = (1 << 63) - 1
 NEVER = 1 << 62  # no limit on rows or bytes
+_BATCH = Struct("=8q")  # a batch as the kernel takes it
 
 Opened = tuple[int, BatchHeader, Buffer]  # a batch's position, its header, its records from `open_batch`
 
@@ -59,26 +65,11 @@ class Columns:
 
     def headers(self) -> HeaderColumns:
         """Decode the record headers, which few readers need; Malformed if they do not fill their records."""
-        count, cursor = varints(self.array, self.headers_at)
-        if count.size and (int(count.min()) < 0 or bool((count > self.end - cursor).any())):
-            raise Malformed("headers do not fit in their record")
-        first = np.zeros(len(count) + 1, np.int64)
-        np.cumsum(count, out=first[1:])
-        total = int(first[-1])
-        name_start, name_length, value_start, value_length = np.zeros((4, total), np.int64)
-        index, ordinal = np.flatnonzero(count), 0
-        while index.size:
-            to, at, end = first[index] + ordinal, cursor[index], self.end[index]
-            name_length[to], name_start[to] = length, at = varints(self.array, at)
-            _check_lengths(length, at, end, least=0)
-            value_length[to], value_start[to] = length, at = varints(self.array, at + length)
-            _check_lengths(length, at, end, least=-1)
-            cursor[index] = at + np.maximum(length, 0)
-            ordinal += 1
-            index = index[count[index] > ordinal]
-        if bool((cursor != self.end).any()):
-            raise Malformed("record length does not match its fields")
-        return HeaderColumns(first, name_start, name_length, value_start, value_length)
+        found = _compiled_headers(self.array, self.headers_at, self.end)
+        if found is None:
+            found = column_baseline.headers_of(self.array, self.headers_at, self.end)
+        first, places = found
+        return HeaderColumns(first, *places)
 
     def rows(self) -> Iterator[Record]:
         """The same records as from `records.iterate`."""
@@ -158,7 +149,7 @@ def joined(buf: Buffer, opened: list[Opened], next_offset: int) -> Columns:
 
     If all are uncompressed they are read in place; otherwise all are copied into one buffer.
     """
-    batches: list[tuple[Section, BatchHeader]] = []
+    batches: Batches = []
     if all(header.codec == Codec.NONE for _, header, _ in opened):
         for pos, header, section in opened:
             end = pos + header.size
@@ -171,73 +162,49 @@ def joined(buf: Buffer, opened: list[Opened], next_offset: int) -> Columns:
     return _columns(b"".join(section for _, _, section in opened), batches, next_offset)
 
 
-def _columns(data: Buffer, batches: list[tuple[Section, BatchHeader]], next_offset: int) -> Columns:
+def _columns(data: Buffer, batches: Batches, next_offset: int) -> Columns:
     array = np.frombuffer(data, np.uint8) if len(data) else np.zeros(1, np.uint8)
     if not batches:
         return Columns(data, array, next_offset, *np.zeros((10, 0), np.int64))
     if len(data) > DATA_MAX:
         raise Malformed(f"{len(data)} bytes of records exceed the limit of {DATA_MAX}")
-    sections = [section for section, _ in batches]
-    heads = [header for _, header in batches]
-    starts = record_starts(data, array, sections)
-    end, cursor = _chained(array, starts, sections)
-    elapsed, cursor = varints(array, cursor + 1, LONG_BYTES_MAX)
-    delta, cursor = varints(array, cursor)
-    key_length, key_start = varints(array, cursor)
-    value_length, value_start = varints(array, key_start + np.maximum(key_length, 0))
-    headers_at = value_start + np.maximum(value_length, 0)
-    if int(key_length.min()) < -1 or int(value_length.min()) < -1:
-        raise Malformed("field has a negative length")
-    plain = array.take(headers_at, mode="clip") == 0
-    if not np.where(plain, headers_at + 1 == end, headers_at + 1 < end).all():
-        raise Malformed("record length does not match its fields")
-    count = np.array([section.records for section in sections], np.int64)
-    _check_deltas(delta, count, heads)
-    offset = delta + np.repeat(np.array([head.base_offset for head in heads], np.int64), count)
-    timestamp = elapsed + np.repeat(np.array([head.base_timestamp for head in heads], np.int64), count)
-    kind = np.repeat(np.array([head.is_log_append_time for head in heads], np.int64), count)
-    if any(head.is_log_append_time for head in heads):
-        appended = np.repeat(np.array([head.max_timestamp for head in heads], np.int64), count)
-        timestamp = np.where(kind == 1, appended, timestamp)
-    return Columns(
-        data,
-        array,
-        next_offset,
-        offset,
-        timestamp,
-        kind,
-        key_start,
-        key_length,
-        value_start,
-        value_length,
-        headers_at,
-        starts,
-        end,
-    )
+    rows = _compiled_rows(array, batches)
+    if rows is None:
+        rows = column_baseline.rows_of(data, array, batches)
+    return Columns(data, array, next_offset, *rows)
 
 
-def _chained(array: Bytes, starts: Ints, sections: list[Section]) -> tuple[Ints, Ints]:
-    """Ends of the records and the starts of their fields. Each record must end where the next one starts."""
-    length, cursor = varints(array, starts, INT_BYTES_MAX)
-    end = cursor + length
-    expected = np.empty_like(starts)
-    expected[:-1] = starts[1:]
-    last = np.cumsum([section.records for section in sections]) - 1
-    expected[last] = [section.end for section in sections]
-    if int(length.min()) < RECORD_SIZE_MIN - 1 or bool((end != expected).any()):
-        raise Malformed("records do not fill their batch")
-    return end, cursor
+def _compiled_rows(array: Bytes, batches: Batches) -> tuple[Ints, ...] | None:
+    """What `column_baseline.rows_of` finds, or None."""
+    compiled = kernel.compiled()
+    if compiled is None:
+        return None
+    table, total = bytearray(), 0
+    for (start, end, records), head in batches:
+        append_time = head.attributes & LOG_APPEND_TIME
+        base = head.base_offset, head.base_timestamp
+        table += _BATCH.pack(
+            start, end, records, *base, append_time, head.max_timestamp, head.last_offset_delta
+        )
+        total += records
+    rows = np.empty((10, total), np.int64)
+    done = compiled.fields(array, np.frombuffer(table, np.int64).reshape(-1, 8), rows)
+    return None if done == kernel.REFUSED else tuple(rows)
 
 
-def _check_deltas(delta: Ints, count: Ints, heads: list[BatchHeader]) -> None:
-    highest = np.maximum.reduceat(delta, np.cumsum(count) - count)
-    if int(delta.min()) < 0 or bool((highest > [head.last_offset_delta for head in heads]).any()):
-        raise Malformed("offset delta is outside the batch")
-
-
-def _check_lengths(length: Ints, start: Ints, end: Ints, least: int) -> None:
-    if int(length.min()) < least or bool((start + length > end).any()):
-        raise Malformed("header does not fit in its record")
+def _compiled_headers(array: Bytes, headers_at: Ints, end: Ints) -> tuple[Ints, Ints] | None:
+    """What `column_baseline.headers_of` finds, or None."""
+    compiled = kernel.compiled()
+    if compiled is None:
+        return None
+    headers_at, end = np.ascontiguousarray(headers_at), np.ascontiguousarray(end)
+    first = np.empty(len(end) + 1, np.int64)
+    total = compiled.header_counts(array, headers_at, end, first)
+    if total == kernel.REFUSED:
+        return None
+    places = np.empty((4, total), np.int64)
+    done = compiled.header_places(array, headers_at, end, first, places)
+    return None if done == kernel.REFUSED else (first, places)
 
 
 def _cut(data: bytes, start: Ints, length: Ints) -> list[bytes | None]:

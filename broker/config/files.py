@@ -13,11 +13,13 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 
 from ...base.options import TRUTH, Option
+from ...protocol import kernel
 from ..errors import BrokerConfigError
 from . import profiles
 from .broker import DEFAULT_LOG_DIRS, OPTIONS, BrokerConfig
 
 ENVIRONMENT_PREFIX = "STRANDLINE_"
+NOT_OPTIONS = frozenset((kernel.VARIABLE,))  # it is for every process that decodes records
 HOUR_MS = 3_600_000
 
 OTHER_NAMES: dict[str, tuple[str, int]] = {
@@ -149,7 +151,7 @@ def from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
     """STRANDLINE_LOG_SEGMENT_BYTES is log.segment.bytes."""
     by_variable = {environment_name(name): name for name in (*OPTIONS, *OTHER_NAMES, *NO_EFFECT)}
     for variable in sorted(environment):
-        if variable.startswith(ENVIRONMENT_PREFIX):
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in NOT_OPTIONS:
             guess = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
             yield Setting(by_variable.get(variable, guess), environment[variable], f"environment {variable}")
 
