@@ -96,7 +96,15 @@ class BatchBuilder:
         self.size = HEADER_SIZE  # of the batch if it were not compressed
         self._base_timestamp = NO_TIMESTAMP
         self._max_timestamp = NO_TIMESTAMP
-        self._parts: list[bytes] = []
+        self._parts: list[Buffer] = []
+
+    def fill(self, section: Buffer, count: int, base_timestamp: int, max_timestamp: int) -> None:
+        """Take `count` records that were encoded elsewhere, with deltas from 0 on, into an empty batch."""
+        assert self.count == 0, "deltas would begin again at 0"
+        self._parts = [section]
+        self.count = count
+        self.size = HEADER_SIZE + len(section)
+        self._base_timestamp, self._max_timestamp = base_timestamp, max_timestamp
 
     def append(
         self,

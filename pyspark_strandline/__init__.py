@@ -23,7 +23,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -101,11 +109,18 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return StreamReader(self, schema, self.real().streamReader(schema))
 
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        return Writer(self, schema, self.real().writer(schema, overwrite))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamWriter(self, schema, self.real().streamWriter(schema, overwrite))
+
 
 class Made:
-    """Makes the real reader anew in each process, from what can be sent there."""
+    """Makes the real reader or writer anew in each process, from what can be sent there."""
 
     KIND = ""
+    MORE: tuple[Any, ...] = ()  # arguments after the schema
 
     def __init__(self, source: DefaultSource, schema: Any, real: Any) -> None:
         self._source = source
@@ -117,9 +132,9 @@ class Made:
 
     @property
     def real(self) -> Any:
-        """Strandline's own reader."""
+        """Strandline's own."""
         if self._real is None:
-            self._real = getattr(self._source.real(), self.KIND)(self._schema)
+            self._real = getattr(self._source.real(), self.KIND)(self._schema, *self.MORE)
         return self._real
 
 
@@ -167,3 +182,42 @@ class StreamReader(Made, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self.real.stop()
+
+
+class Message(WriterCommitMessage):
+    """What a task has written, as plain values."""
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+
+
+class Writer(Made, DataSourceArrowWriter):
+    """A batch writer. One that would overwrite is not made."""
+
+    KIND = "writer"
+    MORE = (False,)
+
+    def write(self, iterator: Iterator[Any]) -> Message:
+        return Message(self.real.write(iterator).plain)
+
+    def commit(self, messages: list[Any]) -> None:
+        self.real.commit(messages)
+
+    def abort(self, messages: list[Any]) -> None:
+        self.real.abort(messages)
+
+
+class StreamWriter(Made, DataSourceStreamArrowWriter):
+    """A stream writer."""
+
+    KIND = "streamWriter"
+    MORE = (False,)
+
+    def write(self, iterator: Iterator[Any]) -> Message:
+        return Message(self.real.write(iterator).plain)
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        self.real.commit(messages, batchId)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        self.real.abort(messages, batchId)

@@ -7,6 +7,7 @@ Left to others: the fetch loop (fetch.py), questions to leaders (leaders.py), an
 """
 
 import os
+import select
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -33,6 +34,8 @@ SPOKEN = {
     Api.DESCRIBE_LOG_DIRS: range(1, 5),
     Api.FIND_COORDINATOR: range(1, 4),
     Api.OFFSET_COMMIT: range(2, 9),
+    Api.PRODUCE: range(3, 11),
+    Api.INIT_PRODUCER_ID: range(5),
     Api.FETCH: range(4, 14),  # from 13 on a topic is named by its id, so a new one of its name is never read
 }
 FRAME_BYTES_MAX = 256 << 20
@@ -110,6 +113,10 @@ class Wire:
         self.used_at = time.monotonic()
         return response
 
+    def fileno(self) -> int:
+        """For `answered`."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """End the connection, whatever is still under way."""
         with suppress(OSError):
@@ -124,6 +131,15 @@ class Wire:
                 raise ConnectionError(f"{self.address} closed the connection")
             view = view[got:]
         return data
+
+
+def answered(wires: Iterable[Wire], seconds: float) -> list[Wire]:
+    """Those of the connections that have an answer, or have ended; waits for the first one."""
+    by_socket = {wire.fileno(): wire for wire in wires}
+    poll = select.poll()
+    for descriptor in by_socket:
+        poll.register(descriptor, select.POLLIN)
+    return [by_socket[descriptor] for descriptor, _ in poll.poll(max(0, seconds) * 1000)]
 
 
 @dataclass(slots=True)
@@ -205,10 +221,13 @@ class SparkCluster:
             raise NotLeaderOrFollower(f"{partition} has no leader")
         return leader
 
-    def refresh(self, topics: Iterable[str] | None) -> dict[str, list[int]]:
-        """Refresh metadata from any broker; the partitions of those topics (None: all) that exist."""
+    def refresh(self, topics: Iterable[str] | None, create: bool = False) -> dict[str, list[int]]:
+        """Refresh metadata from any broker; the partitions of those topics (None: all) that exist.
+
+        `create` lets brokers that are set so create topics that do not.
+        """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         return self._learn(self.ask_any(request))
 
     def ask_any(self, request: object) -> Any:

@@ -6,7 +6,7 @@ pretending. A name that stands nowhere is an error.
 Left to others: how values are read (option_values.py), what they do (options.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
@@ -64,7 +64,7 @@ Verdict: TypeAlias = Served | Harmless | Refused
 _BATCH, _STREAM = frozenset({Side.BATCH}), frozenset({Side.STREAM})
 _ENDLESS = Refused("a stream has no end; trigger(availableNow=True) reads what is there and stops")
 _NO_TRIGGER = Harmless("it limits a streaming trigger, and this is a batch read")
-_OWN_PACE = Harmless("this reader has waits of its own")
+_OWN_PACE = Harmless("there are waits of its own here")
 _NO_MEMBER = Harmless("tasks are given their offsets, nobody joins a group")
 _NO_JVM = Harmless("there is no Java client")
 _FOR_WRITING = Harmless("it is for writing")
@@ -128,7 +128,7 @@ _HARMLESS: dict[Harmless, str] = {
     _NO_JVM: """kafka.metric.reporters kafka.metrics.num.samples kafka.metrics.recording.level
         kafka.metrics.sample.window.ms kafka.auto.include.jmx.reporter kafka.enable.metrics.push
         kafka.security.providers kafka.config.providers""",
-    _FOR_WRITING: """topic kafka.acks kafka.batch.size kafka.buffer.memory kafka.compression.type
+    _FOR_WRITING: """topic exactlyOnce kafka.acks kafka.batch.size kafka.buffer.memory kafka.compression.type
         kafka.compression.gzip.level kafka.compression.lz4.level kafka.compression.zstd.level
         kafka.delivery.timeout.ms kafka.enable.idempotence kafka.linger.ms kafka.max.block.ms
         kafka.max.in.flight.requests.per.connection kafka.max.request.size kafka.metadata.max.idle.ms
@@ -163,13 +163,23 @@ FAMILIES: dict[str, Harmless] = {
 """Options that are known by the beginning of their names."""
 
 SPELLINGS = {"bootstrap.servers": SERVERS}
-KNOWN = {name.lower(): name for name in OPTIONS} | SPELLINGS
 
 
-def verdict_on(given: str) -> tuple[str, Verdict | None]:
-    """An option as it is spelled, and what becomes of it; None if nobody knows it."""
-    name = KNOWN.get(given.lower())
-    if name is not None:
-        return name, OPTIONS[name]
-    family = next((family for family in FAMILIES if given.lower().startswith(family)), None)
-    return given, FAMILIES[family] if family else None
+class OptionTable:
+    """The options of reading or of writing, by their names in any case."""
+
+    def __init__(self, options: Mapping[str, Verdict], families: Mapping[str, Verdict]) -> None:
+        self.options = options
+        self.known = {name.lower(): name for name in options} | SPELLINGS
+        self._families = families
+
+    def verdict_on(self, given: str) -> tuple[str, Verdict | None]:
+        """An option as it is spelled, and what becomes of it; None if nobody knows it."""
+        name = self.known.get(given.lower())
+        if name is not None:
+            return name, self.options[name]
+        family = next((family for family in self._families if given.lower().startswith(family)), None)
+        return given, self._families[family] if family else None
+
+
+READING = OptionTable(OPTIONS, FAMILIES)

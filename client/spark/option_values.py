@@ -83,6 +83,18 @@ def number(least: int) -> Callable[[str], int]:
     return parse
 
 
+def between(least: int, most: int) -> Callable[[str], int]:
+    """A whole number in that range."""
+
+    def parse(value: str) -> int:
+        found = number(least)(value)
+        if found > most:
+            raise ValueError(f"must be at most {most}")
+        return found
+
+    return parse
+
+
 def duration_ms(value: str) -> int:
     """A time as Spark writes it: `90s`, `15m`; a plain number is ms."""
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())

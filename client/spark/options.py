@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ...protocol.messages.offsets import EARLIEST, LATEST
-from .option_table import CHOICE, COLUMNS, KNOWN, SERVERS, Harmless, Refused, Served, Side, verdict_on
+from .option_table import CHOICE, COLUMNS, READING, SERVERS, Harmless, OptionTable, Refused, Served, Side
 from .option_values import INT_MAX, Bound, Everywhere, Topics, mentions
 
 FETCH_BYTES_MAX = 64 << 20  # so that a frame stays well below what the client takes, whatever is asked for
@@ -71,8 +71,8 @@ class SourceOptions:
 
 def parse(options: Mapping[str, str], side: Side = Side.BATCH) -> SourceOptions:
     """Check all options together; raises OptionError."""
-    found, notes, complaints = _read(options, side)
-    given = {KNOWN.get(name.lower()) for name in options}
+    found, notes, complaints = read_values(READING, options, side)
+    given = {READING.known.get(name.lower()) for name in options}
     if SERVERS not in given:
         complaints.append(f"{SERVERS} is missing")
     if len(given.intersection(CHOICE)) != 1 and not _is_pinned(found):
@@ -86,7 +86,7 @@ def parse(options: Mapping[str, str], side: Side = Side.BATCH) -> SourceOptions:
         overruled = sorted(name for name in given if name and name.startswith(OVERRULED))
         notes += (f"{name} has no effect: the snapshot names what is read" for name in overruled)
     return SourceOptions(
-        cluster=_cluster(found),
+        cluster=cluster_of(found),
         topics=Topics(found.get("subscribe", ()), found.get("subscribePattern"), found.get("assign", ())),
         start=_bound(found, "starting", Everywhere(LATEST if side is Side.STREAM else EARLIEST)),
         end=_bound(found, "ending", Everywhere(LATEST)),
@@ -130,7 +130,8 @@ def notes_on_either(options: Mapping[str, str]) -> frozenset[str]:
     return frozenset.intersection(*found)
 
 
-def _cluster(found: Mapping[str, Any]) -> ClusterOptions:
+def cluster_of(found: Mapping[str, Any]) -> ClusterOptions:
+    """How brokers are reached, for whoever reads or writes."""
     request_ms = min(found.get("kafka.request.timeout.ms", 30_000), INT_MAX)
     return ClusterOptions(
         bootstrap=found[SERVERS],
@@ -200,18 +201,20 @@ def _bound(found: Mapping[str, Any], side: str, default: Bound) -> Bound:
     return default
 
 
-def _read(options: Mapping[str, str], side: Side) -> tuple[dict[str, Any], list[str], list[str]]:
+def read_values(
+    table: OptionTable, options: Mapping[str, str], side: Side | None = None
+) -> tuple[dict[str, Any], list[str], list[str]]:
     """The values of served options; notes on harmless ones; complaints about the others."""
     found: dict[str, Any] = {}
     notes: list[str] = []
     complaints: list[str] = []
     for given, value in options.items():
-        name, verdict = verdict_on(given)
-        if isinstance(verdict, Served) and side not in verdict.sides:
+        name, verdict = table.verdict_on(given)
+        if isinstance(verdict, Served) and side is not None and side not in verdict.sides:
             verdict = verdict.elsewhere
         match verdict:
             case None:
-                complaints.append(_unknown(given))
+                complaints.append(_unknown(table, given))
             case Harmless(reason):
                 notes.append(f"{name} has no effect: {reason}")
             case Refused(reason):
@@ -226,9 +229,9 @@ def _read(options: Mapping[str, str], side: Side) -> tuple[dict[str, Any], list[
     return found, notes, complaints
 
 
-def _unknown(given: str) -> str:
-    near = get_close_matches(given.lower(), KNOWN, n=1, cutoff=0.5)
-    served = (name for name in KNOWN.values() if isinstance(verdict_on(name)[1], Served))
+def _unknown(table: OptionTable, given: str) -> str:
+    near = get_close_matches(given.lower(), table.known, n=1, cutoff=0.5)
     if near:
-        return f"unknown option {given}; did you mean {KNOWN[near[0]]}?"
+        return f"unknown option {given}; did you mean {table.known[near[0]]}?"
+    served = (name for name in table.known.values() if isinstance(table.verdict_on(name)[1], Served))
     return f"unknown option {given}; expected one of {', '.join(dict.fromkeys(served))}"

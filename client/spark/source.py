@@ -1,9 +1,10 @@
-"""`format("strandline")`: name, schema, and the reader that Spark asks for.
+"""`format("strandline")`: name, schema, and the readers and writers that Spark asks for.
 
 The schema is that of Spark's own `kafka` source, unless `columns` and `metadataColumns` say otherwise. Spark
 prunes no columns of a Python source. It asks for the schema at load(), without saying whether a batch or a
 stream is wanted, and pickles the source afterwards: what `schema` has found out reaches every reader.
-Left to others: options (options.py), reading (reader.py, stream.py).
+Left to others: options (options.py, sink/options.py), reading (reader.py, stream.py), writing
+(sink/write.py).
 """
 
 from collections.abc import MutableMapping
@@ -28,6 +29,8 @@ from .client import cluster_for
 from .option_table import COLUMNS, METADATA_COLUMNS, Side
 from .options import OptionError, SourceOptions, notes_on_either, parse, parse_either
 from .reader import StrandlineReader
+from .sink.options import parse as parse_sink
+from .sink.write import StrandlineStreamWriter, StrandlineWriter, sink
 from .stream import RefusedStreamReader, StrandlineStreamReader
 from .telling import tell, told_plainly
 
@@ -106,6 +109,16 @@ class StrandlineDataSource(DataSource):
             return StrandlineStreamReader(options, checked(schema, options), told=self.found.get("told", ()))
         except OptionError as trouble:
             return RefusedStreamReader(trouble)
+
+    def writer(self, schema: StructType, overwrite: bool) -> StrandlineWriter:
+        """The writer for a batch of rows of that schema."""
+        with told_plainly():
+            return sink(StrandlineWriter, parse_sink(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StrandlineStreamWriter:
+        """The writer for micro-batches. Asked for with each of them, and again to commit it."""
+        with told_plainly():
+            return sink(StrandlineStreamWriter, parse_sink(self.options), schema, overwrite)
 
 
 def checked(schema: StructType, options: SourceOptions) -> list[str]:

@@ -12,6 +12,7 @@ from ...base.logger import get_logger
 from ...protocol.errors import ApiError
 from .options import OptionError
 from .plan import DataLoss, PlanError
+from .sink.trouble import NotWritten
 
 log = get_logger(__name__)
 
@@ -26,7 +27,7 @@ def told_plainly() -> Iterator[None]:
     """
     try:
         yield
-    except (OptionError, PlanError, DataLoss, OSError, ApiError):
+    except (OptionError, PlanError, DataLoss, NotWritten, OSError, ApiError):
         os.environ[NO_TRACEBACK] = "1"
         raise
 

@@ -49,8 +49,14 @@ from strandline.protocol.messages.offsets import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from strandline.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from strandline.protocol.messages.producers import InitProducerIdResponse
 from strandline.protocol.primitives import NO_UUID
-from strandline.protocol.records import BatchBuilder, Header
+from strandline.protocol.records import BatchBuilder, Header, iterate
 from strandline.protocol.schema import decode
 
 Value = tuple[int, bytes | None, bytes | None, list[Header]]
@@ -68,6 +74,8 @@ class Log:
     aborted: list[Any] = field(default_factory=list)
     epochs: dict[int, int] = field(default_factory=dict)  # where the later epochs begin
     follower: int | None = None  # the replica that racks are sent to
+    message_bytes_max: int = 1 << 20
+    producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)  # sequence, end, offset
 
     @property
     def end(self) -> int:
@@ -87,6 +95,27 @@ class Log:
         stamped = bytearray(batch)
         stamp(stamped, 0, self.end + gap, self.epoch)
         self.batches.append(bytes(stamped))
+
+    def produce(self, batch: bytes) -> tuple[int, int]:
+        """An error code and the offset: as a broker does it that remembers five batches of a producer."""
+        header = read_header(batch)
+        if len(batch) > self.message_bytes_max:
+            return ErrorCode.MESSAGE_TOO_LARGE, -1
+        known = self.producers.get(header.producer_id, [])
+        for sequence, end, offset in known[-5:]:
+            if (header.base_sequence, header.base_sequence + header.record_count) == (sequence, end):
+                return 0, offset
+        if known and known[-1][1] != header.base_sequence:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        offset = self.end
+        if header.producer_id >= 0:
+            end = header.base_sequence + header.record_count
+            self.producers[header.producer_id] = [*known, (header.base_sequence, end, offset)]
+        self.add_batch(batch)
+        return 0, offset
+
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in iterate(b"".join(self.batches))]
 
     def read(self, offset: int, bytes_max: int) -> bytes:
         parts: list[bytes] = []
@@ -154,6 +183,10 @@ class Broker:
                 head = parse_head(frame)
                 request, _ = decode(APIS[Api(head.api_key)].request, head.version, frame, head.body_at)
                 response = self.cluster.answer(self.node, Api(head.api_key), request)
+                if response is Double.NOTHING:
+                    continue
+                if response is Double.GONE:
+                    return
                 parts = frame_response(head.api_key, head.version, head.correlation_id, response)
                 connection.sendall(b"".join(parts))
                 self.cluster.after_answer(self.node, Api(head.api_key))
@@ -162,12 +195,19 @@ class Broker:
 class Double:
     """The cluster: logs, brokers, and a count of what was asked."""
 
+    NOTHING = object()  # is answered
+    GONE = object()  # is the connection, instead of an answer
+
     def __init__(self, brokers: int = 2) -> None:
         self.logs: dict[TopicPartition, Log] = {}
         self.ids: dict[str, UUID] = {}
         self.asked: list[tuple[int, Api]] = []
         self.committed: dict[tuple[str, TopicPartition], int] = {}  # by group
         self.on_fetch: Callable[[int], None] = lambda count: None
+        self.before_append: Callable[[int], int] = lambda count: 0  # an error code
+        self.after_append: Callable[[int], Any] = lambda count: None  # NOTHING or GONE
+        self.producer_ids = 1000
+        self.acks: set[int] = set()
         self.after_answer: Callable[[int, Api], None] = lambda node, api: None
         self.brokers = {node: Broker(self, node) for node in range(1, brokers + 1)}
         self.ports = {node: broker.port for node, broker in self.brokers.items()}
@@ -217,6 +257,8 @@ class Double:
                 node_id=node, host="127.0.0.1", port=self.ports[node]
             ),
             Api.OFFSET_COMMIT: self._commit,
+            Api.PRODUCE: self._produce,
+            Api.INIT_PRODUCER_ID: self._identify,
         }
         return answers[api](node, request)
 
@@ -224,6 +266,7 @@ class Double:
         served = (
             *(Api.FETCH, Api.LIST_OFFSETS, Api.METADATA, Api.API_VERSIONS, Api.OFFSET_FOR_LEADER_EPOCH),
             *(Api.DESCRIBE_LOG_DIRS, Api.FIND_COORDINATOR, Api.OFFSET_COMMIT),
+            *(Api.PRODUCE, Api.INIT_PRODUCER_ID),
         )
         ranges = [(api, APIS[api].served) for api in served]
         return ApiVersionsResponse(
@@ -329,6 +372,27 @@ class Double:
                 found.append(OffsetCommitResponsePartition(partition_index=part.partition_index))
             topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=found))
         return OffsetCommitResponse(topics=topics)
+
+    def _identify(self, node: int, request: Any) -> InitProducerIdResponse:
+        self.producer_ids += 1
+        return InitProducerIdResponse(producer_id=self.producer_ids, producer_epoch=0)
+
+    def _produce(self, node: int, request: Any) -> Any:
+        count = sum(key == Api.PRODUCE for _, key in self.asked)
+        refused = self.before_append(count)
+        self.acks.add(request.acks)
+        topics = []
+        for topic in request.topic_data:
+            found = []
+            for part in topic.partition_data:
+                tp = TopicPartition(topic.name, part.index)
+                code, offset = refused or self._error(node, tp, -1), -1
+                if not code:
+                    code, offset = self.logs[tp].produce(bytes(part.records))
+                found.append(PartitionProduceResponse(index=part.index, error_code=code, base_offset=offset))
+            topics.append(TopicProduceResponse(name=topic.name, partition_responses=found))
+        instead = self.NOTHING if request.acks == 0 else self.after_append(count)
+        return ProduceResponse(responses=topics) if instead is None else instead
 
     def _fetch(self, node: int, request: Any) -> FetchResponse:
         (topic,) = request.topics

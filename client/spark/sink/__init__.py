@@ -1,0 +1,1 @@
+"""Writing: rows of a DataFrame become records of topics."""

@@ -1,0 +1,233 @@
+"""A task of a write: its rows, block by block, become batches on their way.
+
+A block is some Arrow batches of Spark's together, so that batches of many partitions fill too. Nothing is
+asked of a broker before there is a row: most tasks of a small stream have none.
+Left to others: records (encode.py), partitions (route.py), the send loop (produce.py).
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from ....base.types import TopicPartition
+from ....protocol.errors import ApiError
+from ....protocol.records import BatchBuilder
+from . import encode
+from .columns import Columns
+from .encode import Block, Ints
+from .options import SinkOptions
+from .produce import TaskProducer, Written, forget, producer_for
+from .route import Router, batches
+from .trouble import BadRow, NotWritten
+
+BLOCK_BYTES_MIN = 1 << 20
+BLOCK_BYTES_MAX = 8 << 20
+LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def write_rows(
+    options: SinkOptions, columns: Columns, rows: Iterator[pa.RecordBatch]
+) -> dict[TopicPartition, Written]:
+    """Write all rows; returns what was acknowledged. Raises NotWritten."""
+    try:
+        return _Task(options, columns).run(rows)
+    except (BadRow, NotWritten, ApiError) as trouble:
+        forget(options)
+        context = TaskContext.get()
+        number = 0 if context is None else context.partitionId()
+        raise NotWritten(f"task {number}, {trouble}") from trouble
+    except BaseException:
+        forget(options)
+        raise
+
+
+class _Task:
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+        self._router = Router(options.spread, options.batch_bytes, Random())
+        self._row = 0  # the first of the block
+        self._lanes = 1
+
+    def run(self, rows: Iterator[pa.RecordBatch]) -> dict[TopicPartition, Written]:
+        producer: TaskProducer | None = None
+        for block in self._blocks(rows):
+            if producer is None:
+                producer = producer_for(self._options)
+                producer.begin()
+            try:
+                self._put(producer, block)
+            except BadRow as trouble:
+                raise BadRow(self._row + trouble.row, trouble.reason) from trouble
+            self._row += block.num_rows
+            producer.settle(self._options.buffer_bytes)
+        if producer is None:
+            return {}
+        producer.settle(0)
+        producer.end()
+        return producer.written
+
+    def _blocks(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches joined until each partition may fill one of its own, or cut if they are huge."""
+        waiting: list[pa.RecordBatch] = []
+        nbytes = 0
+        for batch in rows:
+            for piece in _cut(batch):
+                waiting.append(piece)
+                nbytes += piece.nbytes
+                wanted = self._lanes * self._options.batch_bytes
+                if nbytes >= min(max(wanted, BLOCK_BYTES_MIN), BLOCK_BYTES_MAX):
+                    yield _joined(waiting)
+                    waiting, nbytes = [], 0
+        if waiting:
+            yield _joined(waiting)
+
+    def _put(self, producer: TaskProducer, batch: pa.RecordBatch) -> None:
+        block = self._encodable(batch)
+        sizes = block.sizes
+        self._check_sizes(sizes)
+        topics, topic_of_row = self._topics(batch)
+        place, partitions = self._places(producer, batch, block, topics, topic_of_row)
+        self._lanes = max(self._lanes, len(np.unique(place)))
+        order, first = batches(place, sizes, self._options.batch_bytes)
+        encoded = encode.encode(block, order, first)
+        for records, (begin, end) in zip(encoded, pairwise(first.tolist()), strict=True):
+            builder = BatchBuilder(self._options.codec, level=self._options.level)
+            builder.fill(*records)
+            rows = order[begin:end] + self._row
+            producer.put(partitions[int(place[order[begin]])], builder, rows.tolist())
+
+    def _encodable(self, batch: pa.RecordBatch) -> Block:
+        value = self._columns.of(batch, "value")
+        assert value is not None, "checked on the driver"
+        return encode.block(
+            _binary(self._columns.of(batch, "key")),
+            _binary(value),
+            _milliseconds(self._columns.of(batch, "timestamp"), batch.num_rows),
+            self._columns.of(batch, "headers"),
+        )
+
+    def _check_sizes(self, sizes: Ints) -> None:
+        most = self._options.request_bytes
+        if int(sizes.max()) > most:
+            row = int(np.argmax(sizes > most))
+            raise BadRow(row, f"its record takes {sizes[row]} bytes, above kafka.max.request.size={most}")
+
+    def _topics(self, batch: pa.RecordBatch) -> tuple[list[str], Ints]:
+        """The topics in a block, and for each row which."""
+        if self._options.topic is not None:
+            return [self._options.topic], np.zeros(batch.num_rows, np.int64)
+        column = self._columns.of(batch, "topic")
+        assert column is not None, "checked on the driver"
+        if column.null_count:
+            row = int(np.argmax(np.asarray(column.is_null())))
+            raise BadRow(row, "its topic is null; name one in column topic, or for all rows in option topic")
+        coded = column.dictionary_encode()
+        return coded.dictionary.to_pylist(), np.asarray(coded.indices, np.int64)
+
+    def _places(
+        self,
+        producer: TaskProducer,
+        batch: pa.RecordBatch,
+        block: Block,
+        topics: list[str],
+        topic_of_row: Ints,
+    ) -> tuple[Ints, list[TopicPartition]]:
+        """For each row which of these partitions it goes to."""
+        named = self._columns.of(batch, "partition")
+        sizes = block.sizes
+        place = np.empty(batch.num_rows, np.int64)
+        partitions: list[TopicPartition] = []
+        for number, topic in enumerate(topics):
+            rows = np.flatnonzero(topic_of_row == number) if len(topics) > 1 else None
+            if LEGAL_TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+                raise BadRow(0 if rows is None else int(rows[0]), f"no topic can have the name {topic!r}")
+            there = slice(None) if rows is None else rows
+            chosen = self._choose(
+                producer, topic, _some(block.key, rows), _some(named, rows), sizes[there], rows
+            )
+            place[there] = chosen + len(partitions)
+            partitions += (TopicPartition(topic, at) for at in range(producer.partitions(topic)))
+        return place, partitions
+
+    def _choose(
+        self,
+        producer: TaskProducer,
+        topic: str,
+        keys: pa.Array | None,
+        named: pa.Array | None,
+        sizes: Ints,
+        rows: Ints | None,
+    ) -> Ints:
+        """The partitions of rows of one topic: those that they name, else as the options say."""
+        if named is None or named.null_count == len(named):
+            count = producer.partitions(topic)
+            return self._router.choose(topic, count, producer.led(topic), keys, sizes)
+        given = np.asarray(named.fill_null(0), np.int64)
+        count = producer.partitions(topic, at_least=int(given.max()))
+        odd = np.flatnonzero((given < 0) | (given >= count))
+        if len(odd):
+            row = int(odd[0]) if rows is None else int(rows[odd[0]])
+            raise BadRow(
+                row,
+                f"its partition is {given[odd[0]]}, and topic {topic} has partitions 0 to {count - 1}",
+            )
+        if named.null_count:
+            free = np.asarray(named.is_null())
+            index = np.flatnonzero(free)
+            given[free] = self._router.choose(
+                topic, count, producer.led(topic), _some(keys, index), sizes[free]
+            )
+        return given
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch, or halves of halves of it, none too large unless it is one row."""
+    if batch.num_rows == 0:
+        return
+    if batch.nbytes <= BLOCK_BYTES_MAX or batch.num_rows == 1:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from _cut(batch.slice(0, middle))
+    yield from _cut(batch.slice(middle))
+
+
+def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(waiting) == 1:
+        return waiting[0]
+    (joined,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+    return joined
+
+
+def _binary(column: pa.Array | None) -> pa.Array | None:
+    """Bytes of text or bytes; Spark may send the types for large content."""
+    if column is None or pa.types.is_binary(column.type):
+        return column
+    if pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    return column.cast(pa.binary())
+
+
+def _milliseconds(column: pa.Array | None, rows: int) -> Ints:
+    """Timestamps of rows; now where there is none."""
+    now = int(time.time() * 1000)
+    if column is None:
+        return np.full(rows, now, np.int64)
+    micros = column.cast(pa.int64())
+    found = np.asarray(pc.fill_null(micros, now * 1000), np.int64) // 1000
+    if int(found.min()) < 0:
+        raise BadRow(int(np.argmax(found < 0)), "its timestamp is before 1970, which no record can have")
+    return found
+
+
+def _some(column: pa.Array | None, rows: Ints | None) -> pa.Array | None:
+    """The values at those rows; None means all."""
+    return column if column is None or rows is None else column.take(pa.array(rows))

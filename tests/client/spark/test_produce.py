@@ -1,0 +1,310 @@
+"""The send loop against brokers that die, refuse, forget, or lose answers: each row once, or a reason."""
+
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from strandline.base.types import TopicPartition
+from strandline.client.spark.sink import produce
+from strandline.client.spark.sink.columns import columns_of
+from strandline.client.spark.sink.options import parse
+from strandline.client.spark.sink.produce import TaskProducer, WorkTime, Written
+from strandline.client.spark.sink.task import write_rows
+from strandline.client.spark.sink.trouble import NotWritten
+from strandline.protocol.apis import Api
+from strandline.protocol.errors import ErrorCode
+from strandline.protocol.records import BatchBuilder
+
+T0 = TopicPartition("t", 0)
+NUMBERS = "value binary, partition int"
+KINDS = {
+    "binary": (pa.binary(), BinaryType()),
+    "int": (pa.int32(), IntegerType()),
+    "string": (pa.string(), StringType()),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_producer_is_left() -> Any:
+    yield
+    for producer in produce._PRODUCERS.values():
+        producer.drop()
+    produce._PRODUCERS.clear()
+
+
+def write(
+    double: Any, rows: int | list[tuple[Any, ...]] = 1000, schema: str = NUMBERS, **options: Any
+) -> dict[TopicPartition, Written]:
+    """Write those rows, or so many numbers to partition 0, in Arrow batches of a hundred."""
+    given = {"kafka.bootstrap.servers": double.servers, "kafka.batch.size": "1000"}
+    if "topic" not in schema:
+        given["topic"] = "t"
+    parsed = parse({**given, **{name.replace("_", "."): str(value) for name, value in options.items()}})
+    names, types = zip(*(each.split() for each in schema.split(", ")), strict=True)
+    if isinstance(rows, int):
+        rows = [(value, 0) for value in wanted(rows)]
+    blocks = [rows[at : at + 100] for at in range(0, len(rows), 100)]
+    batches = (
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array(column, KINDS[kind][0])
+                for column, kind in zip(zip(*block, strict=True), types, strict=True)
+            ],
+            names=names,
+        )
+        for block in blocks
+    )
+    fields = [StructField(name, KINDS[kind][1]) for name, kind in zip(names, types, strict=True)]
+    return write_rows(parsed, columns_of(StructType(fields), parsed), batches)
+
+
+def wanted(count: int = 1000) -> list[bytes]:
+    return [b"%d" % at for at in range(count)]
+
+
+def at_request(number: int, harm: Callable[[], Any]) -> Callable[[int], Any]:
+    return lambda count: harm() if count == number else None
+
+
+def test_rows_are_written_in_their_order(double: Any) -> None:
+    log = double.log("t")
+    written = write(double)
+    assert log.values() == wanted()
+    assert written == {T0: Written(1000, written[T0].nbytes, 0, 999)}
+    assert written[T0].nbytes > sum(map(len, wanted()))
+    assert double.acks == {-1} and list(log.producers) == [1001]
+
+
+def test_nothing_to_write_asks_nothing(double: Any) -> None:
+    assert write(double, 0) == {}
+    assert double.asked == []
+
+
+def test_tasks_of_a_process_share_a_producer_and_its_connections(double: Any) -> None:
+    log = double.log("t")
+    for _ in range(3):
+        write(double, 100)
+    assert log.values() == wanted(100) * 3 and list(log.producers) == [1001]
+    assert sum(api == Api.INIT_PRODUCER_ID for _, api in double.asked) == 1
+    assert sum(api == Api.API_VERSIONS for _, api in double.asked) == 2, "one to ask, one to write"
+
+
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_a_leader_that_dies_before_it_appends_costs_nothing(double: Any, first: int) -> None:
+    log = double.log("t", leader=1)
+
+    def die() -> int:
+        double.kill(1)
+        double.elect(2)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    double.before_append = lambda count: die() if count == first else 0
+    write(double)
+    assert log.values() == wanted()
+
+
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_an_answer_that_is_lost_with_its_leader_makes_nothing_twice(double: Any, first: int) -> None:
+    """The batch is sent again to the next leader, under its old number, and is known there."""
+    log = double.log("t", leader=1)
+
+    def die() -> Any:
+        double.elect(2)
+        double.kill(1)
+
+    double.after_append = at_request(first, die)
+    write(double)
+    assert log.values() == wanted()
+
+
+def test_a_connection_that_ends_makes_nothing_twice(double: Any) -> None:
+    log = double.log("t")
+    double.after_append = lambda count: double.GONE if count % 3 == 0 else None
+    write(double)
+    assert log.values() == wanted()
+
+
+def test_a_broker_that_does_not_answer_is_asked_again(double: Any) -> None:
+    log = double.log("t")
+    double.after_append = lambda count: double.NOTHING if count == 3 else None
+    write(double, kafka_request_timeout_ms=200)
+    assert log.values() == wanted()
+
+
+def test_a_graceful_move_costs_nothing(double: Any) -> None:
+    log = double.log("t", leader=1)
+    moves = iter([2, 1, 2])
+    double.before_append = lambda count: double.elect(next(moves)) or 0 if count in (4, 9, 11) else 0
+    write(double)
+    assert log.values() == wanted()
+    assert {node for node, api in double.asked if api == Api.PRODUCE} == {1, 2}
+
+
+def test_passing_trouble_is_waited_out(double: Any) -> None:
+    log = double.log("t")
+    troubles = (
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+    luck = Random(3)
+    double.before_append = lambda count: luck.choice(troubles) if luck.random() < 0.4 else 0
+    write(double, 300)
+    assert log.values() == wanted(300)
+
+
+def test_a_partition_without_a_leader_is_waited_for(double: Any) -> None:
+    log = double.log("t", leader=-1)
+
+    def elect(node: int, api: Api) -> None:
+        if sum(each == Api.METADATA for _, each in double.asked) == 4:
+            log.leader = 2
+
+    double.after_answer = elect
+    write(double, 10)
+    assert log.values() == wanted(10)
+
+
+def test_a_log_that_has_forgotten_the_producer_takes_another_one(double: Any) -> None:
+    log = double.log("t")
+    write(double, 10)
+    log.producers = {1001: [(0, 5, 0)]}
+    write(double, 10)
+    assert log.values() == wanted(10) * 2 and list(log.producers) == [1001, 1002]
+
+
+def test_a_batch_that_is_too_large_for_its_topic_is_split(double: Any) -> None:
+    log = double.log("t", message_bytes_max=300)
+    written = write(double)
+    assert log.values() == wanted() and written[T0].rows == 1000
+    assert all(len(batch) <= 300 for batch in log.batches)
+
+
+def test_a_record_that_is_too_large_for_its_topic_is_named(double: Any) -> None:
+    double.log("t", message_bytes_max=300)
+    rows = [(b"x" * (400 if at == 142 else 10), 0) for at in range(200)]
+    with pytest.raises(NotWritten, match=r"^task 0, row 142: not written to t-0: MESSAGE_TOO_LARGE"):
+        write(double, rows, NUMBERS)
+
+
+def test_what_is_not_taken_in_time_is_given_up_with_the_last_trouble(double: Any) -> None:
+    double.log("t")
+    double.before_append = lambda count: ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(NotWritten) as error:
+        write(double, 10, kafka_delivery_timeout_ms=300)
+    assert str(error.value).startswith(
+        "task 0, 10 rows from row 0 to 9: not written to t-0: not acknowledged within "
+        "kafka.delivery.timeout.ms=300, the last trouble: NOT_ENOUGH_REPLICAS"
+    )
+
+
+def test_a_refusal_for_good_is_told_at_once(double: Any) -> None:
+    double.log("t")
+    double.before_append = lambda count: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(NotWritten, match=r"not written to t-0: TOPIC_AUTHORIZATION_FAILED"):
+        write(double, 10)
+
+
+def test_after_a_failure_the_next_task_has_a_producer_of_its_own(double: Any) -> None:
+    log = double.log("t")
+    double.before_append = lambda count: ErrorCode.TOPIC_AUTHORIZATION_FAILED if count == 1 else 0
+    with pytest.raises(NotWritten):
+        write(double, 10)
+    write(double, 10)
+    assert log.values() == wanted(10) and list(log.producers) == [1002]
+
+
+def test_without_acks_nobody_is_waited_for(double: Any) -> None:
+    log = double.log("t")
+    written = write(double, kafka_acks=0)
+    assert written == {T0: Written(1000, written[T0].nbytes, -1, -1)}
+    deadline = time.monotonic() + 30
+    while log.values() != wanted() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert log.values() == wanted() and double.acks == {0} and log.producers == {}
+
+
+def test_what_is_held_is_bounded(double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    most: list[int] = []
+    settle = TaskProducer.settle
+
+    def settled(self: TaskProducer, held_max: int) -> None:
+        settle(self, held_max)
+        most.append(self.held)
+
+    monkeypatch.setattr(TaskProducer, "settle", settled)
+    monkeypatch.setattr("strandline.client.spark.sink.task.BLOCK_BYTES_MIN", 1)
+    log = double.log("t")
+    write(double, 5000, kafka_buffer_memory=4000)
+    assert log.values() == wanted(5000)
+    assert max(most) <= 4000 and len(most) >= 50
+
+
+def test_no_deadline_comes_nearer_while_spark_computes() -> None:
+    now = 100.0
+    work = WorkTime(lambda: now)
+    now = 103.0
+    assert work() == 100.0
+    work.resume()
+    now = 105.0
+    assert work() == 102.0
+    work.pause()
+    now = 500.0
+    assert work() == 102.0
+    work.resume()
+    assert work() == 102.0
+
+
+@pytest.mark.parametrize(
+    ("schema", "rows", "reason"),
+    [
+        ("value binary, topic string", [(b"", "t"), (b"", None)], "row 1: its topic is null; name one in"),
+        ("value binary, topic string", [(b"", "t"), (b"", "a b")], "row 1: no topic can have the name 'a b'"),
+        ("value binary, partition int", [(b"", None), (b"", 0), (b"", 2)], "row 2: its partition is 2, and "),
+        (
+            "value binary, partition int",
+            [(b"", -1)],
+            "row 0: its partition is -1, and topic t has partitions",
+        ),
+        ("value binary", [(b"",)] * 250 + [(bytes(5000),)], "row 250: its record takes 5025 bytes, above "),
+    ],
+)
+def test_a_row_that_cannot_be_a_record_is_named(double: Any, schema: str, rows: Any, reason: str) -> None:
+    double.log("t")
+    with pytest.raises(NotWritten) as error:
+        write(double, rows, schema, kafka_max_request_size=2000)
+    assert str(error.value).startswith(f"task 0, {reason}")
+
+
+def test_a_null_value_is_a_tombstone(double: Any) -> None:
+    log = double.log("t")
+    write(double, [("gone", None), (None, b"")], "key string, value binary")
+    assert log.values() == [None, b""]
+
+
+def test_a_topic_that_does_not_exist_is_told_after_a_while(double: Any) -> None:
+    with pytest.raises(
+        NotWritten, match=r"topic t: not to be had within kafka.max.block.ms=200: UNKNOWN_TOP"
+    ):
+        write(double, 1, kafka_max_block_ms=200)
+
+
+def test_a_partition_that_was_added_meanwhile_is_found(double: Any) -> None:
+    double.log("t", 0)
+    write(double, 10)
+    later = double.log("t", 1)
+    write(double, [(b"x", 1)], NUMBERS)
+    assert later.values() == [b"x"]
+
+
+def test_a_builder_takes_records_once() -> None:
+    builder = BatchBuilder()
+    builder.append(1, None, b"x")
+    with pytest.raises(AssertionError):
+        builder.fill(b"", 1, 0, 0)
