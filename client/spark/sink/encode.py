@@ -58,7 +58,8 @@ class Block:
 
 
 def block(key: pa.Array | None, value: pa.Array, timestamp: Ints, headers: pa.Array | None) -> Block:
-    """Rows from their columns: binary, binary, ms, and headers as Spark has them."""
+    """Rows from their columns: text or binary, text or binary, ms, and headers as Spark has them."""
+    key, value = None if key is None else binary(key), binary(value)
     if key is not None and key.null_count == len(key):
         key = None
     tails = None if headers is None or headers.null_count == len(headers) else encoded_headers(headers)
@@ -91,6 +92,13 @@ def encode(rows: Block, order: Ints, first: Ints) -> list[Records]:
     ]
 
 
+def binary(array: pa.Array) -> pa.Array:
+    """Bytes of text or bytes; Spark may send the types for large content."""
+    if pa.types.is_large_string(array.type):
+        array = array.cast(pa.large_binary())
+    return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
+
+
 def lengths(array: pa.Array) -> Ints:
     """The lengths of binary values; -1 for null."""
     found = pc.binary_length(array)
@@ -107,7 +115,7 @@ def encoded_headers(headers: pa.Array) -> pa.Array:
         pair = int(np.flatnonzero(np.asarray(names.is_null()))[0])
         row = int(np.searchsorted(np.cumsum(count), pair, side="right"))
         raise BadRow(row, "a header has no key")
-    names, values = names.cast(pa.binary()), values.cast(pa.binary())
+    names, values = binary(names), binary(values)
     rows, pairs = len(count), len(names)
     pool = pa.concat_arrays(
         [varints([count]), varints([lengths(names)]), names, varints([lengths(values)]), values]
@@ -212,6 +220,6 @@ def _joined(pieces: list[tuple[pa.Array, Ints | None]], leads: bool) -> tuple[me
 
 def _taken(pool: pa.Array, index: Ints) -> tuple[pa.Buffer, Ints]:
     """Those of the slices, in one buffer, and the offsets between them."""
-    taken = pool.take(pa.array(index))
+    taken = pc.take(pool, pa.array(index), boundscheck=False)
     _, offsets, data = taken.buffers()
     return data, np.frombuffer(offsets, np.int32, len(index) + 1).astype(np.int64)

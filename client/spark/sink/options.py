@@ -52,6 +52,7 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         raise OptionError("; ".join(dict.fromkeys(complaints)))
     ignores_keys = found.get("kafka.partitioner.ignore.keys", False)
     codec = Codec[found.get("kafka.compression.type", "none").upper()]
+    request_bytes = found.get("kafka.max.request.size", 1 << 20)
     level = found.get(f"kafka.compression.{codec.name.lower()}.level")
     return SinkOptions(
         cluster=cluster_of(found),
@@ -61,8 +62,8 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         idempotent=_is_idempotent(found),
         codec=codec,
         level=None if codec is Codec.GZIP and level == DEFAULT_LEVEL else level,
-        batch_bytes=max(1, found.get("kafka.batch.size", BATCH_BYTES)),
-        request_bytes=found.get("kafka.max.request.size", 1 << 20),
+        batch_bytes=max(1, min(request_bytes, found.get("kafka.batch.size", BATCH_BYTES))),
+        request_bytes=request_bytes,
         buffer_bytes=found.get("kafka.buffer.memory", 32 << 20),
         in_flight_max=found.get("kafka.max.in.flight.requests.per.connection", IDEMPOTENT_IN_FLIGHT_MAX),
         delivery_seconds=found.get("kafka.delivery.timeout.ms", 120_000) / 1000,

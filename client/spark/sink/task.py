@@ -108,8 +108,8 @@ class _Task:
         value = self._columns.of(batch, "value")
         assert value is not None, "checked on the driver"
         return encode.block(
-            _binary(self._columns.of(batch, "key")),
-            _binary(value),
+            self._columns.of(batch, "key"),
+            value,
             _milliseconds(self._columns.of(batch, "timestamp"), batch.num_rows),
             self._columns.of(batch, "headers"),
         )
@@ -205,15 +205,6 @@ def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
         return waiting[0]
     (joined,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
     return joined
-
-
-def _binary(column: pa.Array | None) -> pa.Array | None:
-    """Bytes of text or bytes; Spark may send the types for large content."""
-    if column is None or pa.types.is_binary(column.type):
-        return column
-    if pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    return column.cast(pa.binary())
 
 
 def _milliseconds(column: pa.Array | None, rows: int) -> Ints:

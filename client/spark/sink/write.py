@@ -8,6 +8,7 @@ Left to others: a task's work (task.py).
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -65,8 +66,9 @@ class Sink:
             return TaskWritten(write_rows(self.options, self.columns, iterator))
 
     def tell(self) -> None:
-        """Tell what has no effect, once in a process: a stream asks for a writer with each batch."""
-        _TOLD.update(tell({*self.options.notes, *self.columns.notes} - _TOLD))
+        """Tell what has no effect: on the driver, and once, for a stream asks for many writers."""
+        if TaskContext.get() is None:
+            _TOLD.update(tell({*self.options.notes, *self.columns.notes} - _TOLD))
 
 
 class StrandlineWriter(Sink, DataSourceArrowWriter):

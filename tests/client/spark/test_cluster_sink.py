@@ -1,5 +1,6 @@
 """Spark writes to three real brokers: what other clients read, and what kills and moves of leaders cost."""
 
+import re
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ PARTITIONS = 3
 
 @pytest.fixture
 def topic(strandline_cluster: Any, request: pytest.FixtureRequest) -> str:
-    name = f"sink-{request.node.name.removeprefix('test_')[:40]}"
+    name = "sink-" + re.sub(r"\W", "-", request.node.name.removeprefix("test_"))[:60]
     admin = AdminClient({"bootstrap.servers": strandline_cluster.bootstrap})
     (made,) = admin.create_topics([NewTopic(name, PARTITIONS, 3)]).values()
     made.result(60)
@@ -96,18 +97,28 @@ def test_keys_have_the_partitions_that_librdkafkas_murmur2_gives_them(
 def test_a_leader_that_goes_in_the_middle_costs_no_row_and_repeats_none(
     spark: SparkSession, strandline_cluster: Any, topic: str, gracefully: bool
 ) -> None:
-    rows = 150_000
-    leader = strandline_cluster.leader(topic, 0)
-    broker = strandline_cluster.brokers[leader]
-    going = threading.Timer(0.7, broker.stop if gracefully else broker.kill)
+    rows, some = 150_000, 5_000
+    broker = strandline_cluster.brokers[strandline_cluster.leader(topic, 0)]
+    came = 0
+
+    def end_it() -> None:
+        nonlocal came
+        there = [TopicPartition(topic, at) for at in range(PARTITIONS)]
+        with Consumer(strandline_cluster.bootstrap) as consumer:
+            while came < some:
+                came = sum(consumer.end_offsets(there).values())
+        broker.stop() if gracefully else broker.kill()
+
+    ending = threading.Thread(target=end_it, daemon=True)
+    ending.start()
     frame = spark.range(0, rows, 1, 2).selectExpr("lpad(cast(id as string), 100, '0') as value")
-    going.start()
     try:
         save(frame, strandline_cluster, topic, **{"kafka.batch.size": 4096})
     finally:
-        going.join()
+        ending.join(WAIT_S)
         broker.start()
         strandline_cluster.wait_ready(3)
+    assert came < rows, "it went in the middle"
     values = [record.value for record in read(strandline_cluster, topic)]
     assert len(values) == rows
     assert set(values) == {b"%0100d" % at for at in range(rows)}

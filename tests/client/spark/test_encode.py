@@ -110,6 +110,20 @@ def test_varints_are_those_of_the_protocol(fields: list[list[int]]) -> None:
     assert made.to_pylist() == expected
 
 
+def test_text_and_large_types_are_bytes_too() -> None:
+    """Spark sends these with spark.sql.execution.arrow.useLargeVarTypes."""
+    plain = block(pa.array(["k"]), pa.array([b"v"]), np.array([1]), pa.array([[("n", b"x")]], HEADERS.type))
+    pair = pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])
+    large = block(
+        pa.array(["k"], pa.large_string()),
+        pa.array([b"v"], pa.large_binary()),
+        np.array([1]),
+        pa.array([[("n", b"x")]], pa.list_(pair)),
+    )
+    one = np.array([0]), np.array([0, 1])
+    assert bytes(encode(plain, *one)[0].section) == bytes(encode(large, *one)[0].section)
+
+
 def test_lengths_tell_null() -> None:
     assert lengths(pa.array([b"abc", None, b""], pa.binary())).tolist() == [3, -1, 0]
 

@@ -1,8 +1,12 @@
 """Options and columns of a write: what Spark's own sink takes is taken, and complaints are sentences."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql.types import StructType
 
+import strandline
+from strandline.client.spark.option_table import Served
 from strandline.client.spark.options import OptionError
 from strandline.client.spark.sink.columns import columns_of
 from strandline.client.spark.sink.option_table import WRITING, Spread
@@ -81,6 +85,23 @@ def test_what_has_no_effect_is_told_with_the_reason() -> None:
 )
 def test_complaints_give_the_reason(given: dict[str, str], reason: str) -> None:
     assert reason in complaint(**given)
+
+
+SPARKS_OWN = {"checkpointLocation", "queryName"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, verdict in WRITING.options.items()
+        if isinstance(verdict, Served) and name not in SPARKS_OWN
+    ],
+)
+def test_every_option_that_is_served_has_its_row_in_the_docs(name: str) -> None:
+    page = Path(strandline.__file__).with_name("docs") / "spark.md"
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| `")]
+    assert any(f"`{name}`" in row.split(" | ")[0] for row in rows)
 
 
 def test_servers_must_be_named() -> None:
