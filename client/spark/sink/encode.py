@@ -29,7 +29,7 @@ class Records(NamedTuple):
     """The records of one batch, as `BatchBuilder.fill` takes them."""
 
     section: Buffer
-    count: int
+    rows: int
     base_timestamp: int
     max_timestamp: int
 

@@ -365,8 +365,9 @@ class TaskProducer:
         if code is None or code in LEADER_ERRORS:
             self._doubted.add(batch.partition.topic)
         pause = min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** min(batch.attempts - 1, 8))
-        log.debug("produce_failed", partition=str(batch.partition), reason=str(error), attempt=batch.attempts)
-        if not lane.failed(batch, error, self._time() + pause):
+        again = lane.failed(batch, error, self._time() + pause)
+        log.debug("produce_failed", partition=str(batch.partition), reason=str(error), will_retry=again)
+        if not again:
             raise _not_written(batch, str(error)) from error
 
     def _give_up_late(self) -> None:

@@ -38,7 +38,8 @@ class Router:
             return self._in_turn(topic, partitions, led, len(sizes))
         if keys is None or self._spread is Spread.STICKY:
             return self._stick(topic, partitions, led, sizes)
-        chosen = (hashes(keys) & np.uint32(POSITIVE)).astype(np.int64) % partitions
+        chosen: Ints = (hashes(keys) & np.uint32(POSITIVE)).astype(np.int64)
+        chosen %= partitions
         if keys.null_count:
             without = np.asarray(keys.is_null())
             chosen[without] = self._stick(topic, partitions, led, sizes[without])
