@@ -133,47 +133,49 @@ def encoded_headers(headers: pa.Array) -> pa.Array:
 
 
 def varints(fields: Sequence[Ints | int]) -> pa.Array:
-    """Signed varints of all fields of a row, one after another; numbers are the same in all rows."""
-    known = next(field for field in fields if not isinstance(field, int))
-    coded = [(field << 1) ^ (field >> 63) for field in fields]
-    sizes = [1 if isinstance(each, int) else _sizes(each) for each in coded]
-    offsets = np.zeros(len(known) + 1, np.int32)
-    np.cumsum(sum(sizes), out=offsets[1:])
-    out = np.zeros(int(offsets[-1]), np.uint8)
-    at = offsets[:-1].astype(np.int64)
-    for each, size in zip(coded, sizes, strict=True):
-        if isinstance(each, int):
-            assert each < 128, "a constant of one byte"
-            if each:
-                out[at] = each
-        else:
-            _put(out, at, each)
-        at += size
-    return pa.Array.from_buffers(pa.binary(), len(known), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+    """Signed varints of all fields of a row, one after another; numbers are the same in all rows.
+
+    All of them are written at their greatest width. Where some are shorter, the bytes too many are left out.
+    """
+    rows = len(next(field for field in fields if not isinstance(field, int)))
+    coded = [np.atleast_1d((field << 1) ^ (field >> 63)) for field in fields]
+    tops = [int(each.max(initial=0)) for each in coded]
+    widths = [max(1, (top.bit_length() + 6) // 7) for top in tops]
+    table = np.empty((rows, sum(widths)), np.uint8)
+    kept: npt.NDArray[np.bool_] | None = None
+    length = np.full(rows, table.shape[1], np.int64)
+    column = 0
+    for each, width, top in zip(coded, widths, tops, strict=True):
+        low = int(each.min(initial=top))
+        varied = each[:1] if low == top else each
+        for byte in range(width):
+            rest = varied >> (7 * byte)
+            table[:, column] = rest if byte == width - 1 else _with_more(rest)
+            if byte and low < 1 << (7 * byte):
+                kept = np.ones(table.shape, np.bool_) if kept is None else kept
+                kept[:, column] = there = rest > 0
+                length -= ~there
+            column += 1
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(length, out=offsets[1:])
+    content = table.ravel() if kept is None else table[kept]
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(content)])
 
 
 def sizes_of(field: Ints) -> Ints:
     """Bytes of signed varints."""
-    return _sizes((field << 1) ^ (field >> 63))
-
-
-def _sizes(coded: Ints) -> Ints:
+    coded = (field << 1) ^ (field >> 63)
     size, bound = np.ones(len(coded), np.int64), 1 << 7
-    top = int(coded.max()) if len(coded) else 0
+    top = int(coded.max(initial=0))
     while bound <= top:
         size += coded >= bound
         bound <<= 7
     return size
 
 
-def _put(out: npt.NDArray[np.uint8], at: Ints, coded: Ints) -> None:
-    while True:
-        more = coded > 127
-        if not more.any():
-            out[at] = coded
-            return
-        out[at] = (coded & 127) | (more.astype(np.int64) << 7)
-        coded, at = coded[more] >> 7, at[more] + 1
+def _with_more(rest: Ints) -> Ints:
+    """Seven bits, and whether more follow."""
+    return (rest & 127) | ((rest > 127).astype(np.int64) << 7)
 
 
 def _pieces(

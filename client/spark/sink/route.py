@@ -38,8 +38,7 @@ class Router:
             return self._in_turn(topic, partitions, led, len(sizes))
         if keys is None or self._spread is Spread.STICKY:
             return self._stick(topic, partitions, led, sizes)
-        chosen: Ints = (hashes(keys) & np.uint32(POSITIVE)).astype(np.int64)
-        chosen %= partitions
+        chosen: Ints = (hashes(keys) & np.uint32(POSITIVE)).astype(np.int64) % partitions
         if keys.null_count:
             without = np.asarray(keys.is_null())
             chosen[without] = self._stick(topic, partitions, led, sizes[without])
@@ -55,7 +54,8 @@ class Router:
             self._sticky.move_on(topic, led, places[-1])
             places.append(self._sticky.choose(topic, led, partitions))
         self._filled[topic] = int(ends[-1]) - int(turn[-1]) * self._batch_bytes
-        return np.array(places, np.int64)[turn]
+        chosen: Ints = np.array(places, np.int64)[turn]
+        return chosen
 
     def _in_turn(self, topic: str, partitions: int, led: Sequence[int], rows: int) -> Ints:
         among = np.array(led or range(partitions), np.int64)

@@ -25,7 +25,7 @@ PARTITIONS = 3
 
 @pytest.fixture
 def topic(strandline_cluster: Any, request: pytest.FixtureRequest) -> str:
-    name = "sink-" + re.sub(r"\W", "-", request.node.name.removeprefix("test_"))[:60]
+    name = "sink-" + re.sub(r"\W", "-", request.node.name.removeprefix("test_"))[-60:]
     admin = AdminClient({"bootstrap.servers": strandline_cluster.bootstrap})
     (made,) = admin.create_topics([NewTopic(name, PARTITIONS, 3)]).values()
     made.result(60)
