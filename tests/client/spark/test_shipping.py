@@ -42,6 +42,7 @@ def read(spark):
         "offsets": sorted(row.offset for row in batch.option("minPartitions", 3).load().collect()),
         "loaded": batch.option("snapshot", "load").option("metadataColumns", "servedBy").load().count(),
     }
+    rows = batch.load().select("value")
     try:
         batch.option("minPartition", 3).load().columns
     except Exception as trouble:
@@ -52,6 +53,16 @@ def read(spark):
         writer = writer.option("checkpointLocation", folder + "/checkpoint")
         writer.trigger(availableNow=True).start().awaitTermination()
         found["streamed"] = sorted(row.offset for row in spark.read.parquet(folder + "/rows").collect())
+    into = {"bootstrap.servers": sys.argv[1], "topic": "out"}
+    rows.write.format("strandline").options(**into).mode("append").save()
+    with tempfile.TemporaryDirectory() as folder:
+        writer = stream.select("value").writeStream.format("strandline").options(**into)
+        writer = writer.option("checkpointLocation", folder)
+        writer.trigger(availableNow=True).start().awaitTermination()
+    try:
+        rows.write.format("strandline").options(**into, topik="x").mode("append").save()
+    except Exception as trouble:
+        found["write_trouble"] = told(trouble)
     print("FOUND", json.dumps(found))
 """
 FOUND_BY_NAME = (
@@ -87,7 +98,7 @@ read(spark)
 
 def run(script: str, double: Any, tmp_path: Path, workers: str, **environment: str) -> dict[str, Any]:
     """What the script has found, with an interpreter for Spark's own processes."""
-    log = double.log("t")
+    log, out = double.log("t"), double.log("out")
     for _ in range(20):
         log.add([(1000, None, b"x", [])])
     names = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
@@ -102,6 +113,7 @@ def run(script: str, double: Any, tmp_path: Path, workers: str, **environment: s
     lines = [line for line in ended.stdout.splitlines() if line.startswith("FOUND ")]
     assert ended.returncode == 0 and lines, ended.stdout[-2000:] + ended.stderr[-4000:]
     found: dict[str, Any] = json.loads(lines[0].removeprefix("FOUND "))
+    found["written"] = out.values()
     return found
 
 
@@ -110,6 +122,8 @@ def assert_all_of_it(found: dict[str, Any]) -> None:
     assert found["offsets"] == found["streamed"] == list(range(20))
     assert found["loaded"] == 20
     assert "unknown option minpartition; did you mean minPartitions?" in found["trouble"]
+    assert found["written"] == [b"x"] * 40
+    assert "unknown option topik; did you mean topic?" in found["write_trouble"]
 
 
 @pytest.mark.spark
@@ -175,3 +189,11 @@ def test_the_readers_of_the_module_are_the_real_ones(double: Any) -> None:
     missing = set(vars(StrandlineStreamReader)) - set(vars(pyspark_strandline.StreamReader))
     assert {name for name in missing if not name.startswith("_")} == set()
     stream.stop()
+    wanted = {"pyspark_strandline." + name for name in ("Writer", "StreamWriter")}
+    into = pyspark_strandline.DefaultSource(CaseInsensitiveDict({**options, "topic": "t"}))
+    for made in (into.writer(schema, False), into.streamWriter(schema, False)):
+        sent = cloudpickle.loads(cloudpickle.dumps(made))
+        message = sent.write(iter(()))
+        wanted.discard(f"{type(sent).__module__}.{type(sent).__name__}")
+        assert type(message) is pyspark_strandline.Message and message.plain == []
+    assert not wanted
