@@ -1,5 +1,6 @@
 """The send loop against brokers that die, refuse, forget, or lose answers: each row once, or a reason."""
 
+import threading
 import time
 from collections.abc import Callable
 from random import Random
@@ -143,6 +144,43 @@ def test_a_graceful_move_costs_nothing(double: Any) -> None:
     write(double)
     assert log.values() == wanted()
     assert {node for node, api in double.asked if api == Api.PRODUCE} == {1, 2}
+
+
+def test_nothing_goes_to_a_new_leader_while_the_old_one_has_batches(double: Any) -> None:
+    """A new leader that has not heard of the producer takes any batch as its first: the one before it would
+    never be taken."""
+    logs = [double.log("t", partition, leader=1 + partition) for partition in range(2)]
+    answer, released, seen = double.answer, threading.Event(), []
+
+    def told(node: int, api: Api, request: Any) -> Any:
+        parts = (
+            [part.index for topic in request.topic_data for part in topic.partition_data] if api == 0 else []
+        )
+        if node == 1 and 0 in parts:
+            seen.append("batch")
+            if seen.count("batch") == 3:
+                logs[0].leader, logs[0].epoch = 2, 6
+                logs[0].producers.clear()
+                double.before_append = lambda count: ErrorCode.NOT_LEADER_OR_FOLLOWER
+                assert released.wait(60)
+        elif node == 2 and 1 in parts and logs[0].leader == 2:
+            seen.append("refused" if "refused" not in seen else "asked" if "looked" in seen else "again")
+            if seen[-1] != "refused":
+                double.before_append = lambda count: 0
+        elif api == Api.METADATA and "refused" in seen:
+            seen.append("looked")
+        found = answer(node, api, request)
+        if seen and seen[-1] == "asked":
+            released.set()
+        return found
+
+    double.answer = told
+    rows = [(b"%d" % at, at % 2) for at in range(4000)]
+    write(double, rows, NUMBERS)
+    assert [log.values() for log in logs] == [
+        [value for value, at in rows if at == part] for part in range(2)
+    ]
+    assert "asked" in seen
 
 
 def test_passing_trouble_is_waited_out(double: Any) -> None:
