@@ -131,9 +131,11 @@ def test_a_connection_that_ends_makes_nothing_twice(double: Any) -> None:
 
 
 def test_a_broker_that_does_not_answer_is_asked_again(double: Any) -> None:
-    log = double.log("t")
-    double.after_append = lambda count: double.NOTHING if count == 3 else None
+    """On a new connection: nothing comes on the old one any more."""
+    log, done = double.log("t"), threading.Event()
+    double.after_append = at_request(3, lambda: done.wait(60) and None)
     write(double, kafka_request_timeout_ms=200)
+    done.set()
     assert log.values() == wanted()
 
 
