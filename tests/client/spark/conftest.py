@@ -50,6 +50,7 @@ from strandline.protocol.messages.offsets import (
     OffsetForLeaderTopicResult,
 )
 from strandline.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
@@ -206,6 +207,7 @@ class Double:
         self.on_fetch: Callable[[int], None] = lambda count: None
         self.before_append: Callable[[int], int] = lambda count: 0  # an error code
         self.after_append: Callable[[int], Any] = lambda count: None  # NOTHING or GONE
+        self.bad_records: list[int] = []  # in a batch that is refused
         self.producer_ids = 1000
         self.acks: set[int] = set()
         self.after_answer: Callable[[int, Api], None] = lambda node, api: None
@@ -389,7 +391,10 @@ class Double:
                 code, offset = refused or self._error(node, tp, -1), -1
                 if not code:
                     code, offset = self.logs[tp].produce(bytes(part.records))
-                found.append(PartitionProduceResponse(index=part.index, error_code=code, base_offset=offset))
+                bad = [BatchIndexAndErrorMessage(batch_index=at) for at in self.bad_records] if code else []
+                result = PartitionProduceResponse(index=part.index, error_code=code, base_offset=offset)
+                result.record_errors = bad
+                found.append(result)
             topics.append(TopicProduceResponse(name=topic.name, partition_responses=found))
         instead = self.NOTHING if request.acks == 0 else self.after_append(count)
         return ProduceResponse(responses=topics) if instead is None else instead

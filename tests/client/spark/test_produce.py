@@ -251,6 +251,14 @@ def test_a_refusal_for_good_is_told_at_once(double: Any) -> None:
         write(double, 10)
 
 
+def test_records_that_the_broker_blames_are_named(double: Any) -> None:
+    double.log("t")
+    double.before_append = lambda count: ErrorCode.INVALID_RECORD
+    double.bad_records = [3]
+    with pytest.raises(NotWritten, match=r"^task 0, row 3: not written to t-0: INVALID_RECORD"):
+        write(double, 10)
+
+
 def test_after_a_failure_the_next_task_has_a_producer_of_its_own(double: Any) -> None:
     log = double.log("t")
     double.before_append = lambda count: ErrorCode.TOPIC_AUTHORIZATION_FAILED if count == 1 else 0
