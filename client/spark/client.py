@@ -62,6 +62,10 @@ class PartitionReplicas(NamedTuple):
     in_sync: tuple[int, ...]
 
 
+class Unreachable(ConnectionError):
+    """No connection to the address that a broker advertises: it is down, or this machine has no way to it."""
+
+
 class Wire:
     """One socket to one broker, using the versions that both sides know."""
 
@@ -177,7 +181,24 @@ class SparkCluster:
             if time.monotonic() - wire.used_at < IDLE_SECONDS_MAX:
                 return wire
             wire.close()
-        return Wire(address, self.options)
+        try:
+            return Wire(address, self.options)
+        except OSError as trouble:
+            raise self._named(address, trouble) from trouble
+
+    def _named(self, address: Address, trouble: OSError) -> OSError:
+        """Trouble with a connection, with the broker's id and the remedy if the address came from metadata.
+
+        An executor may lack a way that the driver has: it is told which machine could not connect.
+        """
+        broker = next((id for id, known in self.view.brokers.items() if known == address), None)
+        if broker is None:
+            return trouble
+        return Unreachable(
+            f"{socket.gethostname()} cannot connect to broker {broker} at {_name(address)}, the address that "
+            f"this broker advertises ({trouble}). If the broker is running, set its advertised.listeners to "
+            "an address that Spark's driver and every executor can reach"
+        )
 
     def give(self, wire: Wire) -> None:
         """Give a connection back, with no answer outstanding."""

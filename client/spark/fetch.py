@@ -9,7 +9,6 @@ Left to others: decoding (protocol/columns.py).
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple, cast
 
 from ...base.logger import get_logger
@@ -29,6 +28,7 @@ from .client import (
     BACKOFF_MAX,
     PartitionLeader,
     SparkCluster,
+    Unreachable,
     Wire,
     error_about,
     passing,
@@ -39,6 +39,7 @@ from .transactions import without_aborted
 
 log = get_logger(__name__)
 
+UNREACHABLE_SECONDS_MAX = 30.0  # longer than brokers need to find out that one of them is gone
 BY_NAME_LAST = 12  # of Fetch: later versions name topics by id alone
 
 
@@ -88,6 +89,7 @@ class SpanReader:
         self._others = 0  # looks in a row that found another topic of this name
         self._gone = 0  # looks in a row that found no such partition
         self._deadline = cluster.now() + stall_seconds
+        self._unreachable: tuple[PartitionLeader, float] | None = None  # the leader, and since when
 
     def __iter__(self) -> Iterator[FetchedRun]:
         try:
@@ -265,6 +267,8 @@ class SpanReader:
                 raise self._stalled(str(trouble)) from trouble
             self._skip(self._span.end, "no broker knows the partition any more")
             return
+        if isinstance(trouble, Unreachable):
+            self._check_reachable(trouble)
         self._cluster.sleep(self._backoff)
         self._backoff = min(2 * self._backoff, BACKOFF_MAX)
         self._look()
@@ -272,10 +276,29 @@ class SpanReader:
     def _look(self) -> None:
         """Refresh the metadata, if any broker answers."""
         partition = self._span.partition
-        with suppress(OSError):
+        try:
             there = self._cluster.refresh([partition.topic])
-            is_known = partition.partition in there.get(partition.topic, ())
-            self._gone = 0 if is_known else self._gone + 1
+        except OSError:
+            self._unreachable = None  # nobody says that the leader is running
+            return
+        is_known = partition.partition in there.get(partition.topic, ())
+        self._gone = 0 if is_known else self._gone + 1
+
+    def _check_reachable(self, trouble: Unreachable) -> None:
+        """Give up early if the brokers still name a leader that this machine has long failed to connect to.
+
+        Brokers notice when one of them is gone, and name another leader or none. If they go on naming it,
+        it is running, and no waiting will open a way to its address.
+        """
+        leader = self._cluster.leader(self._span.partition)
+        now = self._cluster.now()
+        if self._unreachable is None or self._unreachable[0] != leader:
+            self._unreachable = leader, now
+        elif now - self._unreachable[1] > UNREACHABLE_SECONDS_MAX:
+            raise Unreachable(
+                f"{self._span.partition}: {trouble}. For {UNREACHABLE_SECONDS_MAX:g} s brokers have named it "
+                "as the leader"
+            ) from trouble
 
     def _lost(self, trouble: OffsetOutOfRange) -> None:
         """The leader has no record at the position. If it may only lag behind, it is asked again."""
@@ -301,6 +324,7 @@ class SpanReader:
     def _progressed(self) -> None:
         self._backoff = BACKOFF_FIRST
         self._doubts = self._others = 0
+        self._unreachable = None
         self._deadline = self._cluster.now() + self._stall_seconds
 
     def _stalled(self, reason: str) -> Stalled:

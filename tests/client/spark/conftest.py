@@ -213,6 +213,7 @@ class Double:
         self.after_answer: Callable[[int, Api], None] = lambda node, api: None
         self.brokers = {node: Broker(self, node) for node in range(1, brokers + 1)}
         self.ports = {node: broker.port for node, broker in self.brokers.items()}
+        self.advertised: dict[int, tuple[str, int]] = {}  # in the place of where they listen
 
     @property
     def servers(self) -> str:
@@ -282,8 +283,9 @@ class Double:
         asked = names if request.topics is None else [topic.name for topic in request.topics]
         return MetadataResponse(
             brokers=[
-                MetadataResponseBroker(node_id=each, host="127.0.0.1", port=self.ports[each])
+                MetadataResponseBroker(node_id=each, host=host, port=port)
                 for each in self.brokers
+                for host, port in [self.advertised.get(each, ("127.0.0.1", self.ports[each]))]
             ],
             topics=[
                 MetadataResponseTopic(
