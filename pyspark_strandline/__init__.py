@@ -41,7 +41,7 @@ except ImportError:  # PySpark 4.1
         """Nothing that Spark asks for."""
 
 
-ROOMS = ("base", "client", "protocol")  # what the source needs of Strandline
+ROOMS = ("base", "client", "protocol", "storage")  # what the source needs of Strandline
 
 
 class Code:

@@ -58,6 +58,7 @@ class FetchedRun(NamedTuple):
     start: int
     served_by: int = -1
     high_watermark: int = -1
+    file: str = ""  # of a closed log
 
 
 class SpanReader:

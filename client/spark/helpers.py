@@ -17,7 +17,7 @@ from ...protocol.messages.offsets import EARLIEST, LATEST
 from . import plan, snapshot
 from .client import SparkCluster
 from .leaders import LARGEST_TIMESTAMP, list_offsets, log_sizes
-from .option_table import COLUMNS, METADATA_COLUMNS, SERVERS
+from .option_table import COLUMNS, FILE, METADATA_COLUMNS, SERVERS
 from .options import OVERRULED, SourceOptions, parse
 from .predicates import Bounds, bounds
 
@@ -73,6 +73,13 @@ def scan(
 def take_snapshot(options: Mapping[str, Any]) -> str:
     """What a read with these options would read now, as JSON: option `snapshot` reads just that again."""
     return _snapshot({name: _text(value) for name, value in options.items()}, Bounds())
+
+
+def compare(spark: "SparkSession", log_dirs: Sequence[str], topic: str) -> "DataFrame":
+    """The records of a topic in which its closed replicas differ; see offline/compare.py."""
+    from .offline import compare as comparison  # few need it, and what it stands on
+
+    return comparison.compare(spark, log_dirs, topic)
 
 
 def describe(spark: "SparkSession", servers: str, topics: str = ".*", **options: Any) -> "DataFrame":
@@ -155,7 +162,7 @@ def _needed(columns: Sequence[str] | None, found: Bounds) -> list[str] | None:
     if columns is None or found.names is None:
         return None
     wanted = {name.lower() for name in columns} | found.names
-    return [name for name in (*COLUMNS, *METADATA_COLUMNS) if name.lower() in wanted]
+    return [name for name in (*COLUMNS, *METADATA_COLUMNS, FILE) if name.lower() in wanted]
 
 
 def _milliseconds(spark: "SparkSession", expression: str) -> int | None:
@@ -169,6 +176,10 @@ def _milliseconds(spark: "SparkSession", expression: str) -> int | None:
 
 def _snapshot(given: Mapping[str, str], found: Bounds) -> str:
     options = parse(given)
+    if options.closed is not None:
+        from .offline import planning  # few reads need it, and what it stands on
+
+        return snapshot.to_json([span for span in planning.bounds(options) if span.size])
     cluster = SparkCluster(options.cluster)
     try:
         spans = snapshot.bounds(cluster, options)

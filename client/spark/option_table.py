@@ -23,6 +23,11 @@ class Side(Enum):
 
 BOTH = frozenset(Side)
 SERVERS = "kafka.bootstrap.servers"
+LOG_DIRS = "logDirs"
+OF_LOG_DIRS = ("replica", "upto")
+ASKING = (SERVERS, "fetchOffset.", "kafkaConsumer.", "kafka.client.", "kafka.fetch.", "kafka.group.id",
+          "kafka.max.partition.", "kafka.request.", "kafka.security.protocol")  # fmt: skip
+"""How brokers are asked: names, or their beginnings."""
 CHOICE = ("subscribe", "assign", "subscribePattern")
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 METADATA_COLUMNS = (
@@ -34,6 +39,8 @@ METADATA_COLUMNS = (
     "servedBy",
     "highWatermark",
 )
+FILE = "file"
+"""The segment that a record stands in: a metadata column of closed logs alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ Verdict: TypeAlias = Served | Harmless | Refused
 
 _BATCH, _STREAM = frozenset({Side.BATCH}), frozenset({Side.STREAM})
 _ENDLESS = Refused("a stream has no end; trigger(availableNow=True) reads what is there and stops")
+_CLOSED = Refused("the logs of logDirs are closed, so nothing will come; read them as a batch: spark.read")
 _NO_TRIGGER = Harmless("it limits a streaming trigger, and this is a batch read")
 _OWN_PACE = Harmless("there are waits of its own here")
 _NO_MEMBER = Harmless("tasks are given their offsets, nobody joins a group")
@@ -71,6 +79,9 @@ _FOR_WRITING = Harmless("it is for writing")
 
 _SERVED: dict[str, Served] = {
     SERVERS: Served(values.servers),
+    LOG_DIRS: Served(values.directories, _BATCH, _CLOSED),
+    "replica": Served(values.number(0), _BATCH, _CLOSED),
+    "upto": Served(values.one_of("committed", "leo"), _BATCH, _CLOSED),
     "subscribe": Served(values.names),
     "subscribePattern": Served(values.pattern),
     "assign": Served(values.partitions),
@@ -88,8 +99,8 @@ _SERVED: dict[str, Served] = {
     "minOffsetsPerTrigger": Served(values.number(1), _STREAM, _NO_TRIGGER),
     "maxTriggerDelay": Served(values.duration_ms, _STREAM, _NO_TRIGGER),
     "includeHeaders": Served(values.flag),
-    "columns": Served(values.some_of((*COLUMNS, *METADATA_COLUMNS))),
-    "metadataColumns": Served(values.some_of(METADATA_COLUMNS, everything=True)),
+    "columns": Served(values.some_of((*COLUMNS, *METADATA_COLUMNS, FILE))),
+    "metadataColumns": Served(values.some_of((*METADATA_COLUMNS, FILE), everything=True)),
     "snapshot": Served(values.text, _BATCH, Harmless("each micro-batch has its own offsets")),
     "commitOffsetsToGroup": Served(values.text),
     "failOnDataLoss": Served(values.flag),

@@ -169,6 +169,17 @@ def pattern(value: str) -> re.Pattern[str]:
         raise ValueError(f"is not a regular expression: {trouble}") from trouble
 
 
+def directories(value: str) -> tuple[str, ...]:
+    """Absolute paths, separated by commas: they mean the same in every process."""
+    found = tuple(filter(None, (part.strip() for part in value.split(","))))
+    if not found:
+        raise ValueError("must name at least one log directory")
+    odd = next((path for path in found if not path.startswith("/")), None)
+    if odd is not None:
+        raise ValueError(f"must be absolute paths: {odd} may be another place for each worker")
+    return found
+
+
 def _json(value: str, shape: str) -> dict[str, Any]:
     try:
         document = json.loads(value)

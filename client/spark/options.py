@@ -12,7 +12,22 @@ from difflib import get_close_matches
 from typing import Any
 
 from ...protocol.messages.offsets import EARLIEST, LATEST
-from .option_table import CHOICE, COLUMNS, READING, SERVERS, Harmless, OptionTable, Refused, Served, Side
+from .option_table import (
+    ASKING,
+    CHOICE,
+    COLUMNS,
+    FILE,
+    LOG_DIRS,
+    METADATA_COLUMNS,
+    OF_LOG_DIRS,
+    READING,
+    SERVERS,
+    Harmless,
+    OptionTable,
+    Refused,
+    Served,
+    Side,
+)
 from .option_values import INT_MAX, Bound, Everywhere, Topics, mentions
 
 FETCH_BYTES_MAX = 64 << 20  # so that a frame stays well below what the client takes, whatever is asked for
@@ -49,6 +64,15 @@ class StreamLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ClosedLogs:
+    """Log directories to be read with no broker running."""
+
+    directories: tuple[str, ...]
+    replica: int | None  # the broker whose log is read; None: any that has the records
+    to_log_end: bool  # also what is not proven committed
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """All options of a read, with their defaults."""
 
@@ -66,6 +90,7 @@ class SourceOptions:
     snapshot: str  # "plan", "load", or JSON of an earlier snapshot (snapshot.py)
     group: str | None  # offsets are committed to it, for others to see
     limits: StreamLimits
+    closed: ClosedLogs | None  # instead of a cluster
     notes: tuple[str, ...] = field(default=(), compare=False)  # what has no effect, and why
 
 
@@ -73,14 +98,18 @@ def parse(options: Mapping[str, str], side: Side = Side.BATCH) -> SourceOptions:
     """Check all options together; raises OptionError."""
     found, notes, complaints = read_values(READING, options, side)
     given = {READING.known.get(name.lower()) for name in options}
-    if SERVERS not in given:
+    if SERVERS not in given and LOG_DIRS not in given:
         complaints.append(f"{SERVERS} is missing")
     if len(given.intersection(CHOICE)) != 1 and not _is_pinned(found):
         complaints.append(f"expected exactly one of {', '.join(CHOICE)}")
     complaints += _contradictions(found, side)
+    complaints += _of_closed_logs(found)
     if complaints:
         raise OptionError("; ".join(dict.fromkeys(complaints)))
-    if "kafka.group.id" in given and "commitOffsetsToGroup" not in given:
+    if LOG_DIRS in found:
+        asking = sorted(name for name in given if name and name.startswith(ASKING))
+        notes += (f"{name} has no effect: with {LOG_DIRS} no broker is asked" for name in asking)
+    elif "kafka.group.id" in given and "commitOffsetsToGroup" not in given:
         notes.append("kafka.group.id has no effect: offsets live in Spark; see commitOffsetsToGroup")
     if _is_pinned(found):
         overruled = sorted(name for name in given if name and name.startswith(OVERRULED))
@@ -104,6 +133,7 @@ def parse(options: Mapping[str, str], side: Side = Side.BATCH) -> SourceOptions:
             offsets_min=found.get("minOffsetsPerTrigger"),
             delay_seconds=found.get("maxTriggerDelay", 15 * 60_000) / 1000,
         ),
+        closed=_closed(found),
         notes=tuple(notes),
     )
 
@@ -134,7 +164,7 @@ def cluster_of(found: Mapping[str, Any]) -> ClusterOptions:
     """How brokers are reached, for whoever reads or writes."""
     request_ms = min(found.get("kafka.request.timeout.ms", 30_000), INT_MAX)
     return ClusterOptions(
-        bootstrap=found[SERVERS],
+        bootstrap=found.get(SERVERS, ()),
         client_id=found.get("kafka.client.id", "strandline-spark"),
         rack=found.get("kafka.client.rack", ""),
         request_seconds=request_ms / 1000,
@@ -154,8 +184,14 @@ def cluster_of(found: Mapping[str, Any]) -> ClusterOptions:
 def _columns(found: Mapping[str, Any]) -> tuple[str, ...]:
     """Those named by `columns`, in that order; else Spark's, headers if asked for, then the metadata."""
     kafka = [name for name in COLUMNS if name != "headers" or found.get("includeHeaders", False)]
-    extra = found.get("metadataColumns", ())
+    extra = (name for name in found.get("metadataColumns", ()) if name != FILE or LOG_DIRS in found)
     return tuple(found.get("columns", (*kafka, *extra)))
+
+
+def _closed(found: Mapping[str, Any]) -> ClosedLogs | None:
+    if LOG_DIRS not in found:
+        return None
+    return ClosedLogs(found[LOG_DIRS], found.get("replica"), found.get("upto") == "leo")
 
 
 def _group(found: Mapping[str, Any]) -> str | None:
@@ -189,6 +225,18 @@ def _contradictions(found: Mapping[str, Any], side: Side) -> list[str]:
     snapshot = str(found.get("snapshot", "plan"))
     if snapshot.lower() not in ("plan", "load") and not _is_pinned(found):
         complaints.append(f"snapshot={snapshot!r} must be plan, load, or a snapshot as JSON")
+    return complaints
+
+
+def _of_closed_logs(found: Mapping[str, Any]) -> list[str]:
+    """What closed logs have not, and what only they have."""
+    if LOG_DIRS in found:
+        group = found.get("commitOffsetsToGroup", "false").lower() != "false"
+        return [f"commitOffsetsToGroup needs brokers, and {LOG_DIRS} asks none"] if group else []
+    complaints = [f"{name} needs {LOG_DIRS}" for name in OF_LOG_DIRS if name in found]
+    named = (found.get("columns", ()), found.get("metadataColumns", ()))
+    if any(FILE in names and not {*names}.issuperset(METADATA_COLUMNS) for names in named):
+        complaints.append(f"column {FILE} needs {LOG_DIRS}")
     return complaints
 
 

@@ -2,7 +2,8 @@
 
 `partitions` fixes the snapshot, unless `schema` has fixed it at load(). Spark keeps the partitions with the
 DataFrame, so a repeated action reads the same.
-Left to others: the snapshot (snapshot.py), the fetch loop (fetch.py), Arrow (rows.py).
+Left to others: the snapshot (snapshot.py), the fetch loop (fetch.py), Arrow (rows.py), closed logs
+(offline/).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -37,6 +38,8 @@ class StrandlineReader(DataSourceReader):
         """One partition for each span. Called on the driver, once for a DataFrame. Spark wants a list."""
         with told_plainly():
             self._notes -= tell(self._notes)
+            if self.options.closed is not None:
+                return _parts_of_closed_logs(self.options)
             spans = snapshot.take(cluster_for(self.options.cluster), self.options)
             log.info("read_planned", snapshot=snapshot.to_json(spans))
             return parts_of(spans)
@@ -45,7 +48,28 @@ class StrandlineReader(DataSourceReader):
         """The rows of one span."""
         if (part := part_of(partition)) is not None:
             with told_plainly():
+                if self.options.closed is not None:
+                    yield from _read_closed_logs(self.options, self.columns, part)
+                    return
                 yield from read_part(self.options, self.columns, part, group=self.options.group)
+
+
+def _parts_of_closed_logs(options: SourceOptions) -> list[InputPartition]:
+    """The tasks of a read without brokers."""
+    from .offline import planning  # few reads need it, and what it stands on
+
+    parts = planning.parts(options)
+    log.info("read_planned", snapshot=snapshot.to_json([part.span for part in parts]))
+    return [InputPartition(part.plain()) for part in parts]
+
+
+def _read_closed_logs(
+    options: SourceOptions, columns: Sequence[str], part: Sequence[Any]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of such a task."""
+    from .offline import reading
+
+    return reading.read(reading.Part.of_plain(part), columns, options.fail_on_data_loss)
 
 
 def parts_of(spans: Sequence[Span]) -> list[InputPartition]:

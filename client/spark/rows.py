@@ -19,7 +19,7 @@ from ...protocol.batches import BatchHeader, headers
 from ...protocol.column_arrow import to_arrow
 from ...protocol.columns import Columns, runs
 from .fetch import FetchedRun
-from .option_table import METADATA_COLUMNS
+from .option_table import FILE, METADATA_COLUMNS
 
 ROWS_MAX = 1 << 16
 BYTES_MAX = 32 << 20
@@ -35,6 +35,7 @@ TYPES: dict[str, pa.DataType] = {
     "batchBaseOffset": pa.int64(),
     "servedBy": pa.int32(),
     "highWatermark": pa.int64(),
+    FILE: pa.string(),
 }
 OF_BATCH: dict[str, Callable[[BatchHeader], int]] = {
     "leaderEpoch": lambda header: header.leader_epoch,
@@ -47,7 +48,7 @@ OF_FETCH: dict[str, Callable[[FetchedRun], int]] = {
     "servedBy": lambda run: run.served_by,
     "highWatermark": lambda run: run.high_watermark,
 }
-assert list(TYPES) == [*OF_BATCH, *OF_FETCH] == list(METADATA_COLUMNS)
+assert list(TYPES) == [*OF_BATCH, *OF_FETCH, FILE] == [*METADATA_COLUMNS, FILE]
 
 
 def arrow(
@@ -108,6 +109,8 @@ class _Facts:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _column(self, name: str, at: Ints) -> pa.Array:
+        if name == FILE:
+            return pa.repeat(pa.scalar(self._run.file or None, TYPES[name]), len(at))
         if name in OF_FETCH:
             values = np.full(len(at), OF_FETCH[name](self._run), np.int64)
         else:

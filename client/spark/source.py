@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from . import snapshot
 from .client import cluster_for
-from .option_table import COLUMNS, METADATA_COLUMNS, Side
+from .option_table import COLUMNS, FILE, METADATA_COLUMNS, Side
 from .options import OptionError, SourceOptions, notes_on_either, parse, parse_either
 from .reader import StrandlineReader
 from .sink.options import parse as parse_sink
@@ -54,8 +54,9 @@ TYPES: dict[str, DataType] = {
     "batchBaseOffset": LongType(),
     "servedBy": IntegerType(),
     "highWatermark": LongType(),
+    FILE: StringType(),
 }
-assert list(TYPES) == [*COLUMNS, *METADATA_COLUMNS]
+assert list(TYPES) == [*COLUMNS, *METADATA_COLUMNS, FILE]
 
 
 def schema_of(options: SourceOptions) -> StructType:
@@ -82,12 +83,23 @@ class StrandlineDataSource(DataSource):
         with told_plainly():
             options, side = parse_either(self.options)
             self.found["told"] = sorted(tell(notes_on_either(self.options)))
+            if options.closed is not None:
+                self._look_into_closed_logs(options)
+                return schema_of(options)
             cluster = cluster_for(options.cluster)
             if side is Side.BATCH and options.snapshot.lower() == "load":
                 self.found["snapshot"] = snapshot.to_json(snapshot.bounds(cluster, options))
             else:
                 snapshot.check(cluster, options)
             return schema_of(options)
+
+    def _look_into_closed_logs(self, options: SourceOptions) -> None:
+        from .offline import planning  # few reads need it, and what it stands on
+
+        if options.snapshot.lower() == "load":
+            self.found["snapshot"] = snapshot.to_json(planning.bounds(options))
+        else:
+            planning.check(options)
 
     def reader(self, schema: StructType) -> StrandlineReader:
         """The reader for a batch read of the columns in `schema`."""

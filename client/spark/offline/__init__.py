@@ -1,0 +1,1 @@
+"""Option `logDirs`: a batch read of closed log directories, with no broker running."""
