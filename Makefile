@@ -22,7 +22,7 @@ $(VENV)/.ready: pyproject.toml
 # a compiler records are decoded by numpy.
 $(VENV)/.kernel: $(VENV)/.ready setup.py protocol/record_kernel.py
 	@$(BIN)/python -W ignore setup.py --quiet build_ext --inplace || true
-	@$(BIN)/python -c 'from strandline.protocol import kernel; print("the kernel of the record decoder:", kernel.built().why)'
+	@$(BIN)/python -c 'import strandline.protocol.kernel as kernel; print("the kernel of the record decoder:", kernel.built().why)'
 	@touch $@
 
 check: setup
