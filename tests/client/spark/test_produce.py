@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType, TimestampType
 
 from strandline.base.types import TopicPartition
-from strandline.client.spark.sink import produce
+from strandline.client.producer.partitioner import partition_for_key
+from strandline.client.spark.sink import produce, task
 from strandline.client.spark.sink.columns import columns_of
 from strandline.client.spark.sink.options import parse
 from strandline.client.spark.sink.produce import TaskProducer, WorkTime, Written
@@ -19,7 +20,7 @@ from strandline.client.spark.sink.task import write_rows
 from strandline.client.spark.sink.trouble import NotWritten
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
-from strandline.protocol.records import BatchBuilder
+from strandline.protocol.records import BatchBuilder, iterate
 
 T0 = TopicPartition("t", 0)
 NUMBERS = "value binary, partition int"
@@ -27,6 +28,7 @@ KINDS = {
     "binary": (pa.binary(), BinaryType()),
     "int": (pa.int32(), IntegerType()),
     "string": (pa.string(), StringType()),
+    "timestamp": (pa.timestamp("us", "UTC"), TimestampType()),
 }
 
 
@@ -36,6 +38,12 @@ def _no_producer_is_left() -> Any:
     for producer in produce._PRODUCERS.values():
         producer.drop()
     produce._PRODUCERS.clear()
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block for every Arrow batch, or nearly."""
+    monkeypatch.setattr("strandline.client.spark.sink.task.BLOCK_BYTES_MIN", 1)
 
 
 def write(
@@ -226,7 +234,7 @@ def test_a_batch_that_is_too_large_for_its_topic_is_split(double: Any) -> None:
     assert all(len(batch) <= 300 for batch in log.batches)
 
 
-def test_a_record_that_is_too_large_for_its_topic_is_named(double: Any) -> None:
+def test_a_record_that_is_too_large_for_its_topic_is_named(double: Any, small_blocks: None) -> None:
     double.log("t", message_bytes_max=300)
     rows = [(b"x" * (400 if at == 142 else 10), 0) for at in range(200)]
     with pytest.raises(NotWritten, match=r"^task 0, row 142: not written to t-0: MESSAGE_TOO_LARGE"):
@@ -320,14 +328,53 @@ def test_no_deadline_comes_nearer_while_spark_computes() -> None:
             [(b"", -1)],
             "row 0: its partition is -1, and topic t has partitions",
         ),
-        ("value binary", [(b"",)] * 250 + [(bytes(5000),)], "row 250: its record takes 5025 bytes, above "),
+        (
+            "value binary",
+            [(bytes(20),)] * 250 + [(bytes(5000),)],
+            "row 250: its record takes 5025 bytes",
+        ),
     ],
 )
-def test_a_row_that_cannot_be_a_record_is_named(double: Any, schema: str, rows: Any, reason: str) -> None:
+def test_a_row_that_cannot_be_a_record_is_named(
+    double: Any, small_blocks: None, schema: str, rows: Any, reason: str
+) -> None:
+    """Counted from the task's first row, whatever block it is in."""
     double.log("t")
     with pytest.raises(NotWritten) as error:
         write(double, rows, schema, kafka_max_request_size=2000)
     assert str(error.value).startswith(f"task 0, {reason}")
+
+
+def test_a_row_that_names_no_partition_goes_where_its_key_does(double: Any) -> None:
+    logs = [double.log("t", partition) for partition in range(5)]
+    rows = [(b"%d" % at, b"%d" % at, 3 if at % 2 else None) for at in range(100)]
+    write(double, rows, "key binary, value binary, partition int")
+    wanted_in = [3 if at % 2 else partition_for_key(b"%d" % at, 5) for at in range(100)]
+    for partition, log in enumerate(logs):
+        assert log.values() == [b"%d" % at for at in range(100) if wanted_in[at] == partition]
+
+
+def test_times_are_in_ms_and_not_before_1970(double: Any, small_blocks: None) -> None:
+    log = double.log("t")
+    write(double, [(b"x", 1_999), (b"y", 0)], "value binary, timestamp timestamp")
+    assert [one.timestamp for one in iterate(b"".join(log.batches))] == [1, 0]
+    rows = [(bytes(20), 0)] * 250 + [(b"x", -1)]
+    with pytest.raises(NotWritten, match=r"^task 0, row 250: its timestamp is before 1970"):
+        write(double, rows, "value binary, timestamp timestamp")
+
+
+def test_a_huge_arrow_batch_is_cut(double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.client.spark.sink.task.BLOCK_BYTES_MAX", 500)
+    log, blocks = double.log("t"), []
+
+    def counted(self: Any, producer: Any, block: pa.RecordBatch) -> None:
+        blocks.append(block.num_rows)
+        put(self, producer, block)
+
+    put = task._Task._put
+    monkeypatch.setattr(task._Task, "_put", counted)
+    write(double)
+    assert log.values() == wanted() and min(blocks) < 100
 
 
 def test_a_null_value_is_a_tombstone(double: Any) -> None:
