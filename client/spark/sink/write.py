@@ -23,7 +23,6 @@ from ..telling import tell, told_plainly
 from .columns import Columns, columns_of
 from .options import SinkOptions
 from .produce import Written
-from .task import write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +61,8 @@ class Sink:
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> TaskWritten:
         """Write the rows of one task."""
+        from .task import write_rows  # a driver does not wait for Arrow's functions to load
+
         with told_plainly():
             return TaskWritten(write_rows(self.options, self.columns, iterator))
 
