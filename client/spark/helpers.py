@@ -16,7 +16,7 @@ from ...base.types import TopicPartition
 from ...protocol.messages.offsets import EARLIEST, LATEST
 from . import plan, snapshot
 from .client import SparkCluster
-from .leaders import LARGEST_TIMESTAMP, list_offsets, log_sizes
+from .leaders import LARGEST_TIMESTAMP, ListedOffset, LogSizes, OffsetsAt, known
 from .option_table import COLUMNS, FILE, METADATA_COLUMNS, SERVERS
 from .options import OVERRULED, SourceOptions, parse
 from .predicates import Bounds, bounds
@@ -83,7 +83,10 @@ def compare(spark: "SparkSession", log_dirs: Sequence[str], topic: str) -> "Data
 
 
 def describe(spark: "SparkSession", servers: str, topics: str = ".*", **options: Any) -> "DataFrame":
-    """A row for each partition of the topics that match: leader, replicas, offsets, bytes, times."""
+    """A row for each partition of the topics that match: leader, replicas, offsets, bytes, times.
+
+    What only a leader can tell is null where there is none.
+    """
     given = {SERVERS: servers, "subscribePattern": topics}
     parsed = parse({**given, **{name: _text(value) for name, value in options.items()}})
     cluster = SparkCluster(parsed.cluster)
@@ -200,22 +203,26 @@ def _within(span: plan.Span, found: Bounds) -> plan.Span:
 def _descriptions(cluster: SparkCluster, options: SourceOptions) -> list[tuple[Any, ...]]:
     there = snapshot.topics_of(cluster, options.topics)
     partitions = plan.select(options.topics, there, cluster.view.internal)
-    earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-    latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-    first = list_offsets(cluster, dict.fromkeys(partitions, 0))
-    newest = list_offsets(cluster, dict.fromkeys(partitions, LARGEST_TIMESTAMP))
-    sizes = log_sizes(cluster, partitions)
+    left = set(partitions)
+    listed: list[Mapping[TopicPartition, ListedOffset]] = []
+    for place in (EARLIEST, LATEST, 0, LARGEST_TIMESTAMP):
+        wanted = dict.fromkeys(left, place)
+        listed.append(known(cluster, wanted, OffsetsAt(wanted, cluster.options.isolation)))
+        left = set(listed[-1])  # who did not answer is not waited for again
+    sizes = known(cluster, left, LogSizes())
     rows: list[tuple[Any, ...]] = []
     for tp in partitions:
-        leader, replicas = cluster.leader(tp), cluster.view.replicas[tp]
-        start, end = earliest[tp].offset, latest[tp].offset
-        rows.append(
-            (
-                *(tp.topic, tp.partition, str(cluster.view.topic_ids[tp.topic]), leader.broker, leader.epoch),
-                *(list(replicas.assigned), list(replicas.in_sync), start, end, end - start, sizes[tp]),
-                *(_moment(first[tp].timestamp), _moment(newest[tp].timestamp)),
+        leader, replicas = cluster.view.leaders.get(tp), cluster.view.replicas[tp]
+        told: tuple[Any, ...] = (None,) * 6
+        if tp in left:
+            start, end, first, newest = (each[tp] for each in listed)
+            told = (
+                *(start.offset, end.offset, end.offset - start.offset, sizes.get(tp, 0)),
+                *(_moment(first.timestamp), _moment(newest.timestamp)),
             )
-        )
+        at = (None, None) if leader is None else (leader.broker, leader.epoch)
+        place_of = tp.topic, tp.partition, str(cluster.view.topic_ids[tp.topic])
+        rows.append((*place_of, *at, list(replicas.assigned), list(replicas.in_sync), *told))
     return rows
 
 

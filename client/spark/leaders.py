@@ -62,7 +62,7 @@ def list_offsets(
     cluster: SparkCluster, wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ListedOffset]:
     """Offsets by time in ms, or EARLIEST, LATEST, LARGEST_TIMESTAMP."""
-    return ask(cluster, wanted, _Offsets(wanted, cluster.options.isolation))
+    return ask(cluster, wanted, OffsetsAt(wanted, cluster.options.isolation))
 
 
 def epoch_ends(cluster: SparkCluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
@@ -73,7 +73,23 @@ def epoch_ends(cluster: SparkCluster, epochs: Mapping[TopicPartition, int]) -> d
 def log_sizes(cluster: SparkCluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The bytes of the leaders' logs; 0 where the leader does not tell."""
     wanted = set(partitions)
-    return {**dict.fromkeys(wanted, 0), **ask(cluster, wanted, _Sizes())}
+    return {**dict.fromkeys(wanted, 0), **ask(cluster, wanted, LogSizes())}
+
+
+def known(
+    cluster: SparkCluster, wanted: Iterable[TopicPartition], question: Question[T]
+) -> dict[TopicPartition, T]:
+    """The answers of those leaders that are there; the others are asked again a few times, and left out."""
+    wanted = set(wanted)
+    found: dict[TopicPartition, T] = {}
+    for attempt in range(cluster.options.retries + 1):
+        if attempt:
+            cluster.sleep(cluster.options.retry_seconds)
+            with suppress(OSError):
+                cluster.refresh({tp.topic for tp in wanted})
+        if _ask_once(cluster, sorted(wanted - found.keys()), question, found) is None:
+            break
+    return found
 
 
 def ask(
@@ -126,7 +142,9 @@ def _ask_once(
     return trouble
 
 
-class _Offsets(Question[ListedOffset]):
+class OffsetsAt(Question[ListedOffset]):
+    """Offsets by time in ms, or EARLIEST, LATEST, LARGEST_TIMESTAMP."""
+
     def __init__(self, wanted: Mapping[TopicPartition, int], isolation: int) -> None:
         self._wanted = wanted
         self._isolation = isolation
@@ -187,7 +205,9 @@ class _EpochEnds(Question[EpochEnd]):
                 yield TopicPartition(topic.topic, part.partition), part.error_code, end
 
 
-class _Sizes(Question[int]):
+class LogSizes(Question[int]):
+    """The bytes of the leaders' logs."""
+
     def request(self, asked: ByTopic) -> DescribeLogDirsRequest:
         return DescribeLogDirsRequest(
             topics=[

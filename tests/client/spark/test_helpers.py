@@ -88,6 +88,19 @@ def test_a_description_has_a_row_for_each_partition(spark: SparkSession, double:
 
 
 @pytest.mark.spark
+def test_a_description_tells_what_is_there_of_a_partition_without_a_leader(
+    spark: SparkSession, double: Any
+) -> None:
+    """Of all times, that is when one looks."""
+    fill(double)
+    double.log("t", 1).leader = 9
+    lone, led = "fetchOffset.retryIntervalMs", {}
+    for row in describe(spark, double.servers, "t", **{lone: 10}).collect():
+        led[row.partition] = (row.leader, row.replicas, row.latestOffset, row.latestTimestamp is None)
+    assert led == {0: (1, [1, 2], 60, False), 1: (None, [1, 2], None, True)}
+
+
+@pytest.mark.spark
 def test_a_description_survives_times_that_no_calendar_has(spark: SparkSession, double: Any) -> None:
     """Of a producer that writes nanoseconds."""
     double.log("t").add([(START_MS * 1_000_000, None, b"x", [])])
