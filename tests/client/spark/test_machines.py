@@ -47,15 +47,20 @@ builder = SparkSession.builder.master(master)
 for name, value in settings.items():
     builder = builder.config(name, value)
 
-def reader(spark, topic="t"):
-    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "minPartitions": 8}
+def reader(spark, topic="t", parts=8):
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "minPartitions": parts}
     return spark.read.format("strandline").options(**options)
 
 def where(batches):
+    import sys
     import pyarrow
-    import strandline
+    try:
+        import strandline
+        place = strandline.__file__
+    except ImportError:
+        place = "nowhere"
     for batch in batches:
-        yield pyarrow.RecordBatch.from_pydict({"place": [strandline.__file__], "rows": [batch.num_rows]})
+        yield pyarrow.RecordBatch.from_pydict({"place": [place], "rows": [batch.num_rows]})
 
 def rows_by_place(frame):
     places = frame.select("offset").mapInArrow(where, "place string, rows bigint")
@@ -71,6 +76,26 @@ try:
     reader(spark, "u").option("kafkaConsumer.pollTimeoutMs", 2000).load().collect()
 except Exception as trouble:
     found["trouble"] = str(trouble)
+spark.stop()
+print("FOUND", json.dumps(found))
+"""
+)
+SENT = (
+    SESSION
+    + """
+import os
+import pyspark_strandline
+from pyspark import cloudpickle
+from strandline.client.spark import StrandlineDataSource
+
+spark = builder.config("spark.python.worker.reuse", "false").getOrCreate()
+found = {"places before": rows_by_place(spark.range(0, 2, 1, 2).withColumnRenamed("id", "offset"))}
+cloudpickle.register_pickle_by_value(pyspark_strandline)
+spark.dataSource.register(pyspark_strandline.DefaultSource)
+found["by value"] = reader(spark, parts=2).load().count()
+spark.sparkContext.addPyFile(os.environ["STRANDLINE_ZIP"])
+spark.dataSource.register(StrandlineDataSource)
+found["places"] = rows_by_place(reader(spark, parts=2).load())
 spark.stop()
 print("FOUND", json.dumps(found))
 """
@@ -95,11 +120,13 @@ socket.getaddrinfo = getaddrinfo
 
 
 class Machines(NamedTuple):
-    """Spark, and the Python environments of the driver and of its workers."""
+    """Spark, and the Python environments of the driver, of its workers, and one without Strandline."""
 
     spark: StandaloneSpark
     driver: Path
     workers: tuple[Path, ...]
+    bare: Path
+    wheel: Path
 
 
 def build_wheel(folder: Path) -> Path:
@@ -121,13 +148,14 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def environment(folder: Path, wheel: Path) -> Path:
-    """A Python of its own: the requirements come from here, Strandline from the wheel."""
+def environment(folder: Path, wheel: Path | None) -> Path:
+    """A Python of its own: the requirements come from here, Strandline from the wheel if at all."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=WAIT_S)
     packages = site_packages(folder)
     (packages / "requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(packages)
+    if wheel is not None:
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(packages)
     return folder
 
 
@@ -142,11 +170,12 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     driver = environment(folder / "driver", wheel)
     (site_packages(driver) / "sitecustomize.py").write_text(RESOLVES)
     workers = tuple(environment(folder / f"python-{number}", wheel) for number in (1, 2))
+    bare = environment(folder / "bare", None)
     paths = {
         number: {"PATH": f"{each / 'bin'}:{os.environ['PATH']}"} for number, each in enumerate(workers, 1)
     }
     with StandaloneSpark(folder / "spark", 2, cores=1, environments=paths) as spark:
-        yield Machines(spark, driver, workers)
+        yield Machines(spark, driver, workers, bare, wheel)
 
 
 def run(machines: Machines, script: str, double: Any, folder: Path, workers: str, **more: str) -> Any:
@@ -194,6 +223,18 @@ def test_each_worker_has_the_source_in_its_own_python(
     assert "Traceback" not in found["trouble"]
     assert f"cannot connect to broker 2 at broker-2{ELSEWHERE}:{double.ports[2]}" in found["trouble"]
     assert "set its advertised.listeners to an address that" in found["trouble"]
+
+
+def test_the_source_is_sent_by_value_or_as_a_file(machines: Machines, double: Any, tmp_path: Path) -> None:
+    """Where executors have the requirements and no Strandline. A wheel is a zip file."""
+    sent = tmp_path / "shipped.zip"
+    shutil.copy(machines.wheel, sent)
+    python = str(machines.bare / "bin" / "python")
+    found = run(machines, SENT, double, tmp_path, python, STRANDLINE_ZIP=str(sent))
+    assert found["places before"].keys() == {"nowhere"}
+    assert found["by value"] == BATCHES * ROWS_EACH
+    assert sum(found["places"].values()) == BATCHES * ROWS_EACH
+    assert all("/shipped.zip/" in place for place in found["places"])
 
 
 def test_an_environment_is_sent_as_an_archive(machines: Machines, double: Any, tmp_path: Path) -> None:
