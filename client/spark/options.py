@@ -28,7 +28,7 @@ from .option_table import (
     Served,
     Side,
 )
-from .option_values import INT_MAX, Bound, Everywhere, Topics, mentions
+from .option_values import INT_MAX, Bound, Everywhere, Offsets, Times, Topics, mentions
 
 FETCH_BYTES_MAX = 64 << 20  # so that a frame stays well below what the client takes, whatever is asked for
 OVERRULED = (*CHOICE, "starting", "ending")  # by a snapshot as JSON
@@ -117,8 +117,8 @@ def parse(options: Mapping[str, str], side: Side = Side.BATCH) -> SourceOptions:
     return SourceOptions(
         cluster=cluster_of(found),
         topics=Topics(found.get("subscribe", ()), found.get("subscribePattern"), found.get("assign", ())),
-        start=_bound(found, "starting", Everywhere(LATEST if side is Side.STREAM else EARLIEST)),
-        end=_bound(found, "ending", Everywhere(LATEST)),
+        start=_bound(found, "starting") or Everywhere(LATEST if side is Side.STREAM else EARLIEST),
+        end=_bound(found, "ending") or Everywhere(LATEST),
         unmatched_start_is_latest=found.get("startingOffsetsByTimestampStrategy") == "latest",
         partitions_min=found.get("minPartitions"),
         partition_records_max=found.get("maxRecordsPerPartition"),
@@ -215,6 +215,7 @@ def _contradictions(found: Mapping[str, Any], side: Side) -> list[str]:
         complaints.append("startingOffsets must not be latest (-1) in a batch read")
     if mentions(found.get("endingOffsets", Everywhere(LATEST)), EARLIEST):
         complaints.append("endingOffsets must not be earliest (-2)")
+    complaints += _turned_round(_bound(found, "starting"), _bound(found, "ending"))
     least, most = found.get("minOffsetsPerTrigger", 0), found.get("maxOffsetsPerTrigger")
     if most is not None and least > most:
         complaints.append(f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")
@@ -240,13 +241,26 @@ def _of_closed_logs(found: Mapping[str, Any]) -> list[str]:
     return complaints
 
 
-def _bound(found: Mapping[str, Any], side: str, default: Bound) -> Bound:
-    """The bound of one side: the most specific option wins, as in Spark."""
-    for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"):
-        if name in found:
-            bound: Bound = found[name]
-            return bound
-    return default
+def _turned_round(start: Bound | None, end: Bound | None) -> list[str]:
+    """What is wrong with partitions whose start, as it is given, is behind their end."""
+    match start, end:
+        case Offsets(starts), Offsets(ends):
+            kind = "offset"
+        case Times(None, starts), Times(None, ends):
+            kind = "timestamp"
+        case _:
+            return []
+    return [
+        f"{tp}: the starting {kind} {first} is after the ending {kind} {ends[tp]}"
+        for tp, first in sorted(starts.items())
+        if first > ends.get(tp, LATEST) >= 0
+    ]
+
+
+def _bound(found: Mapping[str, Any], side: str) -> Bound | None:
+    """The bound of one side, if one is given: the most specific option wins, as in Spark."""
+    names = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
+    return next((found[name] for name in names if name in found), None)
 
 
 def read_values(

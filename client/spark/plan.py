@@ -70,11 +70,11 @@ def select(
 ) -> list[TopicPartition]:
     """The partitions to read, of those that exist. A named one that is missing is an error, or left out.
 
-    A pattern matches no internal topic, as in Spark's own source.
+    As in Spark's own source, a pattern is looked for anywhere in a name, and matches no internal topic.
     """
     if topics.pattern is not None:
         names: Iterable[str] = (
-            name for name in there if topics.pattern.fullmatch(name) and name not in internal
+            name for name in there if topics.pattern.search(name) and name not in internal
         )
     else:
         names = topics.names
@@ -103,7 +103,7 @@ def resolve(options: SourceOptions, logs: Mapping[TopicPartition, PartitionBound
     spans: list[Span] = []
     for partition, log in sorted(logs.items()):
         start, end = _start(options, partition, log), _end(options, partition, log)
-        if start > end and _explicit(options.start, partition) and _explicit(options.end, partition):
+        if end < min(start, log.latest):  # a start that is only just there may be behind `latest`
             raise PlanError(f"{partition}: the starting offset {start} is after the ending offset {end}")
         if start < end:
             spans.append(Span(partition, start, end, log.leader_epoch, log.topic_id))
@@ -230,10 +230,6 @@ def _place(bound: Bound, partition: TopicPartition) -> int:
         case Offsets(by_partition):
             return by_partition[partition]
     return EARLIEST
-
-
-def _explicit(bound: Bound, partition: TopicPartition) -> bool:
-    return isinstance(bound, Offsets) and bound.by_partition[partition] >= 0
 
 
 def _name(tp: TopicPartition) -> str:

@@ -43,6 +43,19 @@ def test_names_come_in_any_case_and_servers_with_or_without_prefix() -> None:
     assert parse(spark).partitions_min == 7
 
 
+def test_a_start_behind_its_end_is_told_with_its_partition() -> None:
+    for kind, start, end in (
+        ("offset", "startingOffsets", "endingOffsets"),
+        ("timestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
+    ):
+        ends = {end: '{"a": {"0": 20, "1": 7}}'}
+        parse({**LEAST, start: '{"a": {"0": 20, "1": 0}}', **ends})
+        said = complaint(**{start: '{"a": {"0": 21, "1": 7}}', **ends})
+        assert f"a-0: the starting {kind} 21 is after the ending {kind} 20" in said and "a-1" not in said
+    parse({**LEAST, "startingOffsets": '{"a": {"0": 5}}', "endingOffsets": '{"a": {"0": -1}}'})
+    parse({**LEAST, "startingOffsets": '{"a": {"0": 5}}', "endingOffsetsByTimestamp": '{"a": {"0": 4}}'})
+
+
 @pytest.mark.parametrize(
     ("given", "known"),
     [
