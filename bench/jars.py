@@ -7,8 +7,10 @@ import hashlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 FETCH_MAX_S = 300
 
@@ -17,27 +19,31 @@ class JarsMissing(OSError):
     """Jars that could not be fetched, with Maven's own reason."""
 
 
-def fetched(pom: Path, name: str) -> Path:
+def fetched(pom: Path, name: str, properties: Mapping[str, str] = MappingProxyType({})) -> Path:
     """The folder with the jars that a POM names, fetched with Maven when it is not there yet.
 
-    It has its name only when it is whole, and belongs to this text of the POM. Raises JarsMissing.
+    It has its name only when it is whole, and belongs to this text of the POM and these values of its
+    properties. Raises JarsMissing.
     """
-    version = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
+    given = [f"-D{key}={value}" for key, value in sorted(properties.items())]
+    version = hashlib.sha256(pom.read_bytes() + "".join(given).encode()).hexdigest()[:8]
     folder = Path.home() / ".cache" / "strandline" / f"{name}-{version}"
     if not folder.exists():
         sys.stderr.write(f"fetching {name} with Maven\n")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as place:
-            _fetch(pom, Path(place) / "jars")
+            _fetch(pom, Path(place) / "jars", given)
             with suppress(OSError):  # someone else was faster
                 (Path(place) / "jars").rename(folder)
     return folder
 
 
-def _fetch(pom: Path, folder: Path) -> None:
+def _fetch(pom: Path, folder: Path, given: Sequence[str]) -> None:
     line = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=FETCH_MAX_S, check=False)
+        done = subprocess.run(
+            [*line, *given], capture_output=True, text=True, timeout=FETCH_MAX_S, check=False
+        )
     except FileNotFoundError:
         raise JarsMissing("Maven is not installed: apt-get install maven") from None
     except subprocess.TimeoutExpired:

@@ -10,16 +10,22 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .drivers import create_topic, produce_at_least
 from .jars import fetched
 from .system import System
 from .workloads import BIG, VALUE, Figures, running
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ROWS = 4_000_000
 SPARK_MAX_S = 300
 POM = Path(__file__).parent / "spark_kafka_pom.xml"
+PUBLISHED = ("4.1.1", "4.2.0")  # of Spark's source, on Maven Central: 4.3.0 is not there yet, and runs 4.2.0
 QUERIES = {
     "value rows/s": "count(1), sum(length(value))",
     "7 columns rows/s": "count(1), sum(length(value)), sum(length(key)), max(topic), sum(partition), "
@@ -39,8 +45,19 @@ def w20(kind: type[System]) -> Figures:
         return figures
 
 
-def main(bootstrap: str, source: str) -> None:
-    """Run the queries in this process and print their rates as JSON."""
+def source_jars(version: str) -> list[Path]:
+    """Spark's own Kafka source, of the version next to that Spark's, with its Kafka client."""
+    nearest = max((each for each in PUBLISHED if _numbers(each) <= _numbers(version)), key=_numbers)
+    return sorted(fetched(POM, "spark-kafka", {"spark.version": nearest}).glob("*.jar"))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:3]))
+
+
+def session(sources: Collection[str]) -> "SparkSession":
+    """A Spark on two cores that knows those sources."""
+    import pyspark
     from pyspark.sql import SparkSession
 
     builder = (
@@ -49,14 +66,19 @@ def main(bootstrap: str, source: str) -> None:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.log.level", "ERROR")
     )
-    if source == "kafka":
-        jars = sorted(map(str, fetched(POM, "spark-kafka").glob("*.jar")))
-        builder = builder.config("spark.jars", ",".join(jars))
+    if "kafka" in sources:
+        builder = builder.config("spark.jars", ",".join(map(str, source_jars(pyspark.__version__))))
     spark = builder.getOrCreate()
-    if source == "strandline":
+    if "strandline" in sources:
         from strandline.client.spark import register
 
         register(spark)
+    return spark
+
+
+def main(bootstrap: str, source: str) -> None:
+    """Run the queries in this process and print their rates as JSON."""
+    spark = session([source])
     figures = {}
     for name, columns in QUERIES.items():
         rates = []
@@ -69,14 +91,15 @@ def main(bootstrap: str, source: str) -> None:
                 .load()
             )
             began = time.perf_counter()
-            rows = frame.selectExpr(*_aggregates(columns)).collect()[0][0]
+            rows = frame.selectExpr(*aggregates(columns)).collect()[0][0]
             rates.append(rows / (time.perf_counter() - began))
         figures[name] = statistics.median(rates[1:])
     spark.stop()
     sys.stdout.write(json.dumps(figures) + "\n")
 
 
-def _aggregates(columns: str) -> list[str]:
+def aggregates(columns: str) -> list[str]:
+    """The aggregates of a query, one by one."""
     return [column.strip() for column in columns.split(", ")]
 
 
