@@ -48,8 +48,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InTurn:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`."""
-    for marker in ("long", "faults"):
+    """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`,
+    `spark-matrix`."""
+    for marker in ("long", "faults", "matrix"):
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker(marker)])
             items[:] = [item for item in items if item.get_closest_marker(marker) is None]
@@ -66,7 +67,23 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
+def kafka_source(request: pytest.FixtureRequest) -> tuple[list[Path], str]:
+    """The jars of Spark's own Kafka source, if a test wants them; else why they are not there."""
+    if not any("both" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        return [], "no test wants them"
+    import pyspark
+
+    from bench.jars import JarsMissing
+    from bench.spark import source_jars
+
+    try:
+        return source_jars(pyspark.__version__), ""
+    except JarsMissing as error:
+        return [], str(error)
+
+
+@pytest.fixture(scope="session")
+def spark(kafka_source: tuple[list[Path], str]) -> "Iterator[SparkSession]":
     """Two cores, nothing heard outside of this machine, and workers with this interpreter."""
     from pyspark.sql import SparkSession
 
@@ -81,6 +98,7 @@ def spark() -> "Iterator[SparkSession]":
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraClassPath", ":".join(map(str, kafka_source[0])))
         .getOrCreate()
     )
     register(session)
