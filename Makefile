@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 100
 FAMILY ?= all
 
-.PHONY: setup check test storage-long simulate-long faults moves spark-matrix demo simulate bench bench-smoke docs clean
+.PHONY: setup check test storage-long simulate-long faults moves spark-matrix demo pipeline pipeline-test simulate bench bench-smoke docs clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -53,6 +53,13 @@ moves: setup
 
 demo: setup
 	$(BIN)/strandline demo
+
+# What it came to is drawn in .demo/pipeline.svg.
+pipeline: setup
+	$(BIN)/python -m examples.pipeline.drill --plot .demo/pipeline.svg
+
+pipeline-test: setup
+	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=0 tests/examples
 
 simulate: setup
 	$(BIN)/strandline simulate --seeds $(SEEDS) --family $(FAMILY) $(if $(MUTANTS),--mutants)

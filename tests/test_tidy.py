@@ -101,7 +101,7 @@ BANNED = {
 
 
 def sources(*, tests: bool = False) -> Iterator[Path]:
-    for room in ROOMS + (("tests", "bench") if tests else ()):
+    for room in ROOMS + (("tests", "bench", "examples") if tests else ()):
         yield from sorted((ROOT / room).rglob("*.py"))
 
 
@@ -168,7 +168,7 @@ def test_scripts_name_what_there_is(script: str) -> None:
     text = (ROOT / script).read_text()
     for module, name in re.findall(r"from (strandline[\w.]*) import (\w+)", text):
         assert hasattr(importlib.import_module(module), name), f"{script}: {module} has no {name}"
-    for module in re.findall(r"-m (strandline[\w.]*|bench[\w.]*)", text):
+    for module in re.findall(r"-m (strandline[\w.]*|bench[\w.]*|examples[\w.]*)", text):
         assert importlib.util.find_spec(module) is not None, f"{script}: there is no {module}"
 
 
