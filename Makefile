@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SEEDS ?= 100
 FAMILY ?= all
 
-.PHONY: setup check test storage-long simulate-long faults moves spark-matrix demo pipeline pipeline-test simulate bench bench-smoke docs clean
+.PHONY: setup check test storage-long simulate-long faults moves spark-matrix spark-long demo pipeline pipeline-test simulate bench bench-smoke docs clean
 
 # Compiled each time: a broker that compiles its sources takes twice as long to start, and where Python may not
 # write what it has compiled (PYTHONDONTWRITEBYTECODE), every broker of every test would.
@@ -47,6 +47,9 @@ faults: setup
 
 spark-matrix: setup
 	$(BIN)/python -m pytest -ra --no-header -m "matrix or not matrix" tests/client/spark/parity
+
+spark-long: setup
+	$(BIN)/python -m pytest -ra --no-header -m long -o faulthandler_timeout=600 tests/client/spark
 
 moves: setup
 	$(BIN)/python tests/conformance/leader_moves.py

@@ -49,7 +49,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InTurn:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes minutes is run when it is asked for: `make storage-long`, `simulate-long`, `faults`,
-    `spark-matrix`."""
+    `spark-matrix`, `spark-long`."""
     for marker in ("long", "faults", "matrix"):
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker(marker)])

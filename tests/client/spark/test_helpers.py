@@ -70,7 +70,7 @@ def test_a_description_has_a_row_for_each_partition(spark: SparkSession, double:
     fill(double)
     double.log("empty")
     double.log("other")
-    rows = {(row.topic, row.partition): row for row in describe(spark, double.servers, "t|empty").collect()}
+    rows = {(row.topic, row.partition): row for row in describe(spark, double.servers, "^t$|empty").collect()}
     assert sorted(rows) == [("empty", 0), ("t", 0), ("t", 1)]
     row = rows["t", 1]
     assert (row.leader, row.leaderEpoch, row.replicas, row.inSyncReplicas) == (2, 5, [1, 2], [1, 2])

@@ -20,7 +20,7 @@ import pytest
 
 from strandline.local.standalone_spark import StandaloneSpark
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parents[3]
 WAIT_S = 900

@@ -39,7 +39,7 @@ def fetched() -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_oldest_pyspark_passes_the_core() -> None:
     environment = {**os.environ, "PYTHONPATH": str(fetched())}
     asked = [sys.executable, "-c", "import pyspark; print(pyspark.__version__)"]

@@ -133,7 +133,7 @@ def test_spark_finds_the_source_by_its_name(double: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_source_is_sent_to_where_it_is_not_installed(double: Any, tmp_path: Path) -> None:
     """Spark's Python processes have the requirements, and no Strandline."""
     bare = tmp_path / "python"
@@ -147,7 +147,7 @@ def test_the_source_is_sent_to_where_it_is_not_installed(double: Any, tmp_path: 
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_spark_connect_finds_the_source_too(double: Any, tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     assert_all_of_it(run(THROUGH_CONNECT, double, tmp_path, sys.executable))

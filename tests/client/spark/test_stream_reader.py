@@ -320,7 +320,7 @@ def test_what_is_gone_is_looked_at_again_once_and_not_by_every_trigger(
             add(query.double.log("t"), 1)
             assert query.trigger() is not None
     assert query.seconds == 3
-    told = [record.getMessage() for record in caplog.records]
+    told = [text for text in caplog.messages if text.startswith("stream_")]  # 4.1 has notes besides
     assert told == [
         "stream_in_doubt doubt=topic u does not exist",
         "stream_in_doubt doubt=u-0 does not exist",
