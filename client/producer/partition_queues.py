@@ -296,13 +296,17 @@ class PartitionQueue(Generic[T]):
         """Whether to retry after a sequence error: yes while an earlier batch is under way, as the gap is
         expected; else only a batch that was certainly not appended, under a new identity.
         """
-        earlier = (*self.again, *self.in_flight)
-        if any(one.rank < batch.rank and one.identity == batch.identity for one in earlier):
+        if self.follows_another(batch):
             return True
         if batch.is_uncertain:
             return False
         self._retire(batch)
         return True
+
+    def follows_another(self, batch: ProducerBatch[T]) -> bool:
+        """Whether a batch that was numbered before this one is still under way, so a gap may be seen."""
+        earlier = (*self.again, *self.in_flight)
+        return any(one.rank < batch.rank and one.identity == batch.identity for one in earlier)
 
     def _retire(self, batch: ProducerBatch[T]) -> None:
         """The broker accepts no numbers after this batch's any more: start again with another identity."""

@@ -124,16 +124,21 @@ class ClosedDirectories:
 
     def _replica(self, where: LogDirectory, partition: TopicPartition) -> ClosedReplica | None:
         folder = where.path / str(partition)
+        high_watermark = where.high_watermarks.get(partition, -1)
         try:
             topic_id = checkpoints.read_partition_metadata(DISK, str(folder / checkpoints.PARTITION_METADATA))
             log = ReplicaLog(folder)
         except Unreadable as trouble:
             raise Unusable(str(trouble)) from trouble
         except FileNotFoundError:
+            if high_watermark > where.starts.get(partition, 0):
+                raise Unusable(
+                    f"{folder} has no .log file, but {checkpoints.HIGH_WATERMARKS} says that records up to "
+                    f"{high_watermark} were committed: copy the segments too, or leave {where.path} out"
+                ) from None
             return None  # made, but not written to before its broker ended
         tail = log.tail()
         epochs, gaps = _epochs(folder, log, tail), self._may_have_gaps(folder, partition)
-        high_watermark = where.high_watermarks.get(partition, -1)
         doubt = _doubt(where, folder, tail.end, high_watermark) if where.kafka_was_killed else ""
         facts = Replica(
             broker=where.broker,

@@ -357,6 +357,18 @@ def refusal(*paths: Path) -> str:
     return str(error.value)
 
 
+def test_a_copy_without_segments_is_refused_if_there_were_records(tmp_path: Path) -> None:
+    """A backup that leaves `*.log` out would else be a topic without records."""
+    one = ClosedBroker(tmp_path, 1)
+    log = one.put(TWO_SEGMENTS, Facts(high_watermark=9))
+    for segment in log.glob("*.log"):
+        segment.unlink()
+    assert "t-0 has no .log file, but replication-offset-checkpoint says" in refusal(one.path)
+    one.high_watermarks[T0] = 0
+    one.checkpoint()
+    assert ClosedDirectories([str(one.path)]).replicas(T0) == []
+
+
 def test_a_living_brokers_directory_is_refused(tmp_path: Path) -> None:
     broker = ClosedBroker(tmp_path, 1)
     lock = RealLock(str(broker.path / ".lock"))

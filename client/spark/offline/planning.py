@@ -196,6 +196,9 @@ def _tell(tp: TopicPartition, replicas: Sequence[ClosedReplica], agreed: Sequenc
     for each, until in zip(replicas, agreed, strict=True):
         if each.doubt:
             tell_once("high_watermark_not_believed", partition=str(tp), broker=each.broker, reason=each.doubt)
+        elif each.high_watermark < 0:
+            reason = "replication-offset-checkpoint has no entry: by this replica nothing is proven committed"
+            tell_once("high_watermark_not_found", partition=str(tp), broker=each.broker, reason=reason)
         elif each.high_watermark > max(until, each.facts.start):
             tell_once(
                 "committed_records_superseded",

@@ -75,7 +75,10 @@ def block(key: pa.Array | None, value: pa.Array, timestamp: Ints, headers: pa.Ar
 
 
 def encode(rows: Block, order: Ints, first: Ints) -> list[Records]:
-    """Records of the rows at `order`; batch b has `first[b]` up to `first[b + 1]`, at least one."""
+    """Records of the rows at `order`; batch b has `first[b]` up to `first[b + 1]`, at least one.
+
+    Each has bytes of its own: one that waits for its leader must not keep those of all others in memory.
+    """
     count = np.diff(first)
     timestamp = rows.timestamp[order]
     base = timestamp[first[:-1]]
@@ -85,7 +88,7 @@ def encode(rows: Block, order: Ints, first: Ints) -> list[Records]:
     latest = np.maximum.reduceat(timestamp, first[:-1])
     cuts = starts[first].tolist()
     return [
-        Records(data[cuts[at] : cuts[at + 1]], size, start, end)
+        Records(bytes(data[cuts[at] : cuts[at + 1]]), size, start, end)
         for at, (size, start, end) in enumerate(
             zip(count.tolist(), base.tolist(), latest.tolist(), strict=True)
         )

@@ -50,6 +50,9 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     complaints += _contradictions(found)
     if complaints:
         raise OptionError("; ".join(dict.fromkeys(complaints)))
+    if "kafka.enable.idempotence" not in found:
+        against = _against_idempotence(found)
+        notes += (f"{each} turns idempotence off: a batch may be written twice" for each in against)
     ignores_keys = found.get("kafka.partitioner.ignore.keys", False)
     codec = Codec[found.get("kafka.compression.type", "none").upper()]
     request_bytes = found.get("kafka.max.request.size", 1 << 20)

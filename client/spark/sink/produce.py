@@ -26,7 +26,7 @@ from ....protocol.messages.produce import (
 )
 from ....protocol.messages.producers import InitProducerIdRequest
 from ....protocol.records import BatchBuilder
-from ...producer.partition_queues import Identity, PartitionQueue, ProducerBatch
+from ...producer.partition_queues import SEQUENCE_ERRORS, Identity, PartitionQueue, ProducerBatch
 from ..client import (
     BACKOFF_FIRST,
     BACKOFF_MAX,
@@ -362,6 +362,8 @@ class TaskProducer:
         code = error.code if isinstance(error, ApiError) else None
         if code == ErrorCode.MESSAGE_TOO_LARGE and lane.split(batch):
             return
+        if code in SEQUENCE_ERRORS and batch.partition in self.written and not lane.follows_another(batch):
+            raise _not_written(batch, f"{error}: rows that this task has written there are gone") from error
         if code is None or code in LEADER_ERRORS:
             self._doubted.add(batch.partition.topic)
         pause = min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** min(batch.attempts - 1, 8))

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from ....base.types import TopicPartition
 from ....protocol.errors import ApiError
-from ....protocol.records import BatchBuilder
+from ....protocol.records import NO_TIMESTAMP, BatchBuilder
 from . import encode
 from .columns import Columns
 from .encode import Block, Ints
@@ -208,14 +208,15 @@ def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _milliseconds(column: pa.Array | None, rows: int) -> Ints:
-    """Timestamps of rows; now where there is none."""
+    """Timestamps of rows; now where there is none. -1 is that of a record without one, and stays so."""
     now = int(time.time() * 1000)
     if column is None:
         return np.full(rows, now, np.int64)
     micros = column.cast(pa.int64())
     found = np.asarray(pc.fill_null(micros, now * 1000), np.int64) // 1000
-    if int(found.min()) < 0:
-        raise BadRow(int(np.argmax(found < 0)), "its timestamp is before 1970, which no record can have")
+    if int(found.min()) < NO_TIMESTAMP:
+        row = int(np.argmax(found < NO_TIMESTAMP))
+        raise BadRow(row, "its timestamp is before 1970; expected a later one, or null for now")
     return found
 
 

@@ -5,6 +5,7 @@ has those of real brokers.
 """
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -125,6 +126,15 @@ def test_a_superseded_commit_is_told(trio: list[ClosedBroker], caplog: pytest.Lo
     assert values(*trio)[6:] == ["6@1", "7@1"]
     (said,) = [each.getMessage() for each in caplog.records if "superseded" in each.getMessage()]
     assert "broker=1 start=6 end=8" in said
+
+
+def test_a_replica_without_a_high_watermark_proves_nothing_and_says_so(
+    trio: list[ClosedBroker], caplog: pytest.LogCaptureFixture
+) -> None:
+    (trio[0].path / "replication-offset-checkpoint").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert offsets(trio[0]) == []
+    assert [text for text in caplog.messages if "high_watermark_not_found" in text and "broker=1" in text]
 
 
 def test_damage_is_made_good_by_another_replica_and_told_once(

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -227,6 +228,40 @@ def test_a_log_that_has_forgotten_the_producer_takes_another_one(double: Any) ->
     assert log.values() == wanted(10) * 2 and list(log.producers) == [1001, 1002]
 
 
+def test_a_log_that_has_lost_what_this_task_wrote_fails_the_task(double: Any, small_blocks: None) -> None:
+    """As after an unclean election: the task is run again, and its rows are there once more."""
+    log, answers = double.log("t"), count(1)
+
+    def truncate(node: int, api: Api) -> None:
+        if api is Api.PRODUCE and next(answers) == 3:
+            [(producer, _)] = log.producers.items()
+            log.producers[producer] = log.producers[producer][:1]
+            del log.batches[1:]
+
+    double.after_answer = truncate
+    with pytest.raises(NotWritten, match=r"OUT_OF_ORDER.*: rows that this task has written there"):
+        write(double, 1000, kafka_max_in_flight_requests_per_connection=1)
+
+
+def test_a_batch_that_waits_keeps_no_others_in_memory(double: Any) -> None:
+    """Partition 1 has no leader; what was encoded with its rows is not kept for it."""
+    builders: list[BatchBuilder] = []
+    put = TaskProducer.put
+
+    def noted(self: TaskProducer, partition: TopicPartition, builder: BatchBuilder, rows: list[int]) -> None:
+        builders.append(builder)
+        put(self, partition, builder, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TaskProducer, "put", noted)
+        double.log("t")
+        double.log("t", 1)
+        write(double, [(bytes(50), at % 2) for at in range(100)])
+    assert len(builders) > 2
+    for builder in builders:
+        assert all(isinstance(part, bytes) for part in builder._parts), "no view of a larger buffer"
+
+
 def test_a_batch_that_is_too_large_for_its_topic_is_split(double: Any) -> None:
     log = double.log("t", message_bytes_max=300)
     written = write(double)
@@ -358,7 +393,9 @@ def test_times_are_in_ms_and_not_before_1970(double: Any, small_blocks: None) ->
     log = double.log("t")
     write(double, [(b"x", 1_999), (b"y", 0)], "value binary, timestamp timestamp")
     assert [one.timestamp for one in iterate(b"".join(log.batches))] == [1, 0]
-    rows = [(bytes(20), 0)] * 250 + [(b"x", -1)]
+    write(double, [(b"z", -1_000)], "value binary, timestamp timestamp")
+    assert next(iter(iterate(log.batches[-1]))).timestamp == -1, "as it was read: the record has none"
+    rows = [(bytes(20), 0)] * 250 + [(b"x", -1_001)]
     with pytest.raises(NotWritten, match=r"^task 0, row 250: its timestamp is before 1970"):
         write(double, rows, "value binary, timestamp timestamp")
 

@@ -64,6 +64,17 @@ def test_what_has_no_effect_is_told_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [("acks", "1"), ("retries", "0"), ("max.in.flight.requests.per.connection", "6")],
+)
+def test_what_turns_idempotence_off_is_told(name: str, value: str) -> None:
+    options = parse({**LEAST, f"kafka.{name}": value})
+    told = f"kafka.{name}={value} turns idempotence off: a batch may be written twice"
+    assert (options.idempotent, options.notes) == (False, (told,))
+    assert parse({**LEAST, f"kafka.{name}": value, "kafka.enable.idempotence": "false"}).notes == ()
+
+
+@pytest.mark.parametrize(
     ("given", "reason"),
     [
         (
