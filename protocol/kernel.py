@@ -17,10 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
-from ..base.logger import get_logger
-
-log = get_logger(__name__)
-
 VARIABLE = "STRANDLINE_DECODER"
 NUMPY, COMPILED = "numpy", "compiled"
 MODULE = "strandline.protocol.record_kernel"
@@ -87,5 +83,7 @@ def built(module: str = MODULE) -> Found:
 
 
 def _refused(why: str) -> Found:
-    log.warning("kernel_refused", reason=why)
+    from ..base.logger import get_logger  # here: processes that clean logs load no more than they need
+
+    get_logger(__name__).warning("kernel_refused", reason=why)
     return Found(None, why)
