@@ -243,6 +243,22 @@ def test_a_log_that_has_lost_what_this_task_wrote_fails_the_task(double: Any, sm
         write(double, 1000, kafka_max_in_flight_requests_per_connection=1)
 
 
+def test_a_log_that_forgot_the_producer_before_this_task_takes_all_of_its_batches(double: Any) -> None:
+    """Several are under way when the first is refused; none of them is a loss of what this task wrote."""
+    log = double.log("t")
+    write(double, 10)
+    log.producers = {1001: [(0, 5, 0)]}
+    write(double)
+    assert log.values() == wanted(10) + wanted()
+
+
+def test_batches_behind_one_that_is_split_are_no_loss(double: Any, small_blocks: None) -> None:
+    log = double.log("t", message_bytes_max=700)
+    rows = [(b"x" * (3 if at < 300 else 60), 0) for at in range(900)]
+    assert write(double, rows, NUMBERS)[T0].rows == 900
+    assert log.values() == [value for value, _ in rows] and len(log.producers) == 1
+
+
 def test_a_batch_that_waits_keeps_no_others_in_memory(double: Any) -> None:
     """Partition 1 has no leader; what was encoded with its rows is not kept for it."""
     builders: list[BatchBuilder] = []
