@@ -20,6 +20,7 @@ from strandline.protocol.schema import decode
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SessionState
 from strandline.zookeeper.kazoo_client import KazooZkClient
+from tests.listener import Listener
 
 
 class Wire:
@@ -64,11 +65,11 @@ class Wire:
 @asynccontextmanager
 async def wire_to(target: str) -> AsyncIterator[tuple[Wire, str]]:
     wire = Wire(target)
-    server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
+    listener = Listener(wire.serve)
     try:
-        yield wire, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield wire, f"127.0.0.1:{await listener.listen()}"
     finally:
-        server.close()
+        listener.close()
         wire.stalled.set()
         wire.cut()
         await asyncio.sleep(0)
@@ -159,13 +160,12 @@ class FakeBroker:
         self.failure: BaseException | None = None
         self.controller: Controller
         self.respondent: Respondent
-        self._server: asyncio.Server
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._listener = Listener(self._serve)
 
     async def start(self, **options: Any) -> None:
         await self.zk.start()
         self.respondent = Respondent(self.zk, self.id, self.failed)
-        await self.listen(0)
+        await self.listen()
         await self.register()
         config = ControllerOptions(self.id, "PLAINTEXT", **options)
         self.controller = Controller(config, self.zk, self, self.random_bytes, self.failed)
@@ -174,9 +174,9 @@ class FakeBroker:
     def wall_ms(self) -> int:
         return 1234
 
-    async def listen(self, port: int) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
-        self.port = self._server.sockets[0].getsockname()[1]
+    async def listen(self) -> None:
+        """Be reached; once more at the same port after `hide`."""
+        self.port = await self._listener.listen()
 
     async def register(self, intact: bool = True) -> None:
         await znodes.ensure_paths(self.zk)
@@ -194,18 +194,14 @@ class FakeBroker:
         self.failure = failure
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while True:
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                frame = memoryview(await reader.readexactly(size))
-                head = parse_head(frame)
-                entry = APIS[Api(head.api_key)]
-                request, _ = decode(entry.request, head.version, frame, head.body_at)
-                answer = self._obey(request)
-                writer.writelines(frame_response(head.api_key, head.version, head.correlation_id, answer))
-        self._writers.discard(writer)
-        writer.close()
+        while True:
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            frame = memoryview(await reader.readexactly(size))
+            head = parse_head(frame)
+            entry = APIS[Api(head.api_key)]
+            request, _ = decode(entry.request, head.version, frame, head.body_at)
+            answer = self._obey(request)
+            writer.writelines(frame_response(head.api_key, head.version, head.correlation_id, answer))
 
     def _obey(self, request: Any) -> Any:
         self.requests.append(request)
@@ -223,13 +219,11 @@ class FakeBroker:
 
     def hide(self) -> None:
         """Nobody reaches it any more."""
-        self._server.close()
-        self.hang_up()
+        self._listener.close()
 
     def hang_up(self) -> None:
         """All connections to it end."""
-        for writer in list(self._writers):
-            writer.transport.abort()
+        self._listener.cut()
 
     async def stall(self) -> None:
         """Nobody reaches it, and it answers nobody; its session lives on."""
@@ -244,9 +238,9 @@ class FakeBroker:
 
     async def stop(self) -> None:
         await self.controller.stop()
+        self.hide()  # before what takes a while: what was just accepted ends, too
         await self.respondent.stop()
         await self.zk.close()
-        self.hide()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
@@ -25,6 +24,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import control
 from strandline.protocol.schema import decode
 from strandline.zookeeper.documents import Endpoint
+from tests.listener import Listener
 
 T0, TOPIC_ID = TopicPartition("t", 0), UUID(int=7)
 PATIENCE = Patience(suspect_after_s=5.0, retry_every_s=0.02, answer_within_s=0.2)
@@ -38,36 +38,23 @@ class Peer:
         self.heard: list[Any] = []
         self._silent_for = silent_for
         self._cuts = cuts
-        self._server: asyncio.Server
-        self._writers: set[asyncio.StreamWriter] = set()
-
-    async def listen(self) -> int:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        self._listener = Listener(self._serve)
+        self.listen, self.close = self._listener.listen, self._listener.close
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        with suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                frame = memoryview(await reader.readexactly(size))
-                head = parse_head(frame)
-                entry = APIS[Api(head.api_key)]
-                request, _ = decode(entry.request, head.version, frame, head.body_at)
-                self.heard.append(request)
-                if len(self.heard) > self._silent_for:
-                    parts = frame_response(head.api_key, head.version, head.correlation_id, entry.response())
-                    writer.writelines(parts)
-                elif self._cuts:
-                    break
-        self._writers.discard(writer)
-        writer.transport.abort()
-
-    def close(self) -> None:
-        self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
+        while True:
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            frame = memoryview(await reader.readexactly(size))
+            head = parse_head(frame)
+            entry = APIS[Api(head.api_key)]
+            request, _ = decode(entry.request, head.version, frame, head.body_at)
+            self.heard.append(request)
+            if len(self.heard) > self._silent_for:
+                writer.writelines(
+                    frame_response(head.api_key, head.version, head.correlation_id, entry.response())
+                )
+            elif self._cuts:
+                break
 
 
 class Alive:

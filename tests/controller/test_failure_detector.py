@@ -11,6 +11,7 @@ import pytest
 from strandline.controller import failure_detector
 from strandline.controller.challenges import Word
 from strandline.controller.failure_detector import FailureDetector, Patience, Standing
+from tests.listener import Listener
 
 
 class Oracle:
@@ -45,25 +46,12 @@ class Oracle:
 class Peer:
     def __init__(self) -> None:
         self.accepted = 0
-        self.writers: list[asyncio.StreamWriter] = []
-        self.server: asyncio.Server
-        self.port = 0
-
-    async def listen(self) -> None:
-        self.server = await asyncio.start_server(self.accept, "127.0.0.1", self.port)
-        self.port = self.server.sockets[0].getsockname()[1]
+        self.listener = Listener(self.accept)
+        self.listen, self.cut, self.close = self.listener.listen, self.listener.cut, self.listener.close
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
-        self.writers.append(writer)
-        await asyncio.sleep(0)
-
-    def cut(self, listening: bool) -> None:
-        if not listening:
-            self.server.close()
-        for writer in self.writers:
-            writer.transport.abort()
-        self.writers.clear()
+        await reader.read()
 
 
 Story = Callable[[Peer, Oracle, FailureDetector], Coroutine[Any, Any, None]]
@@ -73,14 +61,14 @@ def play(story: Story) -> None:
     async def scene() -> None:
         peer, oracle = Peer(), Oracle()
         await peer.listen()
-        detector = oracle.detector(("127.0.0.1", peer.port))
+        detector = oracle.detector(("127.0.0.1", peer.listener.port))
         task = asyncio.ensure_future(detector.run())
         await until(lambda: detector.standing is Standing.REACHED)
         assert peer.accepted == 1 and oracle.asked == 0
         await story(peer, oracle, detector)
         task.cancel()
         await asyncio.wait([task])
-        peer.cut(listening=False)
+        peer.close()
         await asyncio.sleep(0)
 
     asyncio.run(scene())
@@ -95,7 +83,7 @@ async def until(condition: Callable[[], object], seconds: float = 5) -> None:
 def test_a_peer_whose_port_refuses_and_that_does_not_answer_is_dead_after_a_hundred_milliseconds() -> None:
     async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         cut_at = asyncio.get_running_loop().time()
-        peer.cut(listening=False)
+        peer.close()
         await until(lambda: detector.is_dead)
         assert len(oracle.deaths) == 1
         assert 0.09 <= oracle.deaths[0] - cut_at < 0.3
@@ -114,7 +102,7 @@ def test_a_peer_that_answers_through_zookeeper_lives_however_long_it_is_out_of_r
 
     async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         oracle.word = Word.ALIVE
-        peer.cut(listening=False)
+        peer.close()
         await until(lambda: oracle.asked == 5)
         assert detector.standing is Standing.CUT and not oracle.deaths
         oracle.word = Word.SILENT  # an answer speaks for its moment
@@ -130,7 +118,7 @@ def test_a_peer_that_only_stood_still_when_the_path_broke_does_not_stay_dead(
     monkeypatch.setattr(failure_detector, "ASK_AGAIN_S", 0.1)
 
     async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
-        peer.cut(listening=False)
+        peer.close()
         await until(lambda: detector.is_dead)
         oracle.word = Word.ALIVE
         await until(lambda: detector.standing is Standing.CUT)
@@ -145,7 +133,7 @@ def test_a_peer_that_only_stood_still_when_the_path_broke_does_not_stay_dead(
 def test_without_a_word_of_zookeeper_there_is_no_verdict(word: Word) -> None:
     async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         oracle.word = word
-        peer.cut(listening=False)
+        peer.close()
         await asyncio.sleep(0.6)
         assert detector.standing is Standing.AWAY and not oracle.deaths
         assert oracle.asked == 1 if word is Word.UNKNOWN else oracle.asked > 3
@@ -155,7 +143,7 @@ def test_without_a_word_of_zookeeper_there_is_no_verdict(word: Word) -> None:
 
 def test_a_peer_that_can_be_reached_again_has_no_verdict() -> None:
     async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
-        peer.cut(listening=False)
+        peer.close()
         await until(lambda: oracle.asked == 1)
         await peer.listen()
         await asyncio.sleep(0.4)
@@ -171,12 +159,12 @@ async def test_of_a_peer_that_left_a_request_unanswered_a_connection_proves_noth
     peer, oracle = Peer(), Oracle()
     oracle.word = word
     await peer.listen()
-    detector = oracle.detector(("127.0.0.1", peer.port))
+    detector = oracle.detector(("127.0.0.1", peer.listener.port))
     connection = await detector.open(doubtful=True)
     assert oracle.asked == 1
     assert detector.standing is (Standing.DEAD if word is Word.SILENT else Standing.REACHED)
     await connection.close()
-    peer.cut(listening=False)
+    peer.close()
 
 
 async def test_a_port_that_we_never_got_into_has_longer() -> None:
@@ -203,7 +191,7 @@ def test_a_silent_peer_has_no_verdict() -> None:
 def test_a_peer_that_hangs_up_at_once_is_not_besieged() -> None:
     async def story(peer: Peer, oracle: Oracle, detector: FailureDetector) -> None:
         for _ in range(100):
-            peer.cut(listening=True)
+            peer.cut()
             await asyncio.sleep(0.005)
         assert not oracle.deaths and oracle.asked == 0 and peer.accepted < 12
 
@@ -234,13 +222,13 @@ async def test_a_host_that_swallows_everything_is_dead_too() -> None:
 async def test_a_process_that_stood_still_itself_gives_no_verdict(steps: int) -> None:
     peer, oracle = Peer(), Oracle()
     await peer.listen()
-    task = asyncio.ensure_future(oracle.detector(("127.0.0.1", peer.port)).run())
+    task = asyncio.ensure_future(oracle.detector(("127.0.0.1", peer.listener.port)).run())
     for _ in range(steps):
         await asyncio.sleep(0)  # so far has it come with its first connection
     time.sleep(0.35)  # noqa: ASYNC251 - the process stands still, that is the story
     await asyncio.sleep(0.1)
     assert not oracle.deaths and peer.accepted, "the peer was there all the time"
-    peer.cut(listening=False)
+    peer.close()
     await until(lambda: oracle.deaths)
     task.cancel()
     await asyncio.wait([task])

@@ -51,7 +51,7 @@ async def test_a_broker_that_cannot_be_told_is_not_made_leader(fake_broker: Any)
         await until(lambda: one.controller.view.partitions[TopicPartition("t", 0)].leader_epoch == 1)
         state, _ = await znodes.read_state(one.zk, TopicPartition("t", 0))
         assert (state.leader, set(state.isr)) == (4, {2, 4})
-        await two.listen(two.port)
+        await two.listen()
         await until(lambda: not one.controller.view.unreached)
 
 
@@ -68,7 +68,7 @@ async def test_silence_speaks_for_its_moment(fake_broker: Any, monkeypatch: pyte
             await other.stall()
         await until(lambda: len(one.controller.view.suspected) == 2)
         for other in (two, three):
-            await other.listen(other.port)
+            await other.listen()
             other.respondent = Respondent(other.zk, other.id, other.failed)
             await other.respondent.begin(1)
         await until(lambda: one.controller.view is None or not one.controller.view.suspected)

@@ -114,7 +114,7 @@ async def test_a_dead_broker_is_suspected_and_welcomed_when_it_answers(fake_brok
         state, _ = await znodes.read_state(one.zk, TopicPartition("t", 1))
         assert (state.leader, state.isr) == (1, [1])
         assert ("t-1", 1) not in two.heard_at
-        await two.listen(two.port)
+        await two.listen()
         await until(lambda: ("t-1", 1) in two.heard_at)
 
 

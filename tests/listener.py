@@ -1,0 +1,53 @@
+"""A port whose connections can all be cut, also one that was accepted a moment ago."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Listener:
+    """A port of 127.0.0.1. `serve` has a connection until it returns, or until `cut` or `close`.
+
+    It knows a connection from its first moment: what `asyncio.start_server` gives a coroutine function is
+    known to nobody until that coroutine first runs, and stays open for good if the loop ends before.
+    """
+
+    def __init__(self, serve: Serve) -> None:
+        self.port = 0
+        self._serve = serve
+        self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+
+    async def listen(self, port: int = 0) -> int:
+        """Serve this port, or any free one; it is the one that is served after a `close`, too."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port or self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self.port
+
+    def cut(self) -> None:
+        """All connections end."""
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    def close(self) -> None:
+        """Nobody gets through any more, and all connections end."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.cut()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:
+            writer.transport.abort()
+        else:
+            self._open[writer] = asyncio.ensure_future(self._run(reader, writer))
+
+    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                await self._serve(reader, writer)
+        finally:
+            del self._open[writer]
+            writer.close()
