@@ -2,9 +2,11 @@
 
 They must be of one cluster, and no broker may be working in them: its lock says so, on this machine. Nothing
 is locked, created or changed here.
-Left to others: what follows from it (proof.py), the records (replica_log.py).
+Left to others: whether they are still the same later (identity.py), what follows from it (proof.py), the
+records (replica_log.py).
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +15,17 @@ from uuid import UUID
 
 from ...base.types import TopicPartition
 from ..cleaning.checkpoint import CLEANER_OFFSETS
-from ..directories.incarnation import CLEAN_MARKER, INCARNATION, LOCK
+from ..directories.incarnation import CLEAN_MARKER, INCARNATION
 from ..directories.log_manager import parse_directory
-from ..directory_lock import is_held
-from ..disk import RealDisk
 from ..log import checkpoints
 from ..log.checkpoints import Unreadable
 from ..log.leader_epochs import NONE, Entry, EpochHistory
+from ..segment.file_names import INDEX
+from ..segment.index import OFFSET_ENTRY
+from .identity import DISK, Owned, Stamp, owned, refuse_lock, stamp, topic_id
 from .proof import Replica
 from .replica_log import ReplicaLog, Tail
 
-DISK = RealDisk()  # of which only reading calls are used
 BROKER_ID, NODE_ID = "broker.id", "node.id"  # the second is that of Kafka without ZooKeeper
 
 
@@ -38,6 +40,7 @@ class LogDirectory:
     path: Path
     broker: int
     cluster: str | None
+    owned: Owned  # as it was before anything else was read
     partitions: frozenset[TopicPartition]
     high_watermarks: dict[TopicPartition, int]
     starts: dict[TopicPartition, int]
@@ -50,11 +53,9 @@ class LogDirectory:
         folder = Path(path)
         if not folder.is_dir():
             raise Unusable(f"{path} is no directory, as seen from here")
-        if is_held(str(folder / LOCK)):
-            raise Unusable(
-                f"a living broker holds {folder / LOCK}: stop it, or read from it by kafka.bootstrap.servers"
-            )
+        refuse_lock(folder, Unusable)
         try:
+            seen = owned(folder)
             properties = checkpoints.read_properties(DISK, str(folder / checkpoints.META_PROPERTIES))
             if properties is None:
                 raise Unusable(
@@ -64,16 +65,19 @@ class LogDirectory:
             broker = properties.get(BROKER_ID, properties.get(NODE_ID, ""))
             if not broker.isdecimal():
                 raise Unusable(f"{folder / checkpoints.META_PROPERTIES} names no broker")
-            names = (parse_directory(each.name) for each in folder.iterdir() if each.is_dir())
+            names = [parse_directory(each.name) for each in folder.iterdir() if each.is_dir()]
+            partitions = frozenset(name for name in names if name is not None)
+            high_watermarks = _offsets(folder, checkpoints.HIGH_WATERMARKS)
             return cls(
                 path=folder,
                 broker=int(broker),
                 cluster=properties.get("cluster.id"),
-                partitions=frozenset(name for name in names if name is not None),
-                high_watermarks=_offsets(folder, checkpoints.HIGH_WATERMARKS),
+                owned=seen,
+                partitions=partitions,
+                high_watermarks=high_watermarks,
                 starts=_offsets(folder, checkpoints.START_OFFSETS),
                 cleaned=frozenset(_offsets(folder, CLEANER_OFFSETS)),
-                kafka_was_killed=not ((folder / INCARNATION).exists() or (folder / CLEAN_MARKER).exists()),
+                kafka_was_killed=_kafka_was_killed(folder, partitions, list(high_watermarks)),
             )
         except Unreadable as trouble:
             raise Unusable(str(trouble)) from trouble
@@ -85,6 +89,7 @@ class ClosedReplica(NamedTuple):
     directory: Path
     topic_id: UUID | None
     facts: Replica
+    stamp: Stamp
     high_watermark: int  # as written, even if it cannot be believed; -1: not at all
     gaps: bool  # compaction may have left offsets out
     doubt: str = ""  # why its high watermark is not believed
@@ -117,6 +122,16 @@ class ClosedDirectories:
                 found.setdefault(partition, []).append(each.broker)
         return found
 
+    @property
+    def named(self) -> frozenset[TopicPartition]:
+        """The partitions that a checkpoint tells of, whether their folders are here or not.
+
+        A broker takes a partition that it gives up out of its checkpoints within seconds.
+        """
+        return frozenset[TopicPartition]().union(
+            *(each.high_watermarks.keys() | each.starts.keys() for each in self._directories)
+        )
+
     def replicas(self, partition: TopicPartition) -> list[ClosedReplica]:
         """The replicas of a partition that have a log, by their brokers; raises Unusable."""
         found = [self._replica(each, partition) for each in self._directories if partition in each.partitions]
@@ -126,7 +141,7 @@ class ClosedDirectories:
         folder = where.path / str(partition)
         high_watermark = where.high_watermarks.get(partition, -1)
         try:
-            topic_id = checkpoints.read_partition_metadata(DISK, str(folder / checkpoints.PARTITION_METADATA))
+            topic, seen = topic_id(folder), stamp(folder, where.owned)
             log = ReplicaLog(folder)
         except Unreadable as trouble:
             raise Unusable(str(trouble)) from trouble
@@ -146,7 +161,7 @@ class ClosedDirectories:
             high_watermark=-1 if doubt else high_watermark,
             start=max(where.starts.get(partition, 0), log.bases[0]),
         )
-        return ClosedReplica(folder, topic_id, facts, high_watermark, gaps, doubt)
+        return ClosedReplica(folder, topic, facts, seen, high_watermark, gaps, doubt)
 
     def _may_have_gaps(self, folder: Path, partition: TopicPartition) -> bool:
         """Whether the log was compacted, by its settings; Kafka keeps none: then by its cleaner's marks."""
@@ -195,6 +210,34 @@ def _doubt(where: LogDirectory, folder: Path, end: int, high_watermark: int) -> 
     return f"{folder / checkpoints.EPOCHS} is newer than {where.path / checkpoints.HIGH_WATERMARKS}"
 
 
+def _kafka_was_killed(
+    folder: Path, partitions: Iterable[TopicPartition], checkpointed: list[TopicPartition]
+) -> bool:
+    """Whether a Kafka broker worked here last, and was killed.
+
+    `incarnation.json` alone does not tell: Kafka leaves Strandline's where it is. What a killed Kafka leaves,
+    and Strandline never: a preallocated index, or a checkpoint that is not sorted.
+    """
+    if (folder / CLEAN_MARKER).exists():
+        return False
+    if not (folder / INCARNATION).exists() or checkpointed != sorted(checkpointed):
+        return True
+    return any(_has_preallocated_index(folder / str(partition)) for partition in partitions)
+
+
+def _has_preallocated_index(folder: Path) -> bool:
+    """Whether the newest index has empty space behind its entries, as that of a log that Kafka has open."""
+    newest = max((name for name in os.listdir(folder) if name.endswith(INDEX)), default=None)
+    if newest is None:
+        return False
+    with (folder / newest).open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        if file.tell() < OFFSET_ENTRY.size:
+            return False
+        file.seek(-OFFSET_ENTRY.size, os.SEEK_END)
+        return not any(file.read())
+
+
 def _offsets(folder: Path, name: str) -> dict[TopicPartition, int]:
     return checkpoints.read_offsets(DISK, str(folder / name))
 
@@ -224,12 +267,8 @@ def _check_distinct(directories: Iterable[LogDirectory]) -> None:
 
 def _ids(partition: TopicPartition, *places: LogDirectory) -> str:
     """What tells two replicas of one broker apart, if their topic's ids differ."""
-    found = [_topic_id(each.path / str(partition)) for each in places]
-    return "" if len(set(found)) == 1 else f" with topic ids {found[0]} and {found[1]}"
-
-
-def _topic_id(folder: Path) -> UUID | None:
     try:
-        return checkpoints.read_partition_metadata(DISK, str(folder / checkpoints.PARTITION_METADATA))
+        found = [topic_id(each.path / str(partition)) for each in places]
     except Unreadable as trouble:
         raise Unusable(str(trouble)) from trouble
+    return "" if len(set(found)) == 1 else f" with topic ids {found[0]} and {found[1]}"

@@ -2,14 +2,18 @@
 
 The next offset is the only state. Which replica may serve what is given (proof.py), so whoever serves, the
 records are the same. What a replica cannot give, because it is damaged, torn, gone or not to be seen from
-here, is told and taken from another one. What none can give is lost.
+here, is told and taken from another one. What none can give is lost. A directory that is not as it was when
+all that was found out, or that a broker works in, is Changed (identity.py): then no replica may serve, for
+the bounds hold no longer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ..log.leader_epochs import Entry
 from ..segment_files import Damaged
+from .identity import Stamp, check
 from .replica_log import ReplicaLog, Run
 
 
@@ -23,6 +27,17 @@ class Source(NamedTuple):
     epochs: tuple[Entry, ...]  # empty: batches are not held against them
     high_watermark: int  # as its checkpoint has it; -1: not at all
     gaps: bool
+    stamp: Stamp  # what the planner saw of its directory
+
+    def plain(self) -> tuple[Any, ...]:
+        """Built-in values only."""
+        return (*self[:-1], tuple(self.stamp))
+
+    @classmethod
+    def of_plain(cls, found: Sequence[Any]) -> "Source":
+        """What `plain` made."""
+        *facts, planned = found
+        return cls._make((*facts, Stamp._make(planned)))
 
     def log(self) -> ReplicaLog:
         """Its files, as they are listed now."""
@@ -97,12 +112,21 @@ class RangeReader:
         return found
 
     def _of(self, source: Source) -> Iterator[Piece]:
-        """What a source has from the position on. Raises Damaged if its log ends before it should."""
+        """What a source has from the position on. Raises Damaged if its log ends before it should, and
+        Changed if it was not, or did not stay, as it was planned on.
+        """
         end = min(source.limit, self.end)
-        for run in self._log(source).runs(self.position, end):
-            start, self.position = self.position, max(self.position, min(run.next_offset, end))
-            if run.records:
-                yield Piece(run, source, start, end)
+        folder = Path(source.directory)
+        check(folder, source.stamp)
+        try:
+            for run in self._log(source).runs(self.position, end):
+                start, self.position = self.position, max(self.position, min(run.next_offset, end))
+                if run.records:
+                    yield Piece(run, source, start, end)
+        except (Damaged, OSError):
+            check(folder, source.stamp)  # perhaps a broker is at work
+            raise
+        check(folder, source.stamp)
         if self.position < min(source.high_watermark, end):
             raise Damaged(
                 source.directory,
@@ -123,18 +147,20 @@ def first_at(
 
     Raises NoReplica where none can be looked through.
     """
-    troubles: list[Exception] = []
-    for source in sources:
-        if source.start <= start < min(source.limit, end):
-            try:
-                found, reached = source.log().first_at(ms, start, min(source.limit, end))
-            except (Damaged, OSError) as trouble:
-                tell(source, trouble)
-                troubles.append(trouble)
-                continue
-            if found is not None:
-                return found
-            start = max(start, reached)
-    if start < end:
-        raise NoReplica(start, troubles)
+    while start < end:
+        before, troubles = start, list[Exception]()
+        for source in sources:
+            if source.start <= start < min(source.limit, end):
+                try:
+                    found, reached, trouble = source.log().first_at(ms, start, min(source.limit, end))
+                except OSError as unseen:
+                    found, reached, trouble = None, start, unseen
+                if found is not None:
+                    return found
+                start = max(start, reached)
+                if trouble is not None:
+                    tell(source, trouble)
+                    troubles.append(trouble)
+        if start == before:
+            raise NoReplica(start, troubles)
     return None

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...protocol.batches import BatchHeader, crc_ok, headers
+from ...protocol.errors import ApiError
+from ...protocol.primitives import Malformed
 from ...protocol.records import iterate
 from ..log.leader_epochs import NONE, Entry, EpochHistory
 from ..segment.batch_walk import Placed
@@ -44,6 +46,14 @@ class Range(NamedTuple):
     offset: int
     end: int
     ceiling: int
+
+
+class Looked(NamedTuple):
+    """What a search for a time has found, up to where it looked, and what ended it, if anything did."""
+
+    found: int | None
+    reached: int
+    trouble: Damaged | OSError | None = None
 
 
 class Tail(NamedTuple):
@@ -173,10 +183,21 @@ class ReplicaLog:
             return None
         return found.header
 
+    def good_runs(self, offset: int, end: int) -> Iterator[Run]:
+        """As `runs`, and on behind whatever is damaged."""
+        while offset < end:
+            try:
+                for run in self.runs(offset, end):
+                    offset = max(offset, run.next_offset)
+                    yield run
+                return
+            except Damaged:
+                offset = self.next_good(offset, end)
+
     # ------------------------------------------------------------ where something is
 
     def tail(self) -> Tail:
-        """The log's end: after the last good batch of the last segment."""
+        """The log's end: after the last good batch of the last segment, even if others before are bad."""
         end, last = self.bases[-1], None
         for base in reversed(self.bases):
             begin = base
@@ -185,10 +206,9 @@ class ReplicaLog:
                     if self._indexed(segment, base + relative, position) is not None:
                         begin = base + relative
                         break
-            with suppress(Damaged):
-                for run in self.runs(begin, FAR if base == self.bases[-1] else end):
-                    end = max(end, run.next_offset)
-                    *_, last = (last, *(header for _, header in headers(run.records)))
+            for run in self.good_runs(begin, FAR if base == self.bases[-1] else end):
+                end = max(end, run.next_offset)
+                *_, last = (last, *(header for _, header in headers(run.records)))
             if last is not None:
                 return Tail(end, last.last_offset, last.leader_epoch)
         return Tail(end, end - 1, NONE)
@@ -198,31 +218,39 @@ class ReplicaLog:
         return sum(path.stat().st_size for path in self.paths.values())
 
     def epochs(self) -> tuple[Entry, ...]:
-        """The history that the batches themselves tell, up to the first bad one."""
-        history = EpochHistory()
-        with suppress(Damaged):
-            for run in self.runs(self.bases[0], FAR):
-                for _, header in headers(run.records):
-                    if header.leader_epoch > history.latest:
-                        history.assign(header.leader_epoch, header.base_offset)
+        """The history that the good batches tell.
+
+        What comes behind damage counts from where that begins: an epoch that began inside of it may be as
+        old, and a history that begins an epoch too early agrees with others too little, never too much.
+        """
+        history, reached = EpochHistory(), self.bases[0]
+        for run in self.good_runs(self.bases[0], FAR):
+            for _, header in headers(run.records):
+                if header.leader_epoch > history.latest:
+                    history.assign(header.leader_epoch, reached)
+                reached = header.next_offset
         return tuple(history.entries)
 
-    def first_at(self, ms: int, start: int, end: int) -> tuple[int | None, int]:
-        """The first record of [start, end) with this time or a later one; and up to where was looked."""
+    def first_at(self, ms: int, start: int, end: int) -> Looked:
+        """The first record of [start, end) with this time or a later one."""
         reached = start
         place = place_of(self.bases, start)
-        for base, following in zip(self.bases[place:], (*self.bases[place + 1 :], FAR), strict=True):
-            if base >= end:
-                break
-            for run in self.runs(max(start, self._before(base, ms)), min(end, following)):
-                for at, header in headers(run.records):
-                    if header.max_timestamp < ms or header.is_control:
-                        continue
-                    for record in iterate(run.records[at : at + header.size], verify=False):
-                        if record.timestamp >= ms and start <= record.offset < end:
-                            return record.offset, record.offset
-                reached = max(reached, run.next_offset)
-        return None, reached
+        try:
+            for base, following in zip(self.bases[place:], (*self.bases[place + 1 :], FAR), strict=True):
+                if base >= end:
+                    break
+                for run in self.runs(max(start, self._before(base, ms)), min(end, following)):
+                    for at, header in headers(run.records):
+                        for offset, timestamp in (
+                            _times(run, at, header) if header.max_timestamp >= ms else ()
+                        ):
+                            if timestamp >= ms and start <= offset < end:
+                                return Looked(offset, offset)
+                        reached = max(reached, header.next_offset)
+                    reached = max(reached, run.next_offset)
+        except (Damaged, OSError) as trouble:
+            return Looked(None, reached, trouble)
+        return Looked(None, reached)
 
     def _before(self, base: int, ms: int) -> int:
         """An offset of the segment before which no record is as late, by the time index, else its first.
@@ -276,6 +304,18 @@ def _entries(segment: Path, suffix: str) -> list[tuple[int, int]]:
     except OSError:
         return []
     return offset_entries(data) if suffix == INDEX else time_entries(data)
+
+
+def _times(run: Run, at: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of a batch's records. Raises Damaged if it has a good checksum, yet no records."""
+    if header.is_control:
+        return
+    try:
+        for record in iterate(run.records[at : at + header.size], verify=False):
+            yield record.offset, record.timestamp
+    except (Malformed, ApiError) as trouble:
+        problem = f"cannot read the batch at offset {header.base_offset}: {trouble}"
+        raise Damaged(run.path, run.position + at, problem) from trouble
 
 
 def _missing(start: int, end: int) -> str:

@@ -73,14 +73,17 @@ class ClosedBroker:
     def __init__(self, root: Path, broker: int, cluster: str = "cluster", kafka: bool = False) -> None:
         self.path = root / f"data-{broker}"
         self.path.mkdir(parents=True)
-        self.broker = broker
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.starts: dict[TopicPartition, int] = {}
         self.kafka = kafka
-        properties = {"version": "0", "broker.id": str(broker), "cluster.id": cluster}
-        checkpoints.write_properties(DISK, str(self.path / checkpoints.META_PROPERTIES), properties)
+        self.own(broker, cluster)
         if not kafka:
             (self.path / INCARNATION).write_text("{}")
+
+    def own(self, number: int = 1, cluster: str = "cluster") -> None:
+        """Say whose directory it is."""
+        properties = {"version": "0", "broker.id": str(number), "cluster.id": cluster}
+        checkpoints.write_properties(DISK, str(self.path / checkpoints.META_PROPERTIES), properties)
 
     def put(self, segments: Segments, facts: Facts = NO_FACTS, tp: TopicPartition = T0) -> Path:
         """Write a partition."""

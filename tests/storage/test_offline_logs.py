@@ -16,11 +16,12 @@ from strandline.protocol.batches import headers
 from strandline.protocol.records import iterate
 from strandline.storage.directory_lock import RealLock, is_held
 from strandline.storage.log import checkpoints
-from strandline.storage.offline.directories import ClosedDirectories, Unusable
+from strandline.storage.offline.directories import ClosedDirectories, Unusable, _has_preallocated_index
+from strandline.storage.offline.identity import owned, stamp
 from strandline.storage.offline.proof import FAR
 from strandline.storage.offline.reading import NoReplica, RangeReader, Source, first_at
 from strandline.storage.offline.replica_log import ReplicaLog
-from strandline.storage.offline.transactions import Aborted, outcomes
+from strandline.storage.offline.transactions import ANYONE, Markers, Outcomes
 from strandline.storage.segment.file_names import INDEX, LOG, TIME_INDEX, file_name
 from strandline.storage.segment.index import OFFSET_ENTRY, TIME_ENTRY
 from strandline.storage.segment_files import Damaged
@@ -38,7 +39,8 @@ def flip(path: Path, position: int) -> None:
 
 def source(folder: Path, broker: int = 1, **facts: object) -> Source:
     given = {
-        "start": 0, "limit": FAR, "epochs": ((0, 0), (1, 8)), "high_watermark": END, "gaps": False, **facts
+        "start": 0, "limit": FAR, "epochs": ((0, 0), (1, 8)), "high_watermark": END, "gaps": False,
+        "stamp": stamp(folder, owned(folder.parent)), **facts
     }  # fmt: skip
     return Source(broker=broker, directory=str(folder), **given)  # type: ignore[arg-type]
 
@@ -258,7 +260,59 @@ def test_a_replica_serves_no_further_than_it_agrees(tmp_path: Path) -> None:
     assert read.told == []
 
 
+@pytest.mark.parametrize("indexed", [True, False])
+def test_the_last_epoch_of_a_damaged_log_is_known_without_its_history(tmp_path: Path, indexed: bool) -> None:
+    """Else it would lend its high watermark to a history that has cut its records."""
+    broker = ClosedBroker(tmp_path, 1)
+    late = [batch(4, epoch=1), batch(6, epoch=1)]
+    log = broker.put([(0, [batch(0), batch(2), *late])], Facts(high_watermark=8, indexed=indexed))
+    (log / checkpoints.EPOCHS).write_text("junk")
+    flip(log / file_name(0, LOG), 2 * len(batch(0)) + 80)
+    assert ReplicaLog(log).tail() == (8, 7, 1)
+    (found,) = ClosedDirectories([str(broker.path)]).replicas(T0)
+    assert found.facts.epochs == ((0, 0), (1, 4))
+    flip(log / file_name(0, LOG), len(batch(0)) + 80)
+    (found,) = ClosedDirectories([str(broker.path)]).replicas(T0)
+    assert found.facts.epochs == ((0, 0), (1, 2)), "it may have begun where the damage begins"
+
+
+def test_a_log_goes_on_behind_damage_that_no_index_leads_over(tmp_path: Path) -> None:
+    log = folder(tmp_path, segments=[(0, [batch(0), batch(2), batch(4)])])
+    (log / file_name(0, INDEX)).unlink()
+    flip(log / file_name(0, LOG), 80)
+    assert ReplicaLog(log).tail() == (6, 5, 0)
+    assert [run.next_offset for run in ReplicaLog(log).good_runs(0, FAR) if run.records] == [6]
+
+
+def test_a_time_is_looked_for_on_both_sides_of_damage(tmp_path: Path) -> None:
+    first, second = folder(tmp_path, 1), folder(tmp_path, 2)
+    size = len(batch(0))
+    flip(first / file_name(0, LOG), size + 75)
+    flip(second / file_name(0, LOG), 2 * size + 75)
+    heard: list[str] = []
+    sources = [source(first, 1), source(second, 2)]
+
+    def look(ms: int, *among: Source) -> int | None:
+        return first_at(among, ms, 0, END, lambda source, trouble: heard.append(str(trouble)))
+
+    for each in (first, second):
+        for index in each.glob("*index"):
+            index.unlink()
+    assert look(START_MS + 5, *sources) == 5, "2 and 3 by the second one, and the rest by the first again"
+    assert heard[0].startswith(f"{first / file_name(0, LOG)}, position {size}")
+    with pytest.raises(NoReplica) as error:
+        look(START_MS + 5, sources[1])
+    assert error.value.position == 4, "it says where it is, not where the search began"
+
+
 # ------------------------------------------------------------ transactions
+
+
+def outcomes(log: ReplicaLog, start: int, end: int) -> Outcomes:
+    markers = Markers()
+    for run in log.runs(start, end):
+        markers.see(run)
+    return markers.outcomes(end)
 
 
 def test_markers_tell_what_was_aborted_and_what_is_open(tmp_path: Path) -> None:
@@ -268,9 +322,22 @@ def test_markers_tell_what_was_aborted_and_what_is_open(tmp_path: Path) -> None:
     batches = [sent(0, 7), sent(2, 8), marker(4, 7, commit=False), sent(5, 7), marker(7, 7, commit=True)]
     batches += [batch(8), marker(10, 8, commit=False), sent(11, 7), batch(13)]
     log = ReplicaLog(folder(tmp_path, segments=[(0, batches)]))
-    assert outcomes(log.runs(0, 15), 15) == (11, (Aborted(7, 0, 4), Aborted(8, 2, 10)))
-    assert outcomes(log.runs(0, 10), 10) == (2, (Aborted(7, 0, 4),))
-    assert outcomes(log.runs(8, 10), 10) == (10, ())
+    assert outcomes(log, 0, 15) == (11, ((7, 0, 4), (8, 2, 10)))
+    assert outcomes(log, 0, 10) == (2, ((7, 0, 4),))
+    assert outcomes(log, 8, 10) == (10, ())
+
+
+def test_what_was_open_before_a_loss_stays_undecided(tmp_path: Path) -> None:
+    sent = [batch(n, producer_id=7, producer_epoch=0, base_sequence=n, transactional=True) for n in (0, 5)]
+    batches = [sent[0], batch(2), sent[1], marker(7, 7, commit=True)]
+    log = ReplicaLog(folder(tmp_path, segments=[(0, batches)]))
+    markers = Markers()
+    for start, end in ((0, 4), (5, 8)):
+        for run in log.runs(start, end):
+            markers.see(run)
+        if not start:
+            assert markers.lose(4, 5) == 1
+    assert markers.outcomes(8) == (8, ((7, 0, 4), (ANYONE, 4, 4)))
 
 
 # ------------------------------------------------------------ directories
@@ -334,6 +401,35 @@ def test_a_killed_kafkas_high_watermark_is_believed_if_nothing_was_cut_since(
     (found,) = ClosedDirectories([str(broker.path)]).replicas(T0)
     assert found.facts.high_watermark == (end if believed else -1)
     assert bool(found.doubt) is not believed and found.high_watermark == end
+
+
+@pytest.mark.parametrize("trace", ["a preallocated index", "an unsorted checkpoint"])
+def test_a_kafka_that_was_killed_after_strandline_is_not_taken_for_it(tmp_path: Path, trace: str) -> None:
+    """It leaves `incarnation.json` where it is; and what was cut since, its high watermark still tells of."""
+    broker = ClosedBroker(tmp_path, 1)
+    log = broker.put(TWO_SEGMENTS, Facts(high_watermark=13))
+
+    def believed() -> bool:
+        (found,) = ClosedDirectories([str(broker.path)]).replicas(T0)
+        return not found.doubt
+
+    assert believed(), "a killed Strandline has lowered it before it cut"
+    if trace == "a preallocated index":
+        with (log / file_name(6, INDEX)).open("ab") as file:
+            file.write(bytes(OFFSET_ENTRY.size * 100))
+    else:
+        (broker.path / checkpoints.HIGH_WATERMARKS).write_text("0\n2\nu 0 1\nt 0 13\n")
+    assert not believed()
+    broker.close_cleanly()
+    assert believed()
+
+
+def test_a_killed_kafkas_own_directory_has_those_traces() -> None:
+    killed = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "killed"
+    assert _has_preallocated_index(killed / "times-0")
+    assert not _has_preallocated_index(killed.parent / "clean" / "times-0")
+    found = list(checkpoints.read_offsets(DISK, str(killed / checkpoints.HIGH_WATERMARKS)))
+    assert found != sorted(found)
 
 
 def test_a_compacted_log_is_known_by_its_settings_or_its_cleaners_mark(tmp_path: Path) -> None:

@@ -14,14 +14,13 @@ from uuid import UUID
 from ....base.types import TopicPartition
 from ....protocol.primitives import NO_UUID
 from ....storage.offline.directories import ClosedDirectories, ClosedReplica, Unusable
-from ....storage.offline.proof import FAR, latest, prove
+from ....storage.offline.proof import FAR, Proven, latest, prove
 from ....storage.offline.reading import NoReplica, RangeReader, Source, first_at
-from ....storage.offline.transactions import outcomes
+from ....storage.offline.transactions import Markers
 from .. import plan, snapshot
 from ..options import ClosedLogs, SourceOptions
-from .reading import Aborts, Part, lose, pass_over, pieces, tell_once
-
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata"})
+from . import members
+from .reading import Part, Uncommitted, lose, pass_over, pieces, tell_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class View:
     end: int
     epoch: int
     topic_id: UUID
-    aborted: Aborts = ()
+    left_out: Uncommitted = ()
 
 
 def check(options: SourceOptions) -> None:
@@ -42,13 +41,13 @@ def check(options: SourceOptions) -> None:
     if options.snapshot.startswith("{"):
         snapshot.of_json(options.snapshot)
     else:
-        plan.check_named(options, _selected(options, found))
+        plan.check_named(options, members.selected(options, found))
 
 
 def bounds(options: SourceOptions) -> list[plan.Span]:
     """One span for each partition that has something to read."""
     found = _opened(options)
-    return _resolved(options, _views(options, found, _selected(options, found)))
+    return _resolved(options, _chosen(options, found))
 
 
 def parts(options: SourceOptions) -> list[Part]:
@@ -59,7 +58,7 @@ def parts(options: SourceOptions) -> list[Part]:
         views = _views(options, found, [span.partition for span in listed])
         spans = [_checked(span, views[span.partition], options.fail_on_data_loss) for span in listed]
     else:
-        views = _views(options, found, _selected(options, found))
+        views = _chosen(options, found)
         spans = _resolved(options, views)
     density = None
     if options.split_bytes is not None:
@@ -70,8 +69,16 @@ def parts(options: SourceOptions) -> list[Part]:
     return [_part(span, views[span.partition]) for span in spans]
 
 
+def _chosen(options: SourceOptions, found: ClosedDirectories) -> dict[TopicPartition, View]:
+    partitions = members.selected(options, found)
+    members.tell_absent(options, found, partitions)
+    return _views(options, found, partitions)
+
+
 def _part(span: plan.Span, view: View) -> Part:
-    here = tuple(each for each in view.aborted if each[2] >= span.start and each[1] < span.end)
+    here = tuple(
+        each for each in view.left_out if each.last_offset >= span.start and each.first_offset < span.end
+    )
     return Part(span, view.sources, here)
 
 
@@ -99,25 +106,6 @@ def _closed(options: SourceOptions) -> ClosedLogs:
     return options.closed
 
 
-def _selected(options: SourceOptions, found: ClosedDirectories) -> list[TopicPartition]:
-    """The partitions to read. One that is missing between others is an error: its broker was forgotten."""
-    only = _closed(options).replica
-    there: dict[str, list[int]] = {}
-    for tp, brokers in found.partitions.items():
-        if only is None or only in brokers:
-            there.setdefault(tp.topic, []).append(tp.partition)
-    chosen = plan.select(options.topics, there, INTERNAL)
-    if only is None and options.fail_on_data_loss and not options.topics.partitions:
-        for topic in sorted({tp.topic for tp in chosen}):
-            missing = sorted(set(range(max(there[topic]))).difference(there[topic]))
-            if missing:
-                raise plan.PlanError(
-                    f"{topic} lacks partitions {', '.join(map(str, missing))}: add the log directories of "
-                    "their brokers, or name those to be read with assign"
-                )
-    return chosen
-
-
 def _views(
     options: SourceOptions, found: ClosedDirectories, chosen: Sequence[TopicPartition]
 ) -> dict[TopicPartition, View]:
@@ -125,33 +113,11 @@ def _views(
         replicas = {tp: found.replicas(tp) for tp in chosen}
     except Unusable as trouble:
         raise plan.PlanError(str(trouble)) from trouble
-    only = _closed(options).replica
-    ids = _topic_ids(replicas, only)
-    views: dict[TopicPartition, View] = {}
-    for tp, listed in replicas.items():
-        same = [each for each in listed if each.topic_id in (None, ids[tp.topic]) or ids[tp.topic] == NO_UUID]
-        views[tp] = _with_outcomes(tp, options, _view(tp, same, ids[tp.topic], _closed(options)))
-    return views
-
-
-def _topic_ids(
-    replicas: Mapping[TopicPartition, Sequence[ClosedReplica]], only: int | None
-) -> dict[str, UUID]:
-    """The id of each topic; PlanError if replicas differ. With `only`, this broker's id counts."""
-    found: dict[str, dict[UUID, ClosedReplica]] = {}
-    for tp, listed in replicas.items():
-        known = found.setdefault(tp.topic, {})
-        for each in listed:
-            if each.topic_id is not None and only in (None, each.broker):
-                known.setdefault(each.topic_id, each)
-    for topic, known in found.items():
-        if len(known) > 1:
-            differing = ", ".join(f"{each.directory} has {topic_id}" for topic_id, each in known.items())
-            raise plan.PlanError(
-                f"topic {topic} was deleted and created again, its ids differ: {differing}; leave out the "
-                "directories of one of them, or read one broker with the option replica"
-            )
-    return {topic: next(iter(known), NO_UUID) for topic, known in found.items()}
+    ids, same = members.of_one_topic(options, replicas)
+    return {
+        tp: _with_outcomes(tp, options, _view(tp, listed, ids[tp.topic], _closed(options)))
+        for tp, listed in same.items()
+    }
 
 
 # ------------------------------------------------------------ what there is to read of them
@@ -168,6 +134,8 @@ def _view(tp: TopicPartition, replicas: Sequence[ClosedReplica], topic_id: UUID,
         return View((source,), source.start, source.log().tail().end, latest(each.facts.epochs), topic_id)
     proven = prove([each.facts for each in replicas])
     _tell(tp, replicas, proven.agreed)
+    if closed.replica is None:
+        _tell_starts(tp, replicas, proven)
     limits = dict(zip(replicas, proven.agreed, strict=True))
     newest_first = sorted(mine, key=lambda each: (-latest(each.facts.epochs), each.broker))
     sources = tuple(_source(each, limits[each]) for each in newest_first)
@@ -188,6 +156,7 @@ def _source(replica: ClosedReplica, limit: int) -> Source:
         epochs=replica.facts.epochs,
         high_watermark=replica.high_watermark,
         gaps=replica.gaps,
+        stamp=replica.stamp,
     )
 
 
@@ -210,15 +179,46 @@ def _tell(tp: TopicPartition, replicas: Sequence[ClosedReplica], agreed: Sequenc
             )
 
 
+def _tell_starts(tp: TopicPartition, replicas: Sequence[ClosedReplica], proven: Proven) -> None:
+    """Tell what is not read although a replica has it: what another one has deleted does not come back."""
+    starts = {
+        each.broker: each.facts.start
+        for each, until in zip(replicas, proven.agreed, strict=True)
+        if each.facts.start < min(until, proven.start)
+    }
+    if starts:
+        tell_once(
+            "replicas_start_apart",
+            partition=str(tp),
+            start=proven.start,
+            earlier=", ".join(f"{start} on broker {broker}" for broker, start in sorted(starts.items())),
+            reason="what a replica has deleted is not read from others; to see it, read one with the option "
+            "replica",
+        )
+
+
 def _with_outcomes(tp: TopicPartition, options: SourceOptions, view: View) -> View:
     """With read_committed: ended at the last stable offset, and with what was aborted."""
     if not options.cluster.isolation or view.start == view.end:
         return view
     reader = RangeReader(view.sources, view.start, view.end, pass_over)
-    runs = (piece.run for piece in pieces(tp, reader, options.fail_on_data_loss))
-    found = outcomes(runs, view.end)
-    aborted = tuple((each.producer_id, each.first_offset, each.last_offset) for each in found.aborted)
-    return replace(view, end=found.last_stable, aborted=aborted)
+    markers = Markers()
+
+    def lost(start: int, end: int) -> None:
+        if undecided := markers.lose(start, end):
+            reason = (
+                f"their markers may have been in [{start}, {end}), which cannot be read: they are left out"
+            )
+            tell_once("transactions_never_decided", partition=str(tp), transactions=undecided, reason=reason)
+
+    for piece in pieces(tp, reader, options.fail_on_data_loss, lost):
+        markers.see(piece.run)
+    for doubt in markers.doubts:
+        if options.fail_on_data_loss:
+            raise plan.DataLoss(f"{tp}: {doubt}. To read what is left, set failOnDataLoss=false")
+        tell_once("marker_counts_as_abort", partition=str(tp), reason=str(doubt))
+    found = markers.outcomes(view.end)
+    return replace(view, end=found.last_stable, left_out=found.left_out)
 
 
 def _resolved(options: SourceOptions, views: Mapping[TopicPartition, View]) -> list[plan.Span]:
@@ -253,10 +253,12 @@ def _offset_at(tp: TopicPartition, view: View, ms: int | None, strict: bool) -> 
 
 def _checked(span: plan.Span, view: View, strict: bool) -> plan.Span:
     """A span of a snapshot, as far as it is there."""
-    if NO_UUID not in (span.topic_id, view.topic_id) and span.topic_id != view.topic_id:
-        raise plan.DataLoss(
-            f"{span.partition}: topic {span.partition.topic} was deleted and created again since"
-        )
+    topic = span.partition.topic
+    if span.topic_id != view.topic_id:
+        if NO_UUID not in (span.topic_id, view.topic_id):
+            raise plan.DataLoss(f"{span.partition}: topic {topic} was deleted and created again since")
+        which = "the snapshot has no id of it" if span.topic_id == NO_UUID else "no replica has its id"
+        tell_once("topic_not_verified", topic=topic, reason=f"{which}: it may have been created again since")
     if strict and not view.start <= span.start <= span.end <= view.end:
         raise plan.DataLoss(
             f"{span.partition}: records [{span.start}, {span.end}) are not all there: [{view.start}, "

@@ -7,25 +7,25 @@ Left to others: good batches (storage/offline), Arrow (client/spark/rows.py), wh
 """
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ....base.logger import get_logger
 from ....base.types import TopicPartition
-from ....protocol.batches import headers
-from ....protocol.messages.fetch import AbortedTransaction
+from ....protocol.batches import BatchHeader, headers
 from ....protocol.primitives import Buffer, Malformed
+from ....storage.offline.identity import Changed
 from ....storage.offline.reading import NoReplica, Piece, RangeReader, Source
+from ....storage.offline.transactions import ANYONE, LeftOut
 from .. import rows
 from ..fetch import FetchedRun
-from ..plan import DataLoss, Span
-from ..transactions import without_aborted
+from ..plan import DataLoss, PlanError, Span
 
 log = get_logger(__name__)
 
-Aborts = tuple[tuple[int, int, int], ...]  # producer id, first and last offset
+Uncommitted = tuple[LeftOut, ...]
 
 
 class Unseen(OSError):
@@ -37,17 +37,22 @@ class Part(NamedTuple):
 
     span: Span
     sources: tuple[Source, ...]
-    aborted: Aborts
+    left_out: Uncommitted
 
     def plain(self) -> tuple[Any, ...]:
         """Built-in values only, as of a span."""
-        return self.span.plain(), tuple(tuple(each) for each in self.sources), self.aborted
+        sources = tuple(each.plain() for each in self.sources)
+        return self.span.plain(), sources, tuple(map(tuple, self.left_out))
 
     @classmethod
     def of_plain(cls, found: Sequence[Any]) -> "Part":
         """What `plain` made."""
-        span, sources, aborted = found
-        return cls(Span.of_plain(span), tuple(Source(*each) for each in sources), aborted)
+        span, sources, left_out = found
+        return cls(
+            Span.of_plain(span),
+            tuple(map(Source.of_plain, sources)),
+            tuple(LeftOut(*each) for each in left_out),
+        )
 
 
 def read(part: Part, columns: Sequence[str], strict: bool) -> Iterator[pa.RecordBatch]:
@@ -56,7 +61,7 @@ def read(part: Part, columns: Sequence[str], strict: bool) -> Iterator[pa.Record
     reader = RangeReader(part.sources, span.start, span.end, pass_over)
     for piece in pieces(span.partition, reader, strict):
         run = FetchedRun(
-            records=_kept(piece, part.aborted),
+            records=_kept(piece, part.left_out),
             start=piece.start,
             served_by=piece.source.broker,
             high_watermark=piece.source.high_watermark,
@@ -68,15 +73,26 @@ def read(part: Part, columns: Sequence[str], strict: bool) -> Iterator[pa.Record
             raise DataLoss(f"{piece.run.path}, position {piece.run.position}: {trouble}") from trouble
 
 
-def pieces(partition: TopicPartition, reader: RangeReader, strict: bool) -> Iterator[Piece]:
-    """All that a reader has; what is lost is skipped, or raised as DataLoss if `strict`."""
+def pieces(
+    partition: TopicPartition,
+    reader: RangeReader,
+    strict: bool,
+    lost: Callable[[int, int], None] = lambda start, end: None,
+) -> Iterator[Piece]:
+    """All that a reader has. What is lost is skipped, and `lost` hears of it; if `strict` it is DataLoss.
+
+    PlanError if the directories are not as they were planned on.
+    """
     while reader.position < reader.end:
         try:
             yield from reader
         except NoReplica as gone:
             resume = reader.next_good()
             lose(partition, gone, resume, strict)
+            lost(gone.position, resume)
             reader.skip_to(resume)
+        except Changed as trouble:
+            raise PlanError(f"{partition}, as seen on {socket.gethostname()}: {trouble}") from trouble
 
 
 def lose(partition: TopicPartition, gone: NoReplica, resume: int, strict: bool) -> None:
@@ -114,15 +130,22 @@ def pass_over(source: Source, trouble: Exception) -> None:
     tell_once("replica_passed_over", broker=source.broker, reason=str(trouble))
 
 
-def _kept(piece: Piece, aborted: Aborts) -> Buffer:
-    """The batches of a piece, without those of aborted transactions."""
+def _kept(piece: Piece, left_out: Uncommitted) -> Buffer:
+    """The batches of a piece, without those of transactions that were aborted, or were never decided."""
     records = piece.run.records
-    if not aborted:
-        return records
     first = next(header.base_offset for _, header in headers(records))
-    here = [
-        AbortedTransaction(producer_id=producer, first_offset=begin)
-        for producer, begin, last in aborted
-        if last >= first and begin < piece.run.next_offset
-    ]
-    return without_aborted(records, here)
+    here: dict[int, list[LeftOut]] = {}
+    for each in left_out:
+        if each.last_offset >= first and each.first_offset < piece.run.next_offset:
+            here.setdefault(each.producer_id, []).append(each)
+    if not here:
+        return records
+
+    def is_kept(header: BatchHeader) -> bool:
+        concerned = (*here.get(header.producer_id, ()), *here.get(ANYONE, ()))
+        return not header.is_transactional or not any(
+            each.first_offset <= header.last_offset and header.base_offset <= each.last_offset
+            for each in concerned
+        )
+
+    return b"".join(records[at : at + header.size] for at, header in headers(records) if is_kept(header))

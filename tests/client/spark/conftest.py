@@ -5,6 +5,7 @@ those that a reader meets: whole batches from the one with the offset, nothing p
 for a wrong leader, epoch or offset.
 """
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.client.spark.admission import HAS_ADMISSION_CONTROL
+from strandline.client.spark.offline.reading import _TOLD
+from strandline.client.spark.telling import NO_TRACEBACK
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.batches import read_header, stamp
 from strandline.protocol.connection import frame_response, parse_head
@@ -435,6 +438,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.nodeid.startswith("tests/client/spark/"):
                 item.add_marker(pytest.mark.filterwarnings(left))
+
+
+@pytest.fixture
+def heard_anew() -> Iterator[None]:
+    """What was told once is told again; and no error has switched tracebacks off for the next test."""
+    _TOLD.clear()
+    yield
+    os.environ.pop(NO_TRACEBACK, None)
 
 
 @pytest.fixture

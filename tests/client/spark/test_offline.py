@@ -6,9 +6,7 @@ has those of real brokers.
 
 import json
 import logging
-import os
 import shutil
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,64 +15,24 @@ from uuid import UUID
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
 
 from strandline.base.types import TopicPartition
 from strandline.client.spark.helpers import compare, take_snapshot
-from strandline.client.spark.offline.reading import _TOLD, Unseen
+from strandline.client.spark.offline.reading import Unseen
 from strandline.client.spark.option_table import COLUMNS, FILE, METADATA_COLUMNS, Side
 from strandline.client.spark.options import OptionError, parse
 from strandline.client.spark.plan import DataLoss, PlanError
 from strandline.client.spark.reader import StrandlineReader
 from strandline.client.spark.source import StrandlineDataSource
-from strandline.client.spark.telling import NO_TRACEBACK
 from strandline.protocol.compression import Codec
 from strandline.storage.segment.file_names import LOG, file_name
+from tests.client.spark.closed import offsets, options_of, refusal, rows, values
 from tests.storage.closed_dirs import START_MS, T0, ClosedBroker, Facts, batch, marker
 
 KAFKA = Path(__file__).resolve().parents[2] / "fixtures" / "kafka"
-Row = dict[str, Any]
 
 
-@pytest.fixture(autouse=True)
-def heard_anew() -> Iterator[None]:
-    """What was told once is told again; and no error has switched tracebacks off for the next test."""
-    _TOLD.clear()
-    yield
-    os.environ.pop(NO_TRACEBACK, None)
-
-
-def options_of(*brokers: ClosedBroker | Path, **options: Any) -> dict[str, str]:
-    paths = ",".join(str(each if isinstance(each, Path) else each.path) for each in brokers)
-    chosen = {} if {"assign", "subscribePattern", "snapshot"} & options.keys() else {"subscribe": "t"}
-    return {"logDirs": paths, **chosen, **{name: str(value) for name, value in options.items()}}
-
-
-def rows(*brokers: ClosedBroker | Path, **options: Any) -> list[Row]:
-    """What the tasks yield, without Spark."""
-    parsed = parse(options_of(*brokers, **options))
-    reader = StrandlineReader(parsed, list(parsed.columns))
-    found: list[Row] = []
-    for part in reader.partitions():
-        for records in reader.read(InputPartition(part.value)):
-            found += records.to_pylist()
-    return found
-
-
-def offsets(*brokers: ClosedBroker | Path, **options: Any) -> list[int]:
-    return [row["offset"] for row in rows(*brokers, **options)]
-
-
-def values(*brokers: ClosedBroker | Path, **options: Any) -> list[str]:
-    return [row["value"].decode() for row in rows(*brokers, **options)]
-
-
-def refusal(*brokers: ClosedBroker | Path, **options: Any) -> str:
-    with pytest.raises((PlanError, OptionError)) as error:
-        rows(*brokers, **options)
-    return str(error.value)
-
-
+pytestmark = pytest.mark.usefixtures("heard_anew")
 COMMON = [batch(0), batch(2), batch(4), batch(6)]
 
 
