@@ -146,6 +146,25 @@ class BatchBuilder:
         self.size += length + len(prefix)
         return delta
 
+    def part(self, start: int, stop: int) -> "BatchBuilder":
+        """Records `start` up to `stop` in a batch of their own: bytes as they are, but for the deltas."""
+        section, pos = b"".join(self._parts), 0
+        parts: list[bytes] = []
+        times: list[int] = []
+        for at in range(stop):
+            length, begin = _number(section, pos, INT_BYTES_MAX)
+            pos = begin + length
+            if at < start:
+                continue
+            elapsed, rest = _number(section, begin + 1, LONG_BYTES_MAX)
+            _, rest = _number(section, rest, INT_BYTES_MAX)
+            times.append(self._base_timestamp + elapsed)
+            record = b"\0" + signed(times[-1] - times[0]) + signed(at - start) + section[rest:pos]
+            parts += (signed(len(record)), record)
+        made = BatchBuilder(self.codec, level=self.level)
+        made.fill(b"".join(parts), stop - start, times[0], max(times))
+        return made
+
     def build(self) -> bytes:
         """The sealed batch. It stays uncompressed if the codec does not make it smaller."""
         section = b"".join(self._parts)

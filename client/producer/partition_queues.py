@@ -16,23 +16,38 @@ Left to others: sockets, ids, leaders (sender.py), linger (accumulator.py).
 """
 
 from collections import deque
+from collections.abc import MutableSequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from ...base.types import TopicPartition
 from ...protocol.errors import ApiError, ErrorCode
-from ...protocol.records import BatchBuilder, iterate
+from ...protocol.records import BatchBuilder
 
 T = TypeVar("T")
 
 SEQUENCE_LIMIT = 1 << 31
 REMEMBERED_BATCHES = 5  # of one producer, by the broker: it cannot recognise an older one as a duplicate
+ANSWER_SLACK_SECONDS = 1.0  # the broker has the same time limit, and should answer first
+TRANSACTION_TIMEOUT_MS = 60_000  # required on the wire, without meaning for an idempotent producer
 
 SEQUENCE_ERRORS = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+# Errors after which the leader is to be looked for.
+LEADER_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
 # Errors after which the batch may have been appended (docs/replication.md). All others mean it was not.
@@ -65,7 +80,7 @@ class ProducerBatch(Generic[T]):
     builder: BatchBuilder
     opened_at: float
     deadline: float
-    tokens: list[T] = field(default_factory=list)
+    tokens: MutableSequence[T] = field(default_factory=list)
     reserved: int = 0  # bytes of buffer memory
     identity: Identity | None = None
     sequence: int = -1
@@ -89,17 +104,14 @@ class ProducerBatch(Generic[T]):
 
     def halves(self) -> "list[ProducerBatch[T]]":
         """The same records and callers in two batches, under the same numbers."""
-        records = list(iterate(self.builder.build(), verify=False))
-        middle, made = len(records) // 2, []
-        for start, stop in ((0, middle), (middle, len(records))):
-            builder = BatchBuilder(self.builder.codec, level=self.builder.level)
-            for one in records[start:stop]:
-                builder.append(one.timestamp, one.key, one.value, one.headers)
+        count, made = self.builder.count, []
+        for start, stop in ((0, count // 2), (count // 2, count)):
+            builder = self.builder.part(start, stop)
             half: ProducerBatch[T] = ProducerBatch(
                 self.partition, self.order, builder, self.opened_at, self.deadline
             )
             half.tokens, half.part = self.tokens[start:stop], self.part + start
-            half.reserved = self.reserved * stop // len(records) - self.reserved * start // len(records)
+            half.reserved = self.reserved * stop // count - self.reserved * start // count
             if self.identity is not None:
                 half.number(self.identity, (self.sequence + start) % SEQUENCE_LIMIT)
                 half.place = self.place

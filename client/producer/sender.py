@@ -35,27 +35,20 @@ from ..network.cluster import Cluster
 from ..network.connection import Connection, ConnectionLost
 from ..results import Receipt
 from .accumulator import Accumulator
-from .partition_queues import Identity, PartitionQueue, ProducerBatch
+from .partition_queues import (
+    ANSWER_SLACK_SECONDS,
+    LEADER_ERRORS,
+    TRANSACTION_TIMEOUT_MS,
+    Identity,
+    PartitionQueue,
+    ProducerBatch,
+)
 
 log = get_logger(__name__)
 
 IDLE_SECONDS_MAX = 1.0
 BLOCKED_SECONDS = 0.02  # until another look when something is due but has no leader or connection
-ANSWER_SLACK_SECONDS = 1.0  # the broker has the same time limit, and should answer first
 UNBUILDABLE = (TypeError, ValueError, ArithmeticError, MemoryError, struct.error)
-TRANSACTION_TIMEOUT_MS = 60_000  # required on the wire, without meaning for an idempotent producer
-
-LEADER_ERRORS = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-    }
-)
 
 
 class Sink(Protocol):

@@ -26,6 +26,8 @@ from strandline.client.producer.accumulator import Accumulator, Limits
 from strandline.client.producer.partition_queues import Identity, PartitionQueue
 from strandline.client.producer.partitioner import Sticky, murmur2, partition_for_key
 from strandline.client.serializers import DESERIALIZERS, SERIALIZERS
+from strandline.protocol.batches import read_header
+from strandline.protocol.compression import Codec
 from strandline.protocol.errors import error_for
 from strandline.protocol.messages.metadata import (
     MetadataResponse,
@@ -241,6 +243,24 @@ def test_a_batch_that_is_too_large_goes_again_in_halves_under_its_numbers() -> N
     assert lane.failed(first, error_for(7), 0.0)
     assert [lane.take() for _ in range(4)] == [first, second, two, three]
     assert first.is_uncertain and [batch.sequence for batch in (two, three)] == [3, 5]
+
+
+def test_records_are_split_as_they_are() -> None:
+    """Names of headers too that are no UTF-8: other clients may write them, and readers hand them on."""
+    builder = BatchBuilder(Codec.GZIP)
+    for at, elapsed in enumerate((0, 5000, -70_000, 3)):
+        value = None if at == 1 else bytes(200 * at)
+        builder.append(1_000_000 + elapsed, b"k%d" % at, value, [("h?", b"x"), ("n", None)])
+    whole = BatchBuilder(Codec.GZIP)
+    section = b"".join(builder._parts).replace(b"h?", b"h\xff")
+    whole.fill(section, 4, 1_000_000, 1_005_000)
+    parts = [whole.part(0, 2), whole.part(2, 4)]
+    assert [b"".join(part._parts).count(b"h\xff") for part in parts] == [2, 2]
+    assert [len(part.build()) < part.size for part in parts] == [False, True], "compressed where that helps"
+    found = [record for part in parts for record in iterate(part.build())]
+    wanted = [record._replace(offset=at % 2) for at, record in enumerate(iterate(whole.build()))]
+    assert found == wanted
+    assert read_header(parts[1].build()).max_timestamp == 1_000_003
 
 
 def test_what_is_late_is_told_once() -> None:
