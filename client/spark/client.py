@@ -117,6 +117,14 @@ class Wire:
         self.used_at = time.monotonic()
         return response
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the other side has closed the connection, or says what nobody asked for.
+
+        For a connection without an answer outstanding.
+        """
+        return bool(answered([self], 0))
+
     def fileno(self) -> int:
         """For `answered`."""
         return self._socket.fileno()
@@ -178,7 +186,7 @@ class SparkCluster:
         idle = self._idle.get(address, [])
         while idle:
             wire = idle.pop()
-            if time.monotonic() - wire.used_at < IDLE_SECONDS_MAX:
+            if time.monotonic() - wire.used_at < IDLE_SECONDS_MAX and not wire.has_ended:
                 return wire
             wire.close()
         try:
@@ -214,7 +222,7 @@ class SparkCluster:
     def ask(self, address: Address, request: object) -> Any:
         """Send one request to one broker, and wait for the answer.
 
-        A connection that was kept may be dead, if its broker was restarted: then it is sent on a new one.
+        A connection that was kept may end at this moment, with its broker: then it is sent on a new one.
         """
         if self._idle.get(address):
             try:

@@ -51,8 +51,10 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     if complaints:
         raise OptionError("; ".join(dict.fromkeys(complaints)))
     if "kafka.enable.idempotence" not in found:
-        against = _against_idempotence(found)
-        notes += (f"{each} turns idempotence off: a batch may be written twice" for each in against)
+        price = "a batch may be written twice, or behind a later one"
+        if _acks(found) == 0:
+            price = "rows may be lost, and nobody is told"
+        notes += (f"{each} turns idempotence off: {price}" for each in _against_idempotence(found))
     ignores_keys = found.get("kafka.partitioner.ignore.keys", False)
     codec = Codec[found.get("kafka.compression.type", "none").upper()]
     request_bytes = found.get("kafka.max.request.size", 1 << 20)

@@ -10,10 +10,13 @@ Left to others: the rules (../../producer/partition_queues.py), connections (../
 """
 
 import os
+from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from ....base.logger import get_logger
 from ....base.types import TopicPartition
@@ -25,8 +28,17 @@ from ....protocol.messages.produce import (
     TopicProduceData,
 )
 from ....protocol.messages.producers import InitProducerIdRequest
+from ....protocol.primitives import NO_UUID
 from ....protocol.records import BatchBuilder
-from ...producer.partition_queues import SEQUENCE_ERRORS, Identity, PartitionQueue, ProducerBatch
+from ...producer.partition_queues import (
+    ANSWER_SLACK_SECONDS,
+    LEADER_ERRORS,
+    SEQUENCE_ERRORS,
+    TRANSACTION_TIMEOUT_MS,
+    Identity,
+    PartitionQueue,
+    ProducerBatch,
+)
 from ..client import (
     BACKOFF_FIRST,
     BACKOFF_MAX,
@@ -44,19 +56,7 @@ from .trouble import NotWritten, named
 log = get_logger(__name__)
 
 LOOK_SECONDS_MAX = 1.0  # without another look at deadlines
-ANSWER_SLACK_SECONDS = 1.0  # the broker has the same time limit, and should answer first
-TRANSACTION_TIMEOUT_MS = 60_000  # required on the wire, without meaning here
-LEADER_ERRORS = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-    }
-)
+BATCH_BYTES = 1 << 10  # what a batch takes beside its records and the numbers of its rows
 
 Lane = PartitionQueue[int]  # a batch's tokens are the numbers of its rows
 Batch = ProducerBatch[int]
@@ -64,7 +64,7 @@ Batch = ProducerBatch[int]
 
 @dataclass(slots=True)
 class Written:
-    """What a task has written to one partition. Offsets are -1 if the brokers did not tell them."""
+    """What a task has written to one partition. Offsets are -1 if the brokers did not tell all of them."""
 
     rows: int = 0
     nbytes: int = 0
@@ -73,11 +73,20 @@ class Written:
 
     def merge(self, more: "Written") -> None:
         """Add what else was written there."""
+        first = min(self.first_offset, more.first_offset) if self.rows else more.first_offset
+        self.last_offset = -1 if first < 0 else max(self.last_offset, more.last_offset)
+        self.first_offset = first
         self.rows += more.rows
         self.nbytes += more.nbytes
-        known = [offset for offset in (self.first_offset, more.first_offset) if offset >= 0]
-        self.first_offset = min(known, default=-1)
-        self.last_offset = max(self.last_offset, more.last_offset)
+
+
+@dataclass(slots=True)
+class Topic:
+    """What a task has heard of a topic that it writes to."""
+
+    id: UUID  # NO_UUID: brokers did not tell it
+    places: int  # partitions at its first look: a key has one place for as long as the task runs
+    partitions: int  # by its last look
 
 
 class Sent(NamedTuple):
@@ -130,7 +139,8 @@ class TaskProducer:
         self._busy: dict[TopicPartition, Lane] = {}
         self._sent_to: dict[TopicPartition, Address] = {}
         self._channels: dict[Address, Channel] = {}
-        self._partitions: dict[str, int] = {}  # as this task has heard
+        self._topics: dict[str, Topic] = {}  # as this task has heard
+        self._newest: dict[TopicPartition, tuple[tuple[int, int], int]] = {}  # rank, last offset
         self._identity: Identity | None = None
         self._births = 0
         self._doubted: set[str] = set()  # topics whose leaders are to be looked for
@@ -142,21 +152,20 @@ class TaskProducer:
     def begin(self) -> None:
         """Another task writes from now on."""
         assert not self._busy, "the task before has ended well"
-        self.written, self._partitions = {}, {}
+        self.written, self._topics, self._newest = {}, {}, {}
 
-    def partitions(self, topic: str, at_least: int = 0) -> int:
-        """How many partitions a topic has; asked for again if those are too few."""
-        known = self._partitions.get(topic, 0)
-        if known <= at_least:
-            known = self._partitions[topic] = self._patiently(f"topic {topic}", lambda: self._count(topic))
-        return known
+    def topic(self, name: str, at_least: int = 0) -> Topic:
+        """What is known of a topic; asked for again if it has fewer partitions."""
+        if name not in self._topics or self._topics[name].partitions < at_least:
+            self._patiently(f"topic {name}", lambda: self._find(name))
+        return self._topics[name]
 
     def led(self, topic: str) -> list[int]:
         """Those of its partitions that have a leader, as far as is known."""
         leaders = self._cluster.view.leaders
-        return [at for at in range(self._partitions[topic]) if TopicPartition(topic, at) in leaders]
+        return [at for at in range(self._topics[topic].places) if TopicPartition(topic, at) in leaders]
 
-    def put(self, partition: TopicPartition, builder: BatchBuilder, rows: list[int]) -> None:
+    def put(self, partition: TopicPartition, builder: BatchBuilder, rows: "array[int]") -> None:
         """One more batch, with the numbers of its rows."""
         options = self._options
         lane = self._lanes.get(partition)
@@ -167,8 +176,8 @@ class TaskProducer:
         now = self._time()
         self._births += 1
         batch: Batch = ProducerBatch(partition, self._births, builder, now, now + options.delivery_seconds)
-        batch.tokens, batch.reserved = rows, builder.size
-        self.held += builder.size
+        batch.tokens, batch.reserved = rows, builder.size + rows.itemsize * len(rows) + BATCH_BYTES
+        self.held += batch.reserved
         lane.closed.append(batch)
         self._busy[partition] = lane
 
@@ -188,11 +197,13 @@ class TaskProducer:
             self._time.pause()
 
     def end(self) -> None:
-        """The task has ended: others may use its connections."""
+        """All is acknowledged: leave connections to others, and see that no topic took its rows with it."""
         assert not self._busy, "all is acknowledged"
         for channel in self._channels.values():
             self._cluster.give(channel.wire)
         self._channels.clear()
+        with suppress(OSError):
+            self._refresh({partition.topic for partition in self.written})
 
     def drop(self) -> None:
         """The task has failed: nothing of this is used again."""
@@ -286,21 +297,28 @@ class TaskProducer:
         )
 
     def _channel(self, address: Address) -> Channel:
-        if address not in self._channels:
-            self._channels[address] = Channel(self._cluster.take(address))
-        return self._channels[address]
+        """The connection to a broker. One that has ended is refused once: the leader may have moved, too."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = Channel(self._cluster.take(address))
+        elif not channel.sent and channel.wire.has_ended:
+            self._channels.pop(address).wire.close()
+            raise ConnectionError(f"{address[0]}:{address[1]} closed the connection")
+        return channel
 
     # ------------------------------------------------------------ hearing
 
     def _hear(self, seconds: float) -> None:
-        """Read the answers that are there; wait for the first one, if need be."""
-        waiting = {channel.wire: at for at, channel in self._channels.items() if channel.sent}
-        if not waiting:
-            if seconds:
-                self._cluster.sleep(seconds)
-            return
-        for wire in answered(waiting, seconds):
-            self._answer(waiting[wire])
+        """Read all answers that are there; wait for the first one, if need be."""
+        while waiting := {channel.wire: at for at, channel in self._channels.items() if channel.sent}:
+            ready = answered(waiting, seconds)
+            if not ready:
+                return
+            for wire in ready:
+                self._answer(waiting[wire])
+            seconds = 0
+        if seconds:
+            self._cluster.sleep(seconds)
 
     def _answer(self, address: Address) -> None:
         channel = self._channels[address]
@@ -350,11 +368,22 @@ class TaskProducer:
         self.held -= batch.reserved
         rows = batch.builder.count
         last = offset + rows - 1 if offset >= 0 else -1
+        if offset >= 0:
+            self._check_growth(batch, offset, last)
         more = Written(rows, batch.builder.size, offset, last)
         self.written.setdefault(batch.partition, Written()).merge(more)
-        self._look_pause = BACKOFF_FIRST
         if lane.is_idle:
             del self._busy[batch.partition]
+
+    def _check_growth(self, batch: Batch, offset: int, last: int) -> None:
+        """A log gives later batches higher offsets, unless it has lost what came before them."""
+        rank, before = self._newest.get(batch.partition, (batch.rank, -1))
+        if batch.rank < rank:
+            return
+        if offset <= before:
+            reason = f"it got offset {offset} after {before}: rows that this task has written there are gone"
+            raise _not_written(batch, reason)
+        self._newest[batch.partition] = batch.rank, last
 
     def _failed(self, batch: Batch, error: ApiError | OSError) -> None:
         """Send it again, in pieces if it is too large; or raise NotWritten."""
@@ -388,16 +417,20 @@ class TaskProducer:
     # ------------------------------------------------------------ what the cluster knows
 
     def _look(self) -> None:
-        """Look for leaders, if some are doubted: another broker is asked each time."""
-        if not self._doubted or self._time() < self._look_at:
+        """Look for leaders, if some are doubted: another broker is asked each time.
+
+        Looks that follow each other come at growing intervals, whatever other partitions do meanwhile.
+        """
+        quiet = self._time() - self._look_at
+        if not self._doubted or quiet < 0:
             return
         try:
-            self._cluster.refresh(self._doubted)
+            self._refresh(self._doubted)
             self._doubted.clear()
         except OSError as trouble:
             log.debug("leaders_not_found", reason=str(trouble))
+        self._look_pause = BACKOFF_FIRST if quiet > BACKOFF_MAX else min(2 * self._look_pause, BACKOFF_MAX)
         self._look_at = self._time() + self._look_pause
-        self._look_pause = min(2 * self._look_pause, BACKOFF_MAX)
 
     def _pause(self) -> float:
         """Until something other than an answer may happen."""
@@ -407,11 +440,25 @@ class TaskProducer:
             times.append(self._look_at)
         return max(0.001, min((at - now for at in times), default=LOOK_SECONDS_MAX))
 
-    def _count(self, topic: str) -> int:
-        found = self._cluster.refresh([topic], create=True).get(topic, [])
-        if not found:
+    def _find(self, name: str) -> None:
+        if name not in self._refresh([name], create=True):
             raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
-        return len(found)
+
+    def _refresh(self, names: Iterable[str], create: bool = False) -> Collection[str]:
+        """Ask for topics; returns which there are. Raises NotWritten if one took this task's rows with it."""
+        found = {name: len(parts) for name, parts in self._cluster.refresh(names, create).items() if parts}
+        for name, partitions in found.items():
+            now = self._cluster.view.topic_ids[name]
+            topic = self._topics.setdefault(name, Topic(now, partitions, partitions))
+            topic.partitions = partitions
+            if now != topic.id and NO_UUID not in (now, topic.id):
+                if any(partition.topic == name for partition in self.written):
+                    raise NotWritten(
+                        f"topic {name} was deleted and created again (its id was {topic.id}, and is {now}): "
+                        "rows that this task has written there are gone. Write again when nobody deletes it"
+                    )
+                topic.id = now
+        return found
 
     def _identify(self, lane: Lane) -> None:
         """Give the lane a producer id that it has not given up."""

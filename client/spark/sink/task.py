@@ -7,6 +7,7 @@ Left to others: records (encode.py), partitions (route.py), the send loop (produ
 
 import re
 import time
+from array import array
 from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
@@ -28,7 +29,8 @@ from .route import Router, batches
 from .trouble import BadRow, NotWritten
 
 BLOCK_BYTES_MIN = 1 << 20
-BLOCK_BYTES_MAX = 8 << 20
+BLOCK_SHARE = 4  # a block has enough with this part of kafka.buffer.memory, and at most twice as much
+ROW_BYTES = 128  # what a row takes beside its content while it is encoded
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -77,15 +79,16 @@ class _Task:
     def _blocks(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches joined until each partition may fill one of its own, or cut if they are huge."""
         waiting: list[pa.RecordBatch] = []
-        nbytes = 0
+        weight = 0
+        most = self._options.buffer_bytes // BLOCK_SHARE
         for batch in rows:
-            for piece in _cut(batch):
+            for piece in _cut(batch, most):
                 waiting.append(piece)
-                nbytes += piece.nbytes
-                wanted = self._lanes * self._options.batch_bytes
-                if nbytes >= min(max(wanted, BLOCK_BYTES_MIN), BLOCK_BYTES_MAX):
+                weight += _weight(piece)
+                wanted = max(self._lanes * self._options.batch_bytes, BLOCK_BYTES_MIN)
+                if weight >= min(wanted, most):
                     yield _joined(waiting)
-                    waiting, nbytes = [], 0
+                    weight = 0
         if waiting:
             yield _joined(waiting)
 
@@ -101,8 +104,8 @@ class _Task:
         for records, (begin, end) in zip(encoded, pairwise(first.tolist()), strict=True):
             builder = BatchBuilder(self._options.codec, level=self._options.level)
             builder.fill(*records)
-            rows = order[begin:end] + self._row
-            producer.put(partitions[int(place[order[begin]])], builder, rows.tolist())
+            rows = array("q", (order[begin:end] + self._row).tobytes())
+            producer.put(partitions[int(place[order[begin]])], builder, rows)
 
     def _encodable(self, batch: pa.RecordBatch) -> Block:
         value = self._columns.of(batch, "value")
@@ -154,7 +157,7 @@ class _Task:
                 producer, topic, _some(block.key, rows), _some(named, rows), sizes[there], rows
             )
             place[there] = chosen + len(partitions)
-            partitions += (TopicPartition(topic, at) for at in range(producer.partitions(topic)))
+            partitions += (TopicPartition(topic, at) for at in range(int(chosen.max()) + 1))
         return place, partitions
 
     def _choose(
@@ -167,11 +170,11 @@ class _Task:
         rows: Ints | None,
     ) -> Ints:
         """The partitions of rows of one topic: those that they name, else as the options say."""
+        places = producer.topic(topic).places
         if named is None or named.null_count == len(named):
-            count = producer.partitions(topic)
-            return self._router.choose(topic, count, producer.led(topic), keys, sizes)
+            return self._router.choose(topic, places, producer.led(topic), keys, sizes)
         given = np.asarray(named.fill_null(0), np.int64)
-        count = producer.partitions(topic, at_least=int(given.max()))
+        count = producer.topic(topic, at_least=int(given.max()) + 1).partitions
         odd = np.flatnonzero((given < 0) | (given >= count))
         if len(odd):
             row = int(odd[0]) if rows is None else int(rows[odd[0]])
@@ -183,27 +186,35 @@ class _Task:
             free = np.asarray(named.is_null())
             index = np.flatnonzero(free)
             given[free] = self._router.choose(
-                topic, count, producer.led(topic), _some(keys, index), sizes[free]
+                topic, places, producer.led(topic), _some(keys, index), sizes[free]
             )
         return given
 
 
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _weight(batch: pa.RecordBatch) -> int:
+    """Bytes of memory to reckon with: rows without content take some, too."""
+    return int(batch.nbytes) + ROW_BYTES * int(batch.num_rows)
+
+
+def _cut(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
     """The batch, or halves of halves of it, none too large unless it is one row."""
     if batch.num_rows == 0:
         return
-    if batch.nbytes <= BLOCK_BYTES_MAX or batch.num_rows == 1:
+    if _weight(batch) <= most or batch.num_rows == 1:
         yield batch
         return
     middle = batch.num_rows // 2
-    yield from _cut(batch.slice(0, middle))
-    yield from _cut(batch.slice(middle))
+    yield from _cut(batch.slice(0, middle), most)
+    yield from _cut(batch.slice(middle), most)
 
 
 def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """All of them in one, which alone stays."""
     if len(waiting) == 1:
-        return waiting[0]
-    (joined,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
+        return waiting.pop()
+    table = pa.Table.from_batches(waiting)
+    waiting.clear()
+    (joined,) = table.combine_chunks().to_batches()
     return joined
 
 

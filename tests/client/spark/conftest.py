@@ -176,6 +176,7 @@ class Broker:
         with suppress(OSError):
             while True:
                 connection, _ = self.listener.accept()
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.connections.append(connection)
                 self.threads.append(threading.Thread(target=self._serve, args=(connection,), daemon=True))
                 self.threads[-1].start()
@@ -446,6 +447,23 @@ def heard_anew() -> Iterator[None]:
     _TOLD.clear()
     yield
     os.environ.pop(NO_TRACEBACK, None)
+
+
+@pytest.fixture
+def no_producer_is_left() -> Iterator[None]:
+    """A task's producer stays with its process."""
+    from strandline.client.spark.sink import produce
+
+    yield
+    for producer in produce._PRODUCERS.values():
+        producer.drop()
+    produce._PRODUCERS.clear()
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block for every Arrow batch that is written, or nearly."""
+    monkeypatch.setattr("strandline.client.spark.sink.task.BLOCK_BYTES_MIN", 1)
 
 
 @pytest.fixture

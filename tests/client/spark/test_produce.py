@@ -9,72 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType, TimestampType
 
 from strandline.base.types import TopicPartition
 from strandline.client.producer.partitioner import partition_for_key
-from strandline.client.spark.sink import produce, task
-from strandline.client.spark.sink.columns import columns_of
-from strandline.client.spark.sink.options import parse
+from strandline.client.spark.sink import task
 from strandline.client.spark.sink.produce import TaskProducer, WorkTime, Written
-from strandline.client.spark.sink.task import write_rows
 from strandline.client.spark.sink.trouble import NotWritten
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.records import BatchBuilder, iterate
+from tests.client.spark.sink_harness import NUMBERS, T0, wanted, write
 
-T0 = TopicPartition("t", 0)
-NUMBERS = "value binary, partition int"
-KINDS = {
-    "binary": (pa.binary(), BinaryType()),
-    "int": (pa.int32(), IntegerType()),
-    "string": (pa.string(), StringType()),
-    "timestamp": (pa.timestamp("us", "UTC"), TimestampType()),
-}
-
-
-@pytest.fixture(autouse=True)
-def _no_producer_is_left() -> Any:
-    yield
-    for producer in produce._PRODUCERS.values():
-        producer.drop()
-    produce._PRODUCERS.clear()
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block for every Arrow batch, or nearly."""
-    monkeypatch.setattr("strandline.client.spark.sink.task.BLOCK_BYTES_MIN", 1)
-
-
-def write(
-    double: Any, rows: int | list[tuple[Any, ...]] = 1000, schema: str = NUMBERS, **options: Any
-) -> dict[TopicPartition, Written]:
-    """Write those rows, or so many numbers to partition 0, in Arrow batches of a hundred."""
-    given = {"kafka.bootstrap.servers": double.servers, "kafka.batch.size": "1000"}
-    if "topic" not in schema:
-        given["topic"] = "t"
-    parsed = parse({**given, **{name.replace("_", "."): str(value) for name, value in options.items()}})
-    names, types = zip(*(each.split() for each in schema.split(", ")), strict=True)
-    if isinstance(rows, int):
-        rows = [(value, 0) for value in wanted(rows)]
-    blocks = [rows[at : at + 100] for at in range(0, len(rows), 100)]
-    batches = (
-        pa.RecordBatch.from_arrays(
-            [
-                pa.array(column, KINDS[kind][0])
-                for column, kind in zip(zip(*block, strict=True), types, strict=True)
-            ],
-            names=names,
-        )
-        for block in blocks
-    )
-    fields = [StructField(name, KINDS[kind][1]) for name, kind in zip(names, types, strict=True)]
-    return write_rows(parsed, columns_of(StructType(fields), parsed), batches)
-
-
-def wanted(count: int = 1000) -> list[bytes]:
-    return [b"%d" % at for at in range(count)]
+pytestmark = pytest.mark.usefixtures("no_producer_is_left")
 
 
 def at_request(number: int, harm: Callable[[], Any]) -> Callable[[int], Any]:
@@ -346,11 +292,10 @@ def test_what_is_held_is_bounded(double: Any, monkeypatch: pytest.MonkeyPatch) -
         most.append(self.held)
 
     monkeypatch.setattr(TaskProducer, "settle", settled)
-    monkeypatch.setattr("strandline.client.spark.sink.task.BLOCK_BYTES_MIN", 1)
     log = double.log("t")
-    write(double, 5000, kafka_buffer_memory=4000)
-    assert log.values() == wanted(5000)
-    assert max(most) <= 4000 and len(most) >= 50
+    write(double, kafka_buffer_memory=20_000)
+    assert log.values() == wanted()
+    assert max(most) <= 20_000 and len(most) >= 20
 
 
 def test_no_deadline_comes_nearer_while_spark_computes() -> None:
@@ -377,7 +322,7 @@ def test_no_deadline_comes_nearer_while_spark_computes() -> None:
         (
             "value binary, partition int",
             [(b"", -1)],
-            "row 0: its partition is -1, and topic t has partitions",
+            "row 0: its partition is -1, and topic t has partitions 0 to 0",
         ),
         (
             "value binary",
@@ -417,7 +362,6 @@ def test_times_are_in_ms_and_not_before_1970(double: Any, small_blocks: None) ->
 
 
 def test_a_huge_arrow_batch_is_cut(double: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.client.spark.sink.task.BLOCK_BYTES_MAX", 500)
     log, blocks = double.log("t"), []
 
     def counted(self: Any, producer: Any, block: pa.RecordBatch) -> None:
@@ -426,7 +370,7 @@ def test_a_huge_arrow_batch_is_cut(double: Any, monkeypatch: pytest.MonkeyPatch)
 
     put = task._Task._put
     monkeypatch.setattr(task._Task, "_put", counted)
-    write(double)
+    write(double, kafka_buffer_memory=25_000)
     assert log.values() == wanted() and min(blocks) < 100
 
 

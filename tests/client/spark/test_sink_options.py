@@ -64,12 +64,17 @@ def test_what_has_no_effect_is_told_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("acks", "1"), ("retries", "0"), ("max.in.flight.requests.per.connection", "6")],
+    ("name", "value", "price"),
+    [
+        ("acks", "1", "a batch may be written twice, or behind a later one"),
+        ("acks", "0", "rows may be lost, and nobody is told"),
+        ("retries", "0", "a batch may be written twice, or behind a later one"),
+        ("max.in.flight.requests.per.connection", "6", "a batch may be written twice, or behind a later one"),
+    ],
 )
-def test_what_turns_idempotence_off_is_told(name: str, value: str) -> None:
+def test_what_turns_idempotence_off_is_told(name: str, value: str, price: str) -> None:
     options = parse({**LEAST, f"kafka.{name}": value})
-    told = f"kafka.{name}={value} turns idempotence off: a batch may be written twice"
+    told = f"kafka.{name}={value} turns idempotence off: {price}"
     assert (options.idempotent, options.notes) == (False, (told,))
     assert parse({**LEAST, f"kafka.{name}": value, "kafka.enable.idempotence": "false"}).notes == ()
 
