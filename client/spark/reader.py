@@ -6,6 +6,7 @@ Left to others: the snapshot (snapshot.py), the fetch loop (fetch.py), Arrow (ro
 (offline/).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...base.logger import get_logger
+from ...base.types import TopicPartition
 from ...protocol.errors import CorruptMessage
 from ...protocol.primitives import Malformed
 from . import groups, rows, snapshot
@@ -42,6 +44,8 @@ class StrandlineReader(DataSourceReader):
                 return _parts_of_closed_logs(self.options)
             spans = snapshot.take(cluster_for(self.options.cluster), self.options)
             log.info("read_planned", snapshot=snapshot.to_json(spans))
+            if self.options.group is not None:
+                _tell_not_committed(self.options.group, _split(spans))
             return parts_of(spans)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -73,9 +77,26 @@ def _read_closed_logs(
 
 
 def parts_of(spans: Sequence[Span]) -> list[InputPartition]:
-    """The tasks, and for each whether its partition's range ends with it."""
-    ends = {span.partition: span.end for span in spans}
-    return [InputPartition((span.plain(), span.end == ends[span.partition])) for span in spans]
+    """The tasks, and for each whether it alone reads what is read of its partition."""
+    split = _split(spans)
+    return [InputPartition((span.plain(), span.partition not in split)) for span in spans]
+
+
+def _split(spans: Sequence[Span]) -> set[TopicPartition]:
+    """The partitions that several tasks read."""
+    return {partition for partition, tasks in Counter(span.partition for span in spans).items() if tasks > 1}
+
+
+def _tell_not_committed(group: str, split: set[TopicPartition]) -> None:
+    """A task that ends knows nothing of the others, and there is no one to ask when all have ended."""
+    if split:
+        log.warning(
+            "offsets_not_committed",
+            group=group,
+            partitions=", ".join(map(str, sorted(split))),
+            reason="several tasks read them, and none knows whether the others have read theirs: leave out "
+            "minPartitions, maxRecordsPerPartition and splitBytes",
+        )
 
 
 def part_of(partition: InputPartition | None) -> tuple[Sequence[Any], bool] | None:
@@ -90,8 +111,8 @@ def read_part(
     skip_replaced: bool = False,
     group: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task; then the group hears that its partition's range was read, if it was the last."""
-    plain, is_last = part
+    """The rows of a task; then the group hears that its partition's range was read, if it was all of it."""
+    plain, is_whole = part
     span = Span.of_plain(plain)
     cluster = cluster_for(options.cluster)
     try:
@@ -103,5 +124,5 @@ def read_part(
         ) from trouble
     except CorruptMessage as trouble:
         raise CorruptMessage(f"{span.partition}: {trouble.message}") from trouble
-    if group is not None and is_last:
+    if group is not None and is_whole:
         groups.commit(cluster, group, {span.partition: span.end})

@@ -51,6 +51,10 @@ OF_FETCH: dict[str, Callable[[FetchedRun], int]] = {
 assert list(TYPES) == [*OF_BATCH, *OF_FETCH, FILE] == [*METADATA_COLUMNS, FILE]
 
 
+class TimestampOutOfRange(OverflowError):
+    """Spark counts microseconds from 1970 in 64 bits. A producer may write any number of ms."""
+
+
 def arrow(
     run: FetchedRun, end: int, partition: TopicPartition, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
@@ -80,10 +84,10 @@ def _pieces(columns: Columns) -> Iterator[Columns]:
 
 
 def _check_timestamps(columns: Columns, partition: TopicPartition) -> None:
-    """Spark counts microseconds from 1970 in 64 bits. A producer may write any number of ms."""
+    """Raises TimestampOutOfRange."""
     odd = np.flatnonzero((columns.timestamp > TIMESTAMP_MAX) | (columns.timestamp < -TIMESTAMP_MAX))
     if len(odd):
-        raise OverflowError(
+        raise TimestampOutOfRange(
             f"{partition}: the record at offset {columns.offset[odd[0]]} has timestamp "
             f"{columns.timestamp[odd[0]]} ms, more than Spark's timestamps can hold. To read it, leave the "
             "column timestamp out by the option columns"

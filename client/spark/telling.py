@@ -10,8 +10,10 @@ from contextlib import contextmanager
 
 from ...base.logger import get_logger
 from ...protocol.errors import ApiError
+from ...protocol.primitives import Malformed
 from .options import OptionError
 from .plan import DataLoss, PlanError
+from .rows import TimestampOutOfRange
 from .sink.trouble import NotWritten
 
 log = get_logger(__name__)
@@ -27,7 +29,7 @@ def told_plainly() -> Iterator[None]:
     """
     try:
         yield
-    except (OptionError, PlanError, DataLoss, NotWritten, OSError, ApiError):
+    except (OptionError, PlanError, DataLoss, NotWritten, TimestampOutOfRange, Malformed, OSError, ApiError):
         os.environ[NO_TRACEBACK] = "1"
         raise
 

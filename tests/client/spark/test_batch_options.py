@@ -190,7 +190,7 @@ def test_a_snapshot_survives_its_text() -> None:
 
 def test_offsets_are_committed_when_a_range_was_read(spark: SparkSession, double: Any) -> None:
     fill(double)
-    frame = load(spark, double, commitOffsetsToGroup="seen", minPartitions=3, columns="offset")
+    frame = load(spark, double, commitOffsetsToGroup="seen", columns="offset")
     assert double.committed == {}
     assert frame.count() == 200
     assert double.committed == {("seen", T0): 200}

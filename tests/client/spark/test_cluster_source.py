@@ -73,7 +73,8 @@ def test_what_brokers_tell_of_their_logs(spark: SparkSession, strandline_cluster
     ]
 
     reader = spark.read.format("strandline").option("bootstrap.servers", servers).option("subscribe", topic)
-    split = reader.option("splitBytes", rows[0].bytes // 4 + 1).option("commitOffsetsToGroup", "spark-seen")
+    assert reader.option("commitOffsetsToGroup", "spark-seen").load().count() == 1000
+    split = reader.option("splitBytes", rows[0].bytes // 4 + 1)
     frame = split.option("metadataColumns", "true").load()
     assert frame.rdd.getNumPartitions() == 4
     facts = frame.select("leaderEpoch", "producerId", "producerEpoch", "servedBy", "highWatermark")

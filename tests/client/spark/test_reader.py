@@ -1,5 +1,7 @@
 """What a task makes of a span: rows that are the records, or an error that says where the trouble is."""
 
+import logging
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +12,9 @@ from strandline.base.types import TopicPartition
 from strandline.client.spark.client import cluster_for
 from strandline.client.spark.options import SourceOptions, parse
 from strandline.client.spark.plan import Span
-from strandline.client.spark.reader import read_part
+from strandline.client.spark.reader import StrandlineReader, read_part
 from strandline.client.spark.rows import ROWS_MAX
+from strandline.client.spark.telling import NO_TRACEBACK
 from strandline.protocol.compression import Codec
 from strandline.protocol.errors import CorruptMessage
 from strandline.protocol.primitives import Malformed
@@ -43,6 +46,56 @@ def test_a_timestamp_that_spark_cannot_hold_is_told_and_never_wraps(
     assert rows["offset"].to_pylist() == [0, 1]
     (rows,) = read(options, 1, "timestamp")
     assert rows.num_rows == 1, "a record that is not read does no harm"
+
+
+@pytest.mark.usefixtures("heard_anew")
+@pytest.mark.parametrize("harm", ["a timestamp", "a batch"])
+def test_what_a_record_is_to_blame_for_is_told_without_a_traceback(
+    double: Any, options: SourceOptions, harm: str
+) -> None:
+    log = double.log("t")
+    log.add([(1 << 60, None, b"x", [])])
+    if harm == "a batch":
+        log.batches[0] = log.batches[0][:16] + b"\1" + log.batches[0][17:]
+    reader = StrandlineReader(options, ["timestamp"])
+    (part,) = reader.partitions()
+    os.environ.pop(NO_TRACEBACK, None)
+    with pytest.raises((OverflowError, Malformed)):
+        list(reader.read(part))
+    assert os.environ[NO_TRACEBACK] == "1"
+
+
+def grouped(double: Any, **more: str) -> StrandlineReader:
+    given = {"bootstrap.servers": double.servers, "subscribe": "t", "commitOffsetsToGroup": "seen"}
+    return StrandlineReader(parse({**given, **more}), ["offset"])
+
+
+def test_a_group_hears_of_a_range_when_all_of_it_was_read(double: Any, options: SourceOptions) -> None:
+    log = double.log("t")
+    for _ in range(2):
+        log.add([(1000, None, b"x", [])] * 4)
+    reader = grouped(double)
+    (part,) = reader.partitions()
+    rows = reader.read(part)
+    next(rows)
+    assert double.committed == {}
+    assert list(rows) is not None and double.committed == {("seen", T0): 8}
+
+
+def test_a_group_hears_nothing_of_a_range_that_several_tasks_read(
+    double: Any, options: SourceOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last one may end first, or alone: the rows of another one that fails were never read."""
+    double.log("t").add([(1000, None, b"x", [])] * 9)
+    reader = grouped(double, minPartitions="3")
+    with caplog.at_level(logging.WARNING):
+        parts = reader.partitions()
+    assert len(parts) == 3
+    for part in reversed(parts):
+        assert sum(rows.num_rows for rows in reader.read(part)) == 3
+        assert double.committed == {}
+    (said,) = [text for text in caplog.messages if text.startswith("offsets_not_committed")]
+    assert "group=seen partitions=t-0" in said and "leave out minPartitions" in said
 
 
 def test_a_batch_of_very_many_records_comes_in_pieces(double: Any, options: SourceOptions) -> None:
