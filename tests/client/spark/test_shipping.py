@@ -18,6 +18,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 import pyspark_strandline
 from strandline.client.spark.source import StrandlineDataSource
 from strandline.client.spark.stream import StrandlineStreamReader
+from tests.storage.closed_dirs import ClosedBroker, Facts, batch, marker
 
 ROOT = Path(__file__).resolve().parents[3]
 WAIT_S = 600
@@ -42,6 +43,9 @@ def read(spark):
         "offsets": sorted(row.offset for row in batch.option("minPartitions", 3).load().collect()),
         "loaded": batch.option("snapshot", "load").option("metadataColumns", "servedBy").load().count(),
     }
+    closed = {"logDirs": sys.argv[2], "subscribe": "t", "kafka.isolation.level": "read_committed"}
+    closed = spark.read.format("strandline").options(**closed, minPartitions=3).load()
+    found["closed"] = sorted(row.offset for row in closed.collect())
     rows = batch.load().select("value")
     try:
         batch.option("minPartition", 3).load().columns
@@ -96,6 +100,15 @@ read(spark)
 )
 
 
+def closed_logs(tmp_path: Path) -> Path:
+    """A log directory with nine committed records, and two of a transaction that was aborted."""
+    broker = ClosedBroker(tmp_path, 1)
+    aborted = batch(4, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    batches = [batch(0, 4), aborted, marker(6, 7, commit=False), batch(7, 5)]
+    broker.put([(0, batches)], Facts(high_watermark=12))
+    return broker.path
+
+
 def run(script: str, double: Any, tmp_path: Path, workers: str, **environment: str) -> dict[str, Any]:
     """What the script has found, with an interpreter for Spark's own processes."""
     log, out = double.log("t"), double.log("out")
@@ -103,7 +116,7 @@ def run(script: str, double: Any, tmp_path: Path, workers: str, **environment: s
         log.add([(1000, None, b"x", [])])
     names = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     ended = subprocess.run(
-        [sys.executable, "-c", script, double.servers],
+        [sys.executable, "-c", script, double.servers, str(closed_logs(tmp_path))],
         env={**names, "PYSPARK_PYTHON": workers, "PYTHONPATH": str(ROOT / ".src"), **environment},
         cwd=tmp_path,
         capture_output=True,
@@ -121,6 +134,7 @@ def assert_all_of_it(found: dict[str, Any]) -> None:
     assert found["columns"] == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     assert found["offsets"] == found["streamed"] == list(range(20))
     assert found["loaded"] == 20
+    assert found["closed"] == [*range(4), *range(7, 12)]
     assert "unknown option minpartition; did you mean minPartitions?" in found["trouble"]
     assert found["written"] == [b"x"] * 40
     assert "unknown option topik; did you mean topic?" in found["write_trouble"]
@@ -172,6 +186,26 @@ def test_what_is_sent_is_small_and_whole() -> None:
     assert len(archive) < 1 << 20
     again = pyspark_strandline.Code(archive).__reduce__()[1][0]
     assert again is archive, "whoever was sent it can send it on"
+
+
+def test_a_task_on_closed_logs_is_of_built_in_values(tmp_path: Path) -> None:
+    """Spark's processes hand it on, and need not know Strandline."""
+    options = {
+        "logDirs": str(closed_logs(tmp_path)),
+        "subscribe": "t",
+        "kafka.isolation.level": "read_committed",
+    }
+    source = pyspark_strandline.DefaultSource(CaseInsensitiveDict(options))
+    reader = source.reader(source.schema())
+    (part,) = reader.partitions()
+    waiting, kinds = [part.value], set[type]()
+    while waiting:
+        each = waiting.pop()
+        kinds.add(type(each))
+        waiting += each if isinstance(each, tuple) else ()
+    assert kinds <= {tuple, str, int, bytes, bool}
+    sent = cloudpickle.loads(cloudpickle.dumps((reader, part)))
+    assert sum(rows.num_rows for rows in sent[0].read(sent[1])) == 9
 
 
 def test_the_readers_of_the_module_are_the_real_ones(double: Any) -> None:

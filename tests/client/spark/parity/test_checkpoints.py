@@ -1,6 +1,8 @@
 """A stream moves from one source to the other, with its checkpoint: nothing is lost, nothing comes twice."""
 
 import json
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline.local.cluster import LocalCluster
-from tests.client.spark.parity.reading import STREAM_S_MAX
+from tests.client.spark.parity.reading import STREAM_S_MAX, refusal
+from tests.client.spark.parity.sets import FEW_RETRIES
 from tests.client.spark.parity.topics import produce
 
 Place = tuple[int, int]
@@ -112,6 +115,26 @@ def test_a_batch_that_crashed_is_run_again_by_the_other_source(job: Job, first: 
     assert job.rows[crashed] == rows
     found += job.run(second)  # before 4.2, a run that repeats a batch reads no other one
     assert sorted(found) == places(0, 12, 24) + places(1, 0, 6)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("source", ["kafka", "strandline"])
+def test_a_stream_is_not_begun_again_without_a_topic_that_it_names(job: Job, source: str) -> None:
+    """Not even if loss is no matter: a topic that is not there may be a slip of the pen."""
+    admin, gone = AdminClient({"bootstrap.servers": job.bootstrap}), f"{job.topic}-gone"
+    (made,) = admin.create_topics([NewTopic(gone, 1, 3)]).values()
+    made.result(60)
+    options = {"subscribe": f"{job.topic},{gone}", "failOnDataLoss": "false", **FEW_RETRIES}
+    job.produce(0, 10)
+    assert job.run(source, **options) == places(0, 0, 10)
+    (deleted,) = admin.delete_topics([gone]).values()
+    deleted.result(60)
+    deadline = time.monotonic() + STREAM_S_MAX
+    while gone in admin.list_topics(timeout=60).topics:
+        assert time.monotonic() < deadline, f"{gone} is still there"
+        time.sleep(0.05)
+    said = refusal(lambda: job.run(source, **options))
+    assert re.search(f"UnknownTopicOrPartition|no such topic or partition: {gone}", said), said[:1000]
 
 
 @pytest.mark.matrix
