@@ -17,6 +17,7 @@ from ...base.types import TopicPartition
 from ..cleaning.checkpoint import CLEANER_OFFSETS
 from ..directories.incarnation import CLEAN_MARKER, INCARNATION
 from ..directories.log_manager import parse_directory
+from ..directories.open_logs import MARKED
 from ..log import checkpoints
 from ..log.checkpoints import Unreadable
 from ..log.leader_epochs import NONE, Entry, EpochHistory
@@ -42,6 +43,7 @@ class LogDirectory:
     cluster: str | None
     owned: Owned  # as it was before anything else was read
     partitions: frozenset[TopicPartition]
+    given_up: frozenset[TopicPartition]  # renamed, and to be removed
     high_watermarks: dict[TopicPartition, int]
     starts: dict[TopicPartition, int]
     cleaned: frozenset[TopicPartition]  # partitions that were compacted there
@@ -65,8 +67,9 @@ class LogDirectory:
             broker = properties.get(BROKER_ID, properties.get(NODE_ID, ""))
             if not broker.isdecimal():
                 raise Unusable(f"{folder / checkpoints.META_PROPERTIES} names no broker")
-            names = [parse_directory(each.name) for each in folder.iterdir() if each.is_dir()]
-            partitions = frozenset(name for name in names if name is not None)
+            names = [each.name for each in folder.iterdir() if each.is_dir()]
+            partitions = frozenset(filter(None, map(parse_directory, names)))
+            marked = filter(None, map(MARKED.fullmatch, names))
             high_watermarks = _offsets(folder, checkpoints.HIGH_WATERMARKS)
             return cls(
                 path=folder,
@@ -74,6 +77,7 @@ class LogDirectory:
                 cluster=properties.get("cluster.id"),
                 owned=seen,
                 partitions=partitions,
+                given_up=frozenset(TopicPartition(each[1], int(each[2])) for each in marked),
                 high_watermarks=high_watermarks,
                 starts=_offsets(folder, checkpoints.START_OFFSETS),
                 cleaned=frozenset(_offsets(folder, CLEANER_OFFSETS)),
@@ -126,10 +130,14 @@ class ClosedDirectories:
     def named(self) -> frozenset[TopicPartition]:
         """The partitions that a checkpoint tells of, whether their folders are here or not.
 
-        A broker takes a partition that it gives up out of its checkpoints within seconds.
+        A broker takes a partition that it gives up out of its checkpoints, at the latest when it has removed
+        the folder.
         """
         return frozenset[TopicPartition]().union(
-            *(each.high_watermarks.keys() | each.starts.keys() for each in self._directories)
+            *(
+                (each.high_watermarks.keys() | each.starts.keys()) - each.given_up
+                for each in self._directories
+            )
         )
 
     def replicas(self, partition: TopicPartition) -> list[ClosedReplica]:

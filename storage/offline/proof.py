@@ -22,6 +22,9 @@ Proof that a record which is read was committed, and is cut by no election that 
 - Only an election outside of the ISR can cut what was committed, and it begins an epoch, which its leader
   writes down before its first record. No directory here knows a later one than the newest history.
 
+All replicas must be of one topic: epochs begin anew with each, so those of a topic that had the name before
+would agree (client/spark/offline/members.py sees to that, by topic ids).
+
 It reads less than was acknowledged: high watermarks are written every
 `replica.high.watermark.checkpoint.interval.ms` (5 s) and when a broker stops. After a kill up to so much is
 in the logs and not proven. What is beyond is only read as one replica has it (`upto=leo`).

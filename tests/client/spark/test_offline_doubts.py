@@ -211,6 +211,8 @@ def test_a_partition_that_only_a_checkpoint_tells_of_is_missing(
     (said,) = told(caplog, "partitions_not_read")
     assert "t lacks partitions 1, 2" in said
     assert offsets(broker, assign='{"t": [0]}') == list(range(8))
+    (broker.path / f"t-2.{UUID(int=7).hex}-delete").mkdir()
+    assert offsets(broker) == list(range(8)), "its broker has given it up"
 
 
 def test_a_topic_that_only_a_checkpoint_tells_of_is_missing(broker: ClosedBroker) -> None:
