@@ -51,7 +51,7 @@ from ..client import (
     passing,
 )
 from .options import SinkOptions
-from .trouble import NotWritten, named
+from .trouble import NotWritten, made_again, named
 
 log = get_logger(__name__)
 
@@ -70,6 +70,7 @@ class Written:
     nbytes: int = 0
     first_offset: int = -1
     last_offset: int = -1
+    topic_id: UUID = field(default=NO_UUID, compare=False)  # NO_UUID: not told
 
     def merge(self, more: "Written") -> None:
         """Add what else was written there."""
@@ -78,6 +79,7 @@ class Written:
         self.first_offset = first
         self.rows += more.rows
         self.nbytes += more.nbytes
+        self.topic_id = more.topic_id
 
 
 @dataclass(slots=True)
@@ -370,7 +372,8 @@ class TaskProducer:
         last = offset + rows - 1 if offset >= 0 else -1
         if offset >= 0:
             self._check_growth(batch, offset, last)
-        more = Written(rows, batch.builder.size, offset, last)
+        topic_id = self._topics[batch.partition.topic].id
+        more = Written(rows, batch.builder.size, offset, last, topic_id)
         self.written.setdefault(batch.partition, Written()).merge(more)
         if lane.is_idle:
             del self._busy[batch.partition]
@@ -453,10 +456,7 @@ class TaskProducer:
             topic.partitions = partitions
             if now != topic.id and NO_UUID not in (now, topic.id):
                 if any(partition.topic == name for partition in self.written):
-                    raise NotWritten(
-                        f"topic {name} was deleted and created again (its id was {topic.id}, and is {now}): "
-                        "rows that this task has written there are gone. Write again when nobody deletes it"
-                    )
+                    raise NotWritten(made_again(name, topic.id, now))
                 topic.id = now
         return found
 

@@ -19,6 +19,14 @@ class NotWritten(RuntimeError):
     """Rows that cannot be records, or that the brokers did not take, or not in time."""
 
 
+def made_again(topic: str, was: object, now: object) -> str:
+    """What became of rows that were acknowledged, and what to do."""
+    return (
+        f"topic {topic} was deleted and created again while it was written (ids {was} and {now}): "
+        "rows that were written before are gone. Write them again, and delete no topic meanwhile"
+    )
+
+
 def named(rows: Sequence[int]) -> str:
     """Rows of one batch; others may be between them."""
     return f"row {rows[0]}" if len(rows) == 1 else f"{len(rows)} rows from row {min(rows)} to {max(rows)}"

@@ -23,6 +23,7 @@ from ..telling import tell, told_plainly
 from .columns import Columns, columns_of
 from .options import SinkOptions
 from .produce import Written
+from .trouble import NotWritten, made_again
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +51,7 @@ class TaskWritten(WriterCommitMessage):
             (tp.topic, tp.partition, each.rows, each.nbytes, each.first_offset, each.last_offset)
             for tp, each in sorted(written.items())
         ]
+        self.topics = {tp.topic: str(each.topic_id) for tp, each in written.items() if each.topic_id.int}
 
 
 class Sink:
@@ -76,7 +78,8 @@ class StrandlineWriter(Sink, DataSourceArrowWriter):
     """Writes a batch."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks have written their rows."""
+        """All tasks have written their rows. Raises NotWritten."""
+        check_topics(messages)
         log.info("rows_written", **summary(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -88,7 +91,8 @@ class StrandlineStreamWriter(Sink, DataSourceStreamArrowWriter):
     """Writes micro-batches."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of the batch have written their rows."""
+        """All tasks of the batch have written their rows. Raises NotWritten: the batch will be run again."""
+        check_topics(messages)
         log.info("rows_written", batch=batchId, **summary(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -103,6 +107,17 @@ def sink(kind: type[W], options: SinkOptions, schema: StructType, overwrite: boo
     made = kind(options, columns_of(schema, options))
     made.tell()
     return made
+
+
+def check_topics(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Raise NotWritten if tasks have written to two topics of one name: what the first had is gone."""
+    ids: dict[str, str] = {}
+    for message in messages:
+        for topic, now in getattr(message, "topics", {}).items():
+            was = ids.setdefault(topic, now)
+            if was != now:
+                with told_plainly():
+                    raise NotWritten(made_again(topic, was, now))
 
 
 def summary(messages: Sequence[WriterCommitMessage | None]) -> dict[str, Any]:

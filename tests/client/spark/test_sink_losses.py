@@ -1,20 +1,25 @@
 """What a task was told is written is there at its end, or the task fails; and it keeps to its bounds."""
 
+import threading
 import time
 import tracemalloc
 from array import array
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from strandline.base.types import TopicPartition
 from strandline.client.spark.client import SparkCluster
 from strandline.client.spark.sink import produce
+from strandline.client.spark.sink.columns import columns_of
 from strandline.client.spark.sink.options import parse
 from strandline.client.spark.sink.produce import TaskProducer, Topic, Written
 from strandline.client.spark.sink.trouble import NotWritten
+from strandline.client.spark.sink.write import StrandlineStreamWriter, StrandlineWriter
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.primitives import NO_UUID
@@ -53,9 +58,9 @@ class TestATopicThatIsMadeAgain:
         with pytest.raises(NotWritten) as error:
             write(double)
         assert str(error.value) == (
-            "task 0, topic t was deleted and created again (its id was "
-            "00000000-0000-0000-0000-000000000001, and is 00000000-0000-0000-0000-0000000003e8): rows that "
-            "this task has written there are gone. Write again when nobody deletes it"
+            "task 0, topic t was deleted and created again while it was written (ids "
+            "00000000-0000-0000-0000-000000000001 and 00000000-0000-0000-0000-0000000003e8): rows that were "
+            "written before are gone. Write them again, and delete no topic meanwhile"
         )
 
     def test_before_anything_was_written_to_it_is_taken(self, double: Any) -> None:
@@ -76,6 +81,23 @@ class TestATopicThatIsMadeAgain:
         double.before_append = before(6, double.ids.clear)
         write(double)
         assert log.values() == wanted()
+
+    @pytest.mark.usefixtures("heard_anew")
+    @pytest.mark.parametrize(("kind", "batch"), [(StrandlineWriter, ()), (StrandlineStreamWriter, (7,))])
+    def test_between_two_tasks_fails_their_query(
+        self, double: Any, kind: Any, batch: tuple[int, ...]
+    ) -> None:
+        """Each task alone has written all of its rows."""
+        double.log("t")
+        options = parse({"kafka.bootstrap.servers": double.servers, "topic": "t"})
+        writer = kind(options, columns_of(StructType([StructField("value", StringType())]), options))
+        messages = [writer.write(iter([arrow("value string", [("x",)])])) for _ in range(2)]
+        writer.commit([*messages, None], *batch)
+        double.make_again("t")
+        messages.append(writer.write(iter([arrow("value string", [("x",)])])))
+        with pytest.raises(NotWritten, match=r"^topic t was deleted and created again while it was written"):
+            writer.commit(messages, *batch)
+        writer.abort(messages, *batch)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -105,6 +127,45 @@ def test_an_offset_that_was_not_told_makes_no_other_one_the_first_or_last(double
     assert total == Written(8, 80, 2, 14)
     total.merge(Written(1, 10, -1, -1))
     assert total == Written(9, 90, -1, -1)
+
+
+def test_rows_are_there_once_after_all_brokers_were_away(
+    double: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, away, looks = double.log("t"), threading.Event(), count(1)
+    look = TaskProducer._look
+
+    def go() -> Any:
+        away.set()
+        threading.Thread(target=lambda: [double.kill(node) for node in (1, 2)]).start()
+        return double.GONE
+
+    def looked(self: TaskProducer) -> None:
+        if away.is_set() and next(looks) == 10:
+            until(lambda: not double.brokers)
+            for node in (1, 2):
+                double.revive(node)
+        look(self)
+
+    monkeypatch.setattr(TaskProducer, "_look", looked)
+    double.after_append = lambda count: go() if count == 3 else None
+    assert write(double)[T0].rows == 1000
+    assert log.values() == wanted()
+
+
+def test_a_cluster_that_stays_away_is_told_in_time(double: Any) -> None:
+    double.log("t")
+
+    def go() -> Any:
+        for node in (1, 2):
+            threading.Thread(target=double.kill, args=(node,)).start()
+        return double.GONE
+
+    double.after_append = lambda count: go()
+    began = time.monotonic()
+    with pytest.raises(NotWritten, match=r"not acknowledged within kafka.delivery.timeout.ms=500, the last"):
+        write(double, kafka_delivery_timeout_ms=500)
+    assert time.monotonic() - began < WAIT_S
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -188,6 +249,7 @@ def test_looks_for_a_leader_come_at_growing_intervals_whatever_succeeds_meanwhil
     producer = TaskProducer(SparkCluster(options.cluster, clock.now, clock.sleep), options)
     looks: list[float] = []
     producer._refresh = lambda *names: looks.append(clock.seconds)  # type: ignore[method-assign, assignment]
+    producer._topics["t"] = Topic(NO_UUID, 1, 1)
     producer._time.resume()
 
     def pass_time(ticks: int, doubt: str | None) -> None:
@@ -236,8 +298,11 @@ class TestMemory:
                 lane = next(iter(producer._busy.values()))
                 producer._succeeded(lane.take(), -1)
 
+        def topic(producer: TaskProducer, name: str, at_least: int = 0) -> Topic:
+            return producer._topics.setdefault(name, Topic(NO_UUID, 1, 1))
+
         monkeypatch.setattr(TaskProducer, "settle", settle)
-        monkeypatch.setattr(TaskProducer, "topic", lambda *_, **__: Topic(NO_UUID, 1, 1))
+        monkeypatch.setattr(TaskProducer, "topic", topic)
         monkeypatch.setattr(TaskProducer, "led", lambda *_: [0])
         monkeypatch.setattr(TaskProducer, "_refresh", lambda *_: [])
         given = arrow(schema, [row] * 10_000)
