@@ -31,6 +31,8 @@ def stage(tmp_path: Path) -> Stage:
     [
         ("broker.node", "numpy"),  # a broker without work for a cleaner does not pay for one
         ("storage.cleaning.process", "asyncio pydantic structlog"),  # a helper is not another broker
+        ("client.sync", "numpy rich structlog"),  # a program that sends a record
+        ("client.spark", "asyncio pydantic rich structlog"),  # each of Spark's workers pays for its imports
     ],
 )
 def test_nobody_imports_what_the_other_needs(module: str, heavy: str) -> None:
