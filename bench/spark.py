@@ -39,8 +39,7 @@ def w20(kind: type[System]) -> Figures:
         create_topic(system.bootstrap, "w20", 2, 1)
         produce_at_least(system.bootstrap, "w20", value=VALUE, records=ROWS, **BIG)
         line = [sys.executable, "-m", "bench.spark", system.bootstrap, kind.spark_source]
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, check=True, timeout=SPARK_MAX_S)
+        done = subprocess.run(line, stdout=subprocess.PIPE, check=True, timeout=SPARK_MAX_S)
         figures: Figures = json.loads(done.stdout.splitlines()[-1])
         return figures
 
@@ -60,6 +59,7 @@ def session(sources: Collection[str]) -> "SparkSession":
     import pyspark
     from pyspark.sql import SparkSession
 
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

@@ -9,19 +9,16 @@ largest.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
 from .drivers import create_topic
-from .jars import fetched
-from .spark import POM
+from .spark import session
 from .systems import Strandline
 from .workloads import running
 
@@ -43,7 +40,7 @@ def measure(runs: int, rows: int) -> Found:
     """Rows per second of each shape and sink."""
     found: Found = {}
     with running(Strandline, 1) as system:
-        spark = session()
+        spark = session(SINKS)
         admin = AdminClient({"bootstrap.servers": system.bootstrap})
         for shape, (columns, options) in SHAPES.items():
             what = found[shape] = {sink: [] for sink in SINKS}
@@ -60,25 +57,6 @@ def measure(runs: int, rows: int) -> Found:
                     done.result(60)
         spark.stop()
     return found
-
-
-def session() -> Any:
-    """Two cores and both sinks."""
-    from pyspark.sql import SparkSession
-
-    from strandline.client.spark import register
-
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .config("spark.jars", ",".join(sorted(map(str, fetched(POM, "spark-kafka").glob("*.jar")))))
-        .getOrCreate()
-    )
-    register(spark)
-    return spark
 
 
 def table(found: Found) -> str:

@@ -10,7 +10,6 @@ next record is sent when that has happened. Medians, with the least and the larg
 
 import argparse
 import json
-import os
 import random
 import statistics
 import sys
@@ -158,7 +157,6 @@ def _once(producer: Producer, topic: str, arrived: _Arrived, number: int) -> flo
 
 @contextmanager
 def _spark() -> Iterator[Any]:
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     spark = session(SOURCES)
     yield spark
     spark.stop()

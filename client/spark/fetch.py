@@ -125,8 +125,7 @@ class SpanReader:
                 return None
             raise
         start, served_by = self.position, self._served_by
-        records = self._as_planned(cast(Buffer, data.records or b""))  # decoded, so in one piece
-        self.position = max(start, max((header.next_offset for _, header in headers(records)), default=start))
+        records, self.position = self._as_planned(cast(Buffer, data.records or b""))  # decoded: in one piece
         if self.position == start:
             self._give_back(wire)
             self._nothing(data)
@@ -227,23 +226,24 @@ class SpanReader:
             "was planned; its old records are gone. Run the query again"
         )
 
-    def _as_planned(self, records: Buffer) -> Buffer:
-        """The records before the first one of a later epoch than the leader had at planning.
+    def _as_planned(self, records: Buffer) -> tuple[Buffer, int]:
+        """The records before the first one of a later epoch than the leader had at planning; where they end.
 
         Such a record below the span's end has taken the place of one that was planned.
         """
-        span = self._span
+        span, after = self._span, self.position
         for pos, header in headers(records):
             if -1 < span.leader_epoch < header.leader_epoch and header.base_offset < span.end:
                 if pos and self._skip_replaced:
-                    return memoryview(records)[:pos]
+                    return memoryview(records)[:pos], after
                 raise DataLoss(
                     f"{span.partition}: offset {header.base_offset} has leader epoch "
                     f"{header.leader_epoch}, but the read was planned in epoch {span.leader_epoch}: "
                     f"records [{header.base_offset}, {span.end}) were truncated and rewritten since. "
                     "Run the query again"
                 )
-        return records
+            after = max(after, header.next_offset)
+        return records, after
 
     def _data_of(self, response: FetchResponse) -> PartitionData:
         if response.error_code:
