@@ -24,6 +24,7 @@ from .ports import free_ports
 
 READY_S = 90.0
 ASK_S = 5.0
+END_S = 20.0
 HOST = "127.0.0.1"
 DAEMON_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 
@@ -39,7 +40,7 @@ def home() -> Path:
 
 @dataclass
 class SparkProcess:
-    """A master or a worker, with all that it has started: its executors are in its process group."""
+    """A master, a worker or a driver, with all that it has started: executors are in its process group."""
 
     name: str
     directory: Path
@@ -96,7 +97,7 @@ class SparkProcess:
         with suppress(ProcessLookupError):
             os.killpg(self.child.pid, sign)
         with suppress(subprocess.TimeoutExpired):
-            self.child.wait(10)
+            self.child.wait(END_S)
 
 
 class StandaloneSpark:
