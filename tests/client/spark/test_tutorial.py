@@ -26,12 +26,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<shown>.*?)```\n)?", re.DOTALL)
 DAYS = 7  # of flights, as the page says
+SET = ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions")  # by the page
 
 
 @pytest.fixture
 def week(spark: SparkSession, strandline_cluster: Any) -> Iterator[str]:
     """The topics of the page, and a week of flights; afterwards the session is as it was."""
     servers: str = strandline_cluster.bootstrap
+    before = {name: spark.conf.get(name) for name in SET}
     admin = AdminClient({"bootstrap.servers": servers})
     for made in admin.create_topics([NewTopic(name, 4, 3) for name in ("flights", "delays")]).values():
         made.result(60)
@@ -48,6 +50,8 @@ def week(spark: SparkSession, strandline_cluster: Any) -> Iterator[str]:
     if pyspark_strandline.__name__ in cloudpickle.list_registry_pickle_by_value():
         cloudpickle.unregister_pickle_by_value(pyspark_strandline)
     register(spark)
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 def test_the_page_shows_what_its_blocks_show(spark: SparkSession, week: str, tmp_path: Path) -> None:
