@@ -39,7 +39,8 @@ def fetched() -> Path:
     return folder
 
 
-@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.slow
 def test_the_oldest_pyspark_passes_the_core() -> None:
     environment = {**os.environ, "PYTHONPATH": str(fetched())}
     asked = [sys.executable, "-c", "import pyspark; print(pyspark.__version__)"]
@@ -48,7 +49,7 @@ def test_the_oldest_pyspark_passes_the_core() -> None:
     ).stdout.strip()
     assert version.startswith(f"{OLDEST}.")
     files = [f"tests/client/spark/{name}" for name in CORE]
-    line = [sys.executable, "-m", "pytest", "-q", "-ra", "--no-header", *files]
+    line = [sys.executable, "-m", "pytest", "-q", "-ra", "--no-header", "-n", "0", *files]
     done = subprocess.run(
         line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
