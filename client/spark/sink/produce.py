@@ -394,8 +394,11 @@ class TaskProducer:
         code = error.code if isinstance(error, ApiError) else None
         if code == ErrorCode.MESSAGE_TOO_LARGE and lane.split(batch):
             return
-        if code in SEQUENCE_ERRORS and batch.partition in self.written and not lane.follows_another(batch):
-            raise _not_written(batch, f"{error}: rows that this task has written there are gone") from error
+        if code in SEQUENCE_ERRORS and not lane.follows_another(batch):
+            if batch.partition in self.written:
+                reason = f"{error}: rows that this task has written there are gone"
+                raise _not_written(batch, reason) from error
+            log.warning("earlier_rows_missing", partition=str(batch.partition), reason=str(error))
         if code is None or code in LEADER_ERRORS:
             self._doubted.add(batch.partition.topic)
         pause = min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** min(batch.attempts - 1, 8))

@@ -29,7 +29,7 @@ from .route import Router, batches
 from .trouble import BadRow, NotWritten
 
 BLOCK_BYTES_MIN = 1 << 20
-BLOCK_SHARE = 4  # a block has enough with this part of kafka.buffer.memory, and at most twice as much
+BLOCK_SHARE = 4  # one part in four of kafka.buffer.memory is enough for a block; it has at most two
 ROW_BYTES = 128  # what a row takes beside its content while it is encoded
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

@@ -166,11 +166,16 @@ def test_a_partition_without_a_leader_is_waited_for(double: Any) -> None:
     assert log.values() == wanted(10)
 
 
-def test_a_log_that_has_forgotten_the_producer_takes_another_one(double: Any) -> None:
+def test_a_log_that_has_forgotten_the_producer_takes_another_one(
+    double: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     log = double.log("t")
     write(double, 10)
+    assert not caplog.records
     log.producers = {1001: [(0, 5, 0)]}
     write(double, 10)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("earlier_rows_missing partition=t-0 reason=OUT_OF_ORDER")
     assert log.values() == wanted(10) * 2 and list(log.producers) == [1001, 1002]
 
 
