@@ -129,43 +129,51 @@ def test_an_offset_that_was_not_told_makes_no_other_one_the_first_or_last(double
     assert total == Written(9, 90, -1, -1)
 
 
+def outage(double: Any, at_request: int) -> threading.Thread:
+    """All brokers go, in a thread, before they answer that request."""
+
+    def go() -> None:
+        for node in (1, 2):
+            double.kill(node)
+
+    going = threading.Thread(target=go)
+
+    def gone(request: int) -> Any:
+        if request == at_request:
+            going.start()
+        return double.GONE if request >= at_request else None
+
+    double.after_append = gone
+    return going
+
+
 def test_rows_are_there_once_after_all_brokers_were_away(
     double: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, away, looks = double.log("t"), threading.Event(), count(1)
-    look = TaskProducer._look
-
-    def go() -> Any:
-        away.set()
-        threading.Thread(target=lambda: [double.kill(node) for node in (1, 2)]).start()
-        return double.GONE
+    log, looks = double.log("t"), count(1)
+    look, going = TaskProducer._look, outage(double, 3)
 
     def looked(self: TaskProducer) -> None:
-        if away.is_set() and next(looks) == 10:
-            until(lambda: not double.brokers)
+        if going.ident is not None and next(looks) == 10:
+            going.join()
+            double.after_append = lambda request: None
             for node in (1, 2):
                 double.revive(node)
         look(self)
 
     monkeypatch.setattr(TaskProducer, "_look", looked)
-    double.after_append = lambda count: go() if count == 3 else None
     assert write(double)[T0].rows == 1000
     assert log.values() == wanted()
 
 
 def test_a_cluster_that_stays_away_is_told_in_time(double: Any) -> None:
     double.log("t")
-
-    def go() -> Any:
-        for node in (1, 2):
-            threading.Thread(target=double.kill, args=(node,)).start()
-        return double.GONE
-
-    double.after_append = lambda count: go()
+    going = outage(double, 1)
     began = time.monotonic()
     with pytest.raises(NotWritten, match=r"not acknowledged within kafka.delivery.timeout.ms=500, the last"):
         write(double, kafka_delivery_timeout_ms=500)
     assert time.monotonic() - began < WAIT_S
+    going.join()
 
 
 @pytest.mark.usefixtures("small_blocks")
