@@ -7,10 +7,11 @@ Left to others: the fetch loop (fetch.py), questions to leaders (leaders.py), an
 """
 
 import os
+import random
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -43,6 +44,7 @@ CONNECT_SECONDS_MAX = 3.0
 IDLE_SECONDS_MAX = 60.0
 BACKOFF_FIRST = 0.05
 BACKOFF_MAX = 1.0
+FAILED_RECENTLY_SECONDS = 60.0  # longer than brokers need to name no more the one of them that is gone
 
 Address = tuple[str, int]
 
@@ -179,7 +181,8 @@ class SparkCluster:
         self.sleep = sleep
         self.view = View()
         self._idle: dict[Address, list[Wire]] = {}
-        self._asked_any = 0
+        self._turn = random.randrange(1 << 16)  # not all workers begin with the same address
+        self._failed_at: dict[Address, float] = {}  # of those that were to answer for any broker
 
     def take(self, address: Address) -> Wire:
         """A connection for one reader, which must give it back or close it."""
@@ -262,18 +265,31 @@ class SparkCluster:
     def ask_any(self, request: object) -> Any:
         """Send one request to any broker that answers: another one each time, for one may lag."""
         trouble: OSError | None = None
-        addresses = list(dict.fromkeys((*self.view.brokers.values(), *self.options.bootstrap)))
-        turn = self._asked_any % len(addresses)
-        self._asked_any += 1
-        for address in (*addresses[turn:], *addresses[:turn]):
+        addresses = self._anyone()
+        for address in addresses:
             try:
-                return self.ask(address, request)
+                answer = self.ask(address, request)
             except OSError as error:
                 trouble = error
+                self._failed_at[address] = self.now()
+            else:
+                self._failed_at.pop(address, None)
+                return answer
         raise ConnectionError(
             f"no broker can be reached at {', '.join(_name(address) for address in addresses)}, "
             f"the last error: {trouble}"
         ) from trouble
+
+    def _anyone(self) -> list[Address]:
+        """Whom to ask in turn: the brokers of the last metadata, then those the options name.
+
+        Each dead one would cost a wait: who failed recently comes last.
+        """
+        self._turn += 1
+        least = self.now() - FAILED_RECENTLY_SECONDS
+        known = _rotated(list(self.view.brokers.values()), self._turn)
+        addresses = dict.fromkeys((*known, *_rotated(self.options.bootstrap, self._turn)))
+        return sorted(addresses, key=lambda address: self._failed_at.get(address, least) > least)
 
     def _learn(self, response: MetadataResponse) -> dict[str, list[int]]:
         brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
@@ -302,6 +318,11 @@ def _check_missing(code: int, topic: str | None) -> None:
     """Raise for a topic that is there and refused: to leave it out would be to lose its records silently."""
     if code and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         passing(error_about(code, f"topic {topic}"))
+
+
+def _rotated(addresses: Sequence[Address], turn: int) -> list[Address]:
+    first = turn % len(addresses) if addresses else 0
+    return [*addresses[first:], *addresses[:first]]
 
 
 def _name(address: Address) -> str:
