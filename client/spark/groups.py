@@ -4,46 +4,72 @@ Spark's own progress lives in its checkpoint. A commit that fails is logged and 
 """
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from ...base.logger import get_logger
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError, error_for
+from ...protocol.errors import ApiError, UnknownTopicOrPartition, error_for
 from ...protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from ...protocol.messages.groups import FindCoordinatorRequest
-from .client import SparkCluster, passing
+from .client import SparkCluster
 
 log = get_logger(__name__)
 
+Reasons: TypeAlias = Mapping[TopicPartition, str]
 
-def commit(cluster: SparkCluster, group: str, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Commit the next offsets; whether that was done."""
-    trouble: Exception | None = None
+
+def commit(
+    cluster: SparkCluster, group: str, offsets: Mapping[TopicPartition, int], told: Reasons | None = None
+) -> Reasons:
+    """Commit the next offsets; returns why those of some partitions were not.
+
+    Only these are sent again. A reason is logged unless it was `told`.
+    """
+    left = dict(offsets)
+    reasons: dict[TopicPartition, str] = {}
     for attempt in range(cluster.options.retries + 1):
         if attempt:
             cluster.sleep(cluster.options.retry_seconds)
+        errors: Mapping[TopicPartition, Exception]
         try:
-            _commit(cluster, group, offsets)
-            return True
-        except OSError as error:
-            trouble = error
-        except ApiError as error:
-            trouble = error
-            if not error.retriable:
-                break
-    log.warning("offsets_not_committed", group=group, reason=str(trouble))
-    return False
+            errors = _commit(cluster, group, left)
+        except (OSError, ApiError) as trouble:
+            errors = dict.fromkeys(left, trouble)
+        final = {tp: reason for tp, reason in reasons.items() if tp not in left}
+        reasons = final | {tp: str(error) for tp, error in errors.items()}
+        left = {tp: left[tp] for tp, error in errors.items() if _may_pass(error)}
+        if not left:
+            break
+    _tell(group, {tp: reason for tp, reason in reasons.items() if (told or {}).get(tp) != reason})
+    return reasons
 
 
-def _commit(cluster: SparkCluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+def _may_pass(error: Exception) -> bool:
+    """Whether it is worth a wait. A topic that was read and is not known has been deleted."""
+    if isinstance(error, ApiError):
+        return error.retriable and not isinstance(error, UnknownTopicOrPartition)
+    return True
+
+
+def _tell(group: str, reasons: Reasons) -> None:
+    for reason in sorted(set(reasons.values())):
+        named = ", ".join(str(tp) for tp in sorted(reasons) if reasons[tp] == reason)
+        log.warning("offsets_not_committed", group=group, partitions=named, reason=reason)
+
+
+def _commit(
+    cluster: SparkCluster, group: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, ApiError]:
+    """One attempt; the errors by partition."""
     if not cluster.view.brokers:
         cluster.refresh(())
     found = cluster.ask_any(FindCoordinatorRequest(key=group))
     if found.error_code:
-        raise passing(error_for(found.error_code))
+        raise error_for(found.error_code)
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for tp, offset in sorted(offsets.items()):
         topics.setdefault(tp.topic, []).append(
@@ -54,7 +80,9 @@ def _commit(cluster: SparkCluster, group: str, offsets: Mapping[TopicPartition, 
         topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
     )
     response = cluster.ask((found.host, found.port), request)
-    for topic in response.topics:
-        for part in topic.partitions:
-            if part.error_code:
-                raise passing(error_for(part.error_code))
+    return {
+        TopicPartition(topic.name, part.partition_index): error_for(part.error_code)
+        for topic in response.topics
+        for part in topic.partitions
+        if part.error_code
+    }

@@ -71,6 +71,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._believed: frozenset[str] = frozenset()  # what was missing or lost at the last look
         self._verified: dict[TopicPartition, tuple[Any, ...]] = {}
         self._triggered_at: float | None = None
+        self._uncommitted: groups.Reasons = {}  # by the last commit to a group
 
     @property
     def _cluster(self) -> SparkCluster:
@@ -134,7 +135,8 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self.options.group is not None:
             places = StreamOffset.of_json(end).places
             committed = {tp: place.offset for tp, place in places.items()}
-            groups.commit(self._cluster, self.options.group, committed)
+            told = self._uncommitted
+            self._uncommitted = groups.commit(self._cluster, self.options.group, committed, told)
 
     def stop(self) -> None:
         """The query has ended."""

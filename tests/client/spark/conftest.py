@@ -208,6 +208,8 @@ class Double:
         self.ids: dict[str, UUID] = {}
         self.asked: list[tuple[int, Api]] = []
         self.committed: dict[tuple[str, TopicPartition], int] = {}  # by group
+        self.commits: list[list[TopicPartition]] = []  # what each request to commit was about
+        self.refuse_commit: Callable[[TopicPartition], int] = lambda tp: 0  # an error code
         self.on_fetch: Callable[[int], None] = lambda count: None
         self.before_append: Callable[[int], int] = lambda count: 0  # an error code
         self.after_append: Callable[[int], Any] = lambda count: None  # NOTHING or GONE
@@ -372,12 +374,18 @@ class Double:
 
     def _commit(self, node: int, request: Any) -> OffsetCommitResponse:
         topics = []
+        self.commits.append([])
         for topic in request.topics:
             found = []
             for part in topic.partitions:
-                key = (request.group_id, TopicPartition(topic.name, part.partition_index))
-                self.committed[key] = part.committed_offset
-                found.append(OffsetCommitResponsePartition(partition_index=part.partition_index))
+                tp = TopicPartition(topic.name, part.partition_index)
+                self.commits[-1].append(tp)
+                code = self.refuse_commit(tp)
+                if tp not in self.logs:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if not code:
+                    self.committed[request.group_id, tp] = part.committed_offset
+                found.append(OffsetCommitResponsePartition(partition_index=tp.partition, error_code=code))
             topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=found))
         return OffsetCommitResponse(topics=topics)
 

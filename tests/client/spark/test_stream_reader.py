@@ -17,6 +17,7 @@ from strandline.client.spark.plan import DataLoss, PlanError, Span
 from strandline.client.spark.source import StrandlineDataSource
 from strandline.client.spark.stream import ROWS_UNLIMITED, StrandlineStreamReader, weaker
 from strandline.protocol.apis import Api
+from strandline.protocol.errors import ErrorCode
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Json = dict[str, Any]
@@ -422,6 +423,41 @@ def test_a_group_hears_of_batches_that_are_done(query: Query) -> None:
     query.trigger()
     query.reader.commit(query.ends[-1])
     assert query.double.committed == {("seen", T0): 10}
+
+
+def test_a_commit_waits_for_no_topic_that_is_gone_and_tells_it_once(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    query.given |= {"subscribe": "t,u", "failOnDataLoss": "false", "commitOffsetsToGroup": "seen"}
+    add(query.double.log("u"), 3)
+    query.restart()
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10), (0, 0, 3)]]
+    gone = query.double.logs.pop(TopicPartition("u", 0))
+    seconds = query.seconds
+    for _ in range(4):
+        query.reader.commit(query.ends[-1])
+    assert query.seconds == seconds and len(query.double.commits) == 4
+    assert query.double.committed == {("seen", T0): 10}
+    told = [text for text in caplog.messages if text.startswith("offsets_not_committed")]
+    assert len(told) == 1 and "group=seen partitions=u-0 reason=" in told[0]
+    query.double.logs[TopicPartition("u", 0)] = gone
+    query.reader.commit(query.ends[-1])
+    assert query.double.committed["seen", TopicPartition("u", 0)] == 3
+
+
+def test_only_the_partitions_of_a_commit_that_failed_are_sent_again(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    query.given["commitOffsetsToGroup"] = "seen"
+    add(query.double.log("t", 1), 3)
+    query.restart()
+    assert [query.trigger(), query.trigger()] == [[], [(0, 0, 10), (1, 0, 3)]]
+    refused = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+    query.double.refuse_commit = lambda tp: refused.pop() if tp == T1 and refused else 0
+    query.reader.commit(query.ends[-1])
+    assert query.double.commits == [[T0, T1], [T1], [T1]] and query.seconds == 2
+    assert query.double.committed == {("seen", T0): 10, ("seen", T1): 3}
+    assert not [text for text in caplog.messages if text.startswith("offsets_not_committed")]
 
 
 def test_before_admission_control_a_stream_is_asked_without_a_start(query: Query) -> None:
