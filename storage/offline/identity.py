@@ -25,6 +25,10 @@ class Changed(ValueError):
     """It is not the directory, or not the log, that the read was planned on; the message says what to do."""
 
 
+class NotSeen(OSError):
+    """The folder cannot be seen from here: it says nothing about the records in it."""
+
+
 class Owned(NamedTuple):
     """A log directory. Every broker, Strandline's or Kafka's, changes a file of WORKED_ON by its start."""
 
@@ -62,9 +66,9 @@ def topic_id(folder: Path) -> UUID | None:
 def check(folder: Path, planned: Stamp) -> None:
     """Raise Changed unless the folder is as it was at planning, and no broker works in its directory.
 
-    OSError if it cannot be seen.
+    NotSeen if it cannot be seen.
     """
-    folder.stat()
+    see(folder)
     directory = folder.parent
     refuse_lock(directory, Changed)
     try:
@@ -90,6 +94,14 @@ def check(folder: Path, planned: Stamp) -> None:
             f"a broker has worked in {directory} since the read was planned, or another copy of it is "
             f"mounted here ({', '.join(differing)} differ): stop the broker, and plan the read again"
         )
+
+
+def see(folder: Path) -> None:
+    """Raise NotSeen if the folder cannot be seen from here."""
+    try:
+        folder.stat()
+    except OSError as trouble:
+        raise NotSeen(str(trouble)) from trouble
 
 
 def refuse_lock(directory: Path, error: type[ValueError]) -> None:

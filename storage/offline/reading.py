@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..log.leader_epochs import Entry
 from ..segment_files import Damaged
-from .identity import Stamp, check
+from .identity import Stamp, check, see
 from .replica_log import ReplicaLog, Run
 
 
@@ -40,7 +40,8 @@ class Source(NamedTuple):
         return cls._make((*facts, Stamp._make(planned)))
 
     def log(self) -> ReplicaLog:
-        """Its files, as they are listed now."""
+        """Its files, as they are listed now; raises NotSeen."""
+        see(Path(self.directory))
         return ReplicaLog(self.directory, self.epochs, self.gaps)
 
 

@@ -17,7 +17,7 @@ from strandline.protocol.records import iterate
 from strandline.storage.directory_lock import RealLock, is_held
 from strandline.storage.log import checkpoints
 from strandline.storage.offline.directories import ClosedDirectories, Unusable, _has_preallocated_index
-from strandline.storage.offline.identity import owned, stamp
+from strandline.storage.offline.identity import NotSeen, owned, stamp
 from strandline.storage.offline.proof import FAR
 from strandline.storage.offline.reading import NoReplica, RangeReader, Source, first_at
 from strandline.storage.offline.replica_log import ReplicaLog
@@ -303,6 +303,10 @@ def test_a_time_is_looked_for_on_both_sides_of_damage(tmp_path: Path) -> None:
     with pytest.raises(NoReplica) as error:
         look(START_MS + 5, sources[1])
     assert error.value.position == 4, "it says where it is, not where the search began"
+    first.rename(first.with_name("hidden"))
+    with pytest.raises(NoReplica) as error:
+        look(START_MS + 5, *sources)
+    assert error.value.position == 4 and {type(each) for each in error.value.troubles} == {Damaged, NotSeen}
 
 
 # ------------------------------------------------------------ transactions

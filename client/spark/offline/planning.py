@@ -13,6 +13,7 @@ from uuid import UUID
 
 from ....base.types import TopicPartition
 from ....protocol.primitives import NO_UUID
+from ....storage.log.leader_epochs import NONE, Entry
 from ....storage.offline.directories import ClosedDirectories, ClosedReplica, Unusable
 from ....storage.offline.proof import FAR, Proven, latest, prove
 from ....storage.offline.reading import NoReplica, RangeReader, Source, first_at
@@ -32,6 +33,7 @@ class View:
     end: int
     epoch: int
     topic_id: UUID
+    epochs: tuple[Entry, ...] = ()  # the history of what is read
     left_out: Uncommitted = ()
 
 
@@ -131,7 +133,8 @@ def _view(tp: TopicPartition, replicas: Sequence[ClosedReplica], topic_id: UUID,
     if closed.to_log_end:
         (each,) = mine
         source = _source(each, FAR)._replace(epochs=())
-        return View((source,), source.start, source.log().tail().end, latest(each.facts.epochs), topic_id)
+        epochs = each.facts.epochs
+        return View((source,), source.start, source.log().tail().end, latest(epochs), topic_id, epochs)
     proven = prove([each.facts for each in replicas])
     _tell(tp, replicas, proven.agreed)
     if closed.replica is None:
@@ -144,7 +147,7 @@ def _view(tp: TopicPartition, replicas: Sequence[ClosedReplica], topic_id: UUID,
         source = sources[0]
         reaches = max(source.log().tail().end, min(source.high_watermark, source.limit))
         start, end = source.start, min(end, source.limit, reaches)
-    return View(sources, start, max(start, end), proven.epoch, topic_id)
+    return View(sources, start, max(start, end), proven.epoch, topic_id, sources[0].epochs)
 
 
 def _source(replica: ClosedReplica, limit: int) -> Source:
@@ -253,22 +256,59 @@ def _offset_at(tp: TopicPartition, view: View, ms: int | None, strict: bool) -> 
 
 def _checked(span: plan.Span, view: View, strict: bool) -> plan.Span:
     """A span of a snapshot, as far as it is there."""
+    _check_topic(span, view)
+    start = max(span.start, view.start)
+    there = span._replace(start=start, end=max(start, min(span.end, view.end)))
+    if there.size:
+        _check_epochs(there, view)
+    if strict and not view.start <= span.start <= span.end <= view.end:
+        raise plan.DataLoss(
+            f"{span.partition}: records [{span.start}, {span.end}) are not all there: [{view.start}, "
+            f"{view.end}) can be read. To read what is there, set failOnDataLoss=false"
+        )
+    return there
+
+
+def _check_topic(span: plan.Span, view: View) -> None:
     topic = span.partition.topic
     if span.topic_id != view.topic_id:
         if NO_UUID not in (span.topic_id, view.topic_id):
             raise plan.DataLoss(f"{span.partition}: topic {topic} was deleted and created again since")
         which = "the snapshot has no id of it" if span.topic_id == NO_UUID else "no replica has its id"
         tell_once("topic_not_verified", topic=topic, reason=f"{which}: it may have been created again since")
-    if strict and not view.start <= span.start <= span.end <= view.end:
+
+
+def _check_epochs(span: plan.Span, view: View) -> None:
+    """Raise DataLoss if others have taken the place of records of the snapshot.
+
+    That is so from where an epoch begins that is later than the snapshot's. The history tells it even of
+    records that were compacted away since. One that is made of the batches begins an epoch behind damage too
+    early: then nothing tells, and what may be of others is not read.
+    """
+    planned = span.leader_epoch
+    if planned == NONE:
+        return
+    later, begins = next((entry for entry in view.epochs if entry[0] > planned), (NONE, FAR))
+    if begins < span.end:
         raise plan.DataLoss(
-            f"{span.partition}: records [{span.start}, {span.end}) are not all there: [{view.start}, "
-            f"{view.end}) can be read. To read what is there, set failOnDataLoss=false"
+            f"{span.partition}: leader epoch {later} begins at offset {begins}, but the snapshot was taken "
+            f"in epoch {planned}: records [{max(begins, span.start)}, {span.end}) were truncated and "
+            "rewritten since. Take the snapshot again"
         )
-    start = max(span.start, view.start)
-    return span._replace(start=start, end=max(start, min(span.end, view.end)))
+    if planned > view.epoch:
+        tell_once(
+            "snapshot_epoch_not_known",
+            partition=str(span.partition),
+            epoch=planned,
+            latest=view.epoch,
+            reason="these directories may be older than the snapshot: what an election outside of the ISR "
+            "has cut since would be read as it was before",
+        )
 
 
 def _density(view: View) -> float:
-    """The bytes of one offset, on average."""
+    """The bytes of one offset, on average; 0 where there is no replica to read."""
+    if not view.sources:
+        return 0
     logs = view.sources[0].log()
     return logs.size() / max(1, logs.tail().end - logs.bases[0])

@@ -16,7 +16,7 @@ from ....base.logger import get_logger
 from ....base.types import TopicPartition
 from ....protocol.batches import BatchHeader, headers
 from ....protocol.primitives import Buffer, Malformed
-from ....storage.offline.identity import Changed
+from ....storage.offline.identity import Changed, NotSeen
 from ....storage.offline.reading import NoReplica, Piece, RangeReader, Source
 from ....storage.offline.transactions import ANYONE, LeftOut
 from .. import rows
@@ -96,8 +96,13 @@ def pieces(
 
 
 def lose(partition: TopicPartition, gone: NoReplica, resume: int, strict: bool) -> None:
-    """Say that [gone.position, resume) is lost; raise it if `strict`, or if the files are only not seen."""
-    if gone.troubles and all(isinstance(each, OSError) for each in gone.troubles):
+    """Say that [gone.position, resume) is lost; raise it if `strict`.
+
+    Unseen if files are only not seen here: a replica that this process does not see may have the records.
+    """
+    if any(isinstance(each, NotSeen) for each in gone.troubles) or (
+        gone.troubles and all(isinstance(each, OSError) for each in gone.troubles)
+    ):
         raise Unseen(
             f"{partition}: a process on {socket.gethostname()} cannot read the files: {_listed(gone)}. "
             "logDirs are read by path, by every worker: mount them there under the same paths, or use "

@@ -266,6 +266,27 @@ def test_a_worker_that_does_not_see_the_files_says_so(trio: list[ClosedBroker]) 
     assert sum(records.num_rows for records in several.read(part)) == 8, "another one has them"
 
 
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_replica_that_is_not_seen_may_have_what_is_damaged_in_another(
+    trio: list[ClosedBroker], strict: str
+) -> None:
+    reader = StrandlineReader(parse(options_of(*trio, failOnDataLoss=strict)), ["offset"])
+    (part,) = reader.partitions()
+    log = trio[1].path / "t-0" / file_name(0, LOG)
+    data = bytearray(log.read_bytes())
+    data[len(COMMON[0]) + 70] ^= 1
+    log.write_bytes(data)
+    (trio[0].path / "t-0").rename(trio[0].path / "hidden")
+    (trio[2].path / "t-0" / file_name(0, LOG)).unlink()
+    with pytest.raises(Unseen, match=r"the checksum .* does not match; .*No such file or directory"):
+        list(reader.read(part))
+    (trio[0].path / "hidden").rename(trio[0].path / "t-0")
+    assert sum(records.num_rows for records in reader.read(part)) == 8, "elsewhere, or later, it is seen"
+    (trio[0].path / "t-0" / file_name(0, LOG)).unlink()
+    if strict == "false":
+        assert sum(records.num_rows for records in reader.read(part)) == 6, "the folders are seen"
+
+
 def state_of(folder: Path) -> dict[str, tuple[int, str]]:
     return {
         str(path): (path.stat().st_mtime_ns, sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
