@@ -17,7 +17,7 @@ from ...protocol.messages.offsets import EARLIEST, LATEST
 from . import plan, snapshot
 from .client import SparkCluster
 from .leaders import LARGEST_TIMESTAMP, ListedOffset, LogSizes, OffsetsAt, known
-from .option_table import COLUMNS, FILE, METADATA_COLUMNS, SERVERS
+from .option_table import CHOICE, COLUMNS, FILE, METADATA_COLUMNS, SERVERS
 from .options import OVERRULED, SourceOptions, parse
 from .predicates import Bounds, bounds
 
@@ -49,19 +49,22 @@ def scan(
     """The records of a topic that a condition lets through, fetching little more than those.
 
     `where` is SQL over the columns. Lower bounds of `timestamp`, bounds of `offset`, and `partition` restrict
-    what is fetched; all of it is checked on what came. The snapshot is taken now.
+    what is fetched; all of it is checked on what came. The snapshot is taken now; of one that is given as
+    JSON (option `snapshot`), partitions and bounds of `offset` leave a part.
     """
     found = bounds(where) if where is not None else Bounds(names=frozenset())
     given = {SERVERS: servers, "subscribe": topic, **{name: _text(value) for name, value in options.items()}}
-    if found.times:
+    is_pinned = parse(given).snapshot.startswith("{")
+    if found.times and not is_pinned:
         least = [ms for ms in (_milliseconds(spark, each) for each in found.times) if ms is not None]
         if least and not any(name.lower().startswith("starting") for name in options):
             given |= {
                 "startingTimestamp": str(max(0, *least)),
                 "startingOffsetsByTimestampStrategy": "latest",
             }
-    read = {name: value for name, value in given.items() if not name.startswith(OVERRULED)}
-    read["snapshot"] = _snapshot(given, found)
+    done = CHOICE if is_pinned else OVERRULED  # by the snapshot; what it overrules is told
+    read = {name: value for name, value in given.items() if not name.startswith(done)}
+    read["snapshot"] = _snapshot(given, found, topic)
     wanted = _needed(columns, found)
     if wanted is not None:
         read["columns"] = ",".join(wanted)
@@ -71,7 +74,10 @@ def scan(
 
 
 def take_snapshot(options: Mapping[str, Any]) -> str:
-    """What a read with these options would read now, as JSON: option `snapshot` reads just that again."""
+    """What a read with these options would read now, as JSON: option `snapshot` reads just that again.
+
+    Of options that name such a snapshot, that one.
+    """
     return _snapshot({name: _text(value) for name, value in options.items()}, Bounds())
 
 
@@ -177,18 +183,24 @@ def _milliseconds(spark: "SparkSession", expression: str) -> int | None:
     return None if row is None or row[0] is None else int(row[0])
 
 
-def _snapshot(given: Mapping[str, str], found: Bounds) -> str:
-    options = parse(given)
+def _snapshot(given: Mapping[str, str], found: Bounds, topic: str | None = None) -> str:
+    spans = (_within(each, found) for each in _spans(parse(given)) if topic in (None, each.partition.topic))
+    return snapshot.to_json([span for span in spans if span.size])
+
+
+def _spans(options: SourceOptions) -> list[plan.Span]:
+    """What a read with these options reads now."""
+    if options.snapshot.startswith("{"):
+        return snapshot.of_json(options.snapshot)
     if options.closed is not None:
         from .offline import planning  # few reads need it, and what it stands on
 
-        return snapshot.to_json([span for span in planning.bounds(options) if span.size])
+        return planning.bounds(options)
     cluster = SparkCluster(options.cluster)
     try:
-        spans = snapshot.bounds(cluster, options)
+        return snapshot.bounds(cluster, options)
     finally:
         cluster.close()
-    return snapshot.to_json([span for span in (_within(each, found) for each in spans) if span.size])
 
 
 def _within(span: plan.Span, found: Bounds) -> plan.Span:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -63,6 +64,36 @@ def test_a_snapshot_is_taken_now_and_read_later(spark: SparkSession, double: Any
     double.log("t").add([(1, None, b"late", [])])
     again = spark.read.format("strandline").options(**given, snapshot=taken).load()
     assert sorted((row.partition, row.offset) for row in again.collect()) == [(0, 59), (1, 59)]
+
+
+@pytest.mark.spark
+def test_a_scan_of_a_snapshot_reads_its_part_of_that(spark: SparkSession, double: Any) -> None:
+    """And nothing that came later, or stood before it."""
+    fill(double)
+    double.log("other").add([(1, None, b"x", [])])
+    bounds = '{"t": {"0": 5, "1": 5}, "other": {"0": 0}}'
+    given = {"bootstrap.servers": double.servers, "subscribe": "t,other", "startingOffsets": bounds}
+    taken = take_snapshot(given)
+    for partition in range(2):
+        double.log("t", partition).add([(START_MS, None, b"late", [])])
+    assert take_snapshot({**given, "snapshot": taken}) == taken
+    where = "partition = 1 AND (offset < 8 OR offset > 58) AND timestamp >= '2026-01-01 00:06:00'"
+    for condition, rows in ((where, [6, 7, 59]), ("partition = 1", [*range(5, 60)]), ("offset < 5", [])):
+        found = scan(spark, double.servers, "t", condition, columns=["offset", "topic"], snapshot=taken)
+        assert sorted(found.collect()) == [(offset, "t") for offset in rows]
+
+
+@pytest.mark.parametrize(("pinned", "left"), [(True, {"startingOffsets"}), (False, set())])
+def test_a_scan_leaves_out_what_its_snapshot_was_made_of(double: Any, pinned: bool, left: set[str]) -> None:
+    """What the user's own snapshot overrules stays, and so is told."""
+    fill(double)
+    given = {"startingOffsets": "earliest"}
+    if pinned:
+        given["snapshot"] = take_snapshot({"bootstrap.servers": double.servers, "subscribe": "t"})
+    session = MagicMock()
+    scan(session, double.servers, "t", "timestamp >= '2026-01-01'", **given)
+    (read,) = (call.kwargs for call in session.read.format.return_value.options.call_args_list)
+    assert set(read) == {"kafka.bootstrap.servers", "snapshot"} | left
 
 
 @pytest.mark.spark
