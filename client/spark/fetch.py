@@ -40,6 +40,7 @@ from .transactions import without_aborted
 log = get_logger(__name__)
 
 UNREACHABLE_SECONDS_MAX = 30.0  # longer than brokers need to find out that one of them is gone
+REPLACED = "A batch: load() it again. A stream: to go on with what is there now, set failOnDataLoss=false"
 BY_NAME_LAST = 12  # of Fetch: later versions name topics by id alone
 
 
@@ -223,7 +224,7 @@ class SpanReader:
             raise NotYet(f"{partition}: topic {partition.topic} has another id")
         raise DataLoss(
             f"{partition}: topic {partition.topic} was deleted and created again after the read "
-            "was planned; its old records are gone. Run the query again"
+            f"was planned; its old records are gone. {REPLACED}"
         )
 
     def _as_planned(self, records: Buffer) -> tuple[Buffer, int]:
@@ -240,7 +241,7 @@ class SpanReader:
                     f"{span.partition}: offset {header.base_offset} has leader epoch "
                     f"{header.leader_epoch}, but the read was planned in epoch {span.leader_epoch}: "
                     f"records [{header.base_offset}, {span.end}) were truncated and rewritten since. "
-                    "Run the query again"
+                    f"{REPLACED}"
                 )
             after = max(after, header.next_offset)
         return records, after

@@ -28,8 +28,8 @@ def test_a_quiet_cluster_is_read_once_and_whole(story: Story) -> None:
     assert story.read() == records(0, 400)
     assert story.patience.slept == []
     assert story.read(span(3, 17)) == records(3, 17), "both cuts lie inside batches"
-    opened = sum(api == Api.API_VERSIONS for _, api in story.double.asked)
-    assert opened == 1, "connections are kept"
+    opened = [node for node, api in story.double.asked if api == Api.API_VERSIONS]
+    assert len(opened) == len(set(opened)), "connections are kept"
 
 
 def test_planning_asks_each_leader_once_per_question(story: Story) -> None:
@@ -226,6 +226,7 @@ def test_a_log_that_was_cut_and_has_nothing_new_is_loss(double: Any, lenient: bo
 
 
 LOSS = ("false", "true")  # failOnDataLoss
+REMEDY = r"\. A batch: load\(\) it again\. A stream: .* set failOnDataLoss=false$"
 
 
 @pytest.mark.parametrize("strict", LOSS)
@@ -244,7 +245,7 @@ def test_a_topic_made_again_is_not_read_for_the_planned_one(
             log.add([(1, None, b"other", [])] * 400)
 
     double.on_fetch = again
-    with pytest.raises(DataLoss, match="topic t was deleted and created again after the read was planned"):
+    with pytest.raises(DataLoss, match="topic t was deleted and created again after the read .*" + REMEDY):
         story.read()
     story.cluster.close()
 
@@ -271,7 +272,7 @@ def test_a_log_cut_and_filled_anew_is_not_read_for_the_planned_one(double: Any, 
                 story.log.add([(1, None, b"other", [])] * 10)
 
     double.on_fetch = cut
-    with pytest.raises(DataLoss, match=r"t-0: offset 1\d\d has leader epoch 6, .* planned in epoch 5"):
+    with pytest.raises(DataLoss, match=r"t-0: offset 1\d\d has leader epoch 6, .* in epoch 5: .*" + REMEDY):
         story.read()
     story.cluster.close()
 
