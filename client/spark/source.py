@@ -114,7 +114,7 @@ class StrandlineDataSource(DataSource):
                 )
             return StrandlineReader(options, checked(schema, options), self.found.get("told", ()))
 
-    def streamReader(self, schema: StructType) -> StrandlineStreamReader:
+    def streamReader(self, schema: StructType) -> StrandlineStreamReader | RefusedStreamReader:
         """The reader for micro-batches. Asked for twice: for the query's questions, and for its tasks."""
         try:
             options = parse(self.options, Side.STREAM)

@@ -11,7 +11,7 @@ Left to others: offsets and how they follow from one another (offsets.py), readi
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -281,10 +281,11 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 backoff = min(2 * backoff, BACKOFF_MAX)
 
 
-class RefusedStreamReader(StrandlineStreamReader):
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream that cannot be: it says so when it is asked the first question.
 
-    Raised while the reader is made, Spark's Python process would hide the trouble behind one of its own.
+    Raised while the reader is made, Spark's Python process would hide the trouble behind one of its own. A
+    query that is started again is asked for the tasks of its last batch first.
     """
 
     def __init__(self, trouble: OptionError) -> None:
@@ -292,22 +293,20 @@ class RefusedStreamReader(StrandlineStreamReader):
 
     def initialOffset(self) -> Json:
         self._refuse()
-        return {}
 
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:
         self._refuse()
-        return {}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(ROWS_UNLIMITED)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._refuse()
 
-    def stop(self) -> None:
-        pass
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        self._refuse()
 
-    def _refuse(self) -> None:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
         with told_plainly():
             raise self._trouble
 

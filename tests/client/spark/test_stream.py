@@ -97,6 +97,22 @@ def test_a_query_that_goes_on_reads_what_comes(spark: SparkSession, double: Any,
     assert batches.all[:9] == [(0, offset) for offset in range(9)]
 
 
+def test_a_query_that_is_run_again_with_a_wrong_option_says_so(
+    spark: SparkSession, double: Any, tmp_path: Path
+) -> None:
+    """Its last batch had not ended: that is planned again before anything else is asked."""
+    add(double.log("t"), 5)
+
+    def die(frame: DataFrame, batch: int) -> None:
+        raise RuntimeError("the sink is away")
+
+    with pytest.raises(StreamingQueryException, match="the sink is away"):
+        run(stream(spark, double), tmp_path, die)
+    with pytest.raises(StreamingQueryException) as error:
+        run(stream(spark, double, endingOffsets="latest"), tmp_path, Batches())
+    assert "endingOffsets is not supported: a stream has no end" in str(error.value).splitlines()[0]
+
+
 def test_trouble_of_a_stream_is_one_sentence(spark: SparkSession, double: Any, tmp_path: Path) -> None:
     add(double.log("t"), 5)
     with pytest.raises(PySparkException, match="did you mean maxOffsetsPerTrigger"):

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from strandline.base.types import TopicPartition
-from strandline.client.spark.admission import ReadAllAvailable, ReadMaxRows
+from strandline.client.spark.admission import HAS_ADMISSION_CONTROL, ReadAllAvailable, ReadMaxRows
 from strandline.client.spark.client import SparkCluster
 from strandline.client.spark.offsets import Place
 from strandline.client.spark.option_table import Side
-from strandline.client.spark.options import parse
+from strandline.client.spark.options import OptionError, parse
 from strandline.client.spark.plan import DataLoss, PlanError, Span
 from strandline.client.spark.source import StrandlineDataSource
 from strandline.client.spark.stream import ROWS_UNLIMITED, StrandlineStreamReader, weaker
@@ -519,6 +519,27 @@ def test_a_stream_that_named_its_bounds_is_loaded_again_though_its_topic_has_gro
     with pytest.raises(PlanError, match="see t-7"):
         source('{"t": {"0": 5, "1": 5, "7": 5}}').schema()
     reader.stop()
+
+
+def test_a_stream_with_a_wrong_option_refuses_whatever_it_is_asked(double: Any) -> None:
+    add(double.log("t"), 1)
+    given = {"bootstrap.servers": double.servers, "subscribe": "t", "endingOffsets": "latest"}
+    source = StrandlineDataSource(CaseInsensitiveDict(given))
+    reader = source.streamReader(source.schema())
+    end = {"t": {"0": 1}}
+    questions: list[Callable[[], Any]] = [
+        reader.initialOffset,
+        lambda: reader.latestOffset(end, ReadAllAvailable()),
+        lambda: reader.partitions(end, end),
+        reader.prepareForTriggerAvailableNow,
+    ]
+    for ask in questions:
+        with pytest.raises(OptionError, match="endingOffsets is not supported: a stream has no end"):
+            ask()
+    reader.commit(end)
+    reader.stop()
+    if HAS_ADMISSION_CONTROL:
+        assert reader.reportLatestOffset() is None
 
 
 def test_the_source_offers_a_stream(double: Any) -> None:
