@@ -2,6 +2,7 @@
 
     python -m bench.spark_sources reads   [--runs 5] [--rows 4000000] [--json FILE]   # rows/s of batch reads
     python -m bench.spark_sources latency [--runs 50] [--json FILE]                   # ms of micro-batches
+    python -m bench.spark_sources shares  [--runs 5] [--rows 4000000] [--json FILE]   # whose processor time
 
 A read is a query on `local[2]` over two partitions; the first of each source warms it up and does not count.
 A latency is the time from a record's `produce` to the function that `foreachBatch` calls having its row; the
@@ -27,6 +28,7 @@ from confluent_kafka import Producer
 
 from .drivers import create_topic
 from .spark import QUERIES, aggregates, session
+from .system import cpu_s, descendants
 from .systems import Strandline
 from .workloads import running
 
@@ -53,6 +55,7 @@ class Shape:
         return f"{self.value_bytes} B values, {self.batch_bytes >> 10} KiB batches, {self.codec}"
 
 
+PARTS = ("seconds", "CPU-s of the broker", "CPU-s of the JVM", "CPU-s of Python workers")
 SHAPES = [Shape(*each) for each in product((100, 1024), (16 << 10, 1000 << 10), ("none", "lz4"))]
 
 Found = dict[str, dict[str, list[float]]]  # what, by source: one number a run
@@ -101,6 +104,35 @@ def reads(runs: int, rows: int) -> Found:
                     assert frame.selectExpr(*aggregates(columns)).collect()[0][0] == count
                     if turn:
                         what[source].append(count / (time.perf_counter() - began))
+    return found
+
+
+def shares(runs: int, rows: int) -> Found:
+    """Seconds of a read of 100-byte values in large batches, and whose processor time; and of ten rows."""
+    found: Found = {}
+    shape = Shape(100, 1000 << 10, "none")
+    ten = json.dumps({shape.topic: {"0": 5, "1": 5}})
+    with running(Strandline, 1) as system, _spark() as spark:
+        fill(system.bootstrap, shape, rows)
+        jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+
+        def spent() -> tuple[float, ...]:
+            workers = sum(cpu_s(pid) for pid in descendants(jvm))
+            return time.perf_counter(), system.cpu_s(), cpu_s(jvm), workers
+
+        for (name, columns), (end, size) in product(
+            QUERIES.items(), {"latest": f"{rows:,} rows", ten: "10 rows"}.items()
+        ):
+            for turn, source in product(range(runs + 2), SOURCES):
+                reader = spark.read.format(source).option("kafka.bootstrap.servers", system.bootstrap)
+                reader = reader.option("endingOffsets", end)
+                before = spent()
+                reader.option("subscribe", shape.topic).load().selectExpr(*aggregates(columns)).collect()
+                for part, now, then in zip(PARTS, spent(), before, strict=True):
+                    what = f"{name.removesuffix(' rows/s')}, {size}: {part}"
+                    seconds = found.setdefault(what, {each: [] for each in SOURCES})[source]
+                    if turn > 1:
+                        seconds.append(now - then)
     return found
 
 
@@ -168,13 +200,14 @@ def table(found: Found) -> str:
     for what, by_source in found.items():
         ours, theirs = (statistics.median(by_source[source]) for source in SOURCES)
         cells = [_cell(by_source[source]) for source in SOURCES]
-        lines.append(f"| {what} | {cells[0]} | {cells[1]} | {ours / theirs:.2f} |")
+        ratio = f"{ours / theirs:.2f}" if theirs else ""
+        lines.append(f"| {what} | {cells[0]} | {cells[1]} | {ratio} |")
     return "\n".join(lines) + "\n"
 
 
 def _cell(values: list[float]) -> str:
     numbers = (statistics.median(values), min(values), max(values))
-    median, least, most = (f"{number:,.0f}" for number in numbers)
+    median, least, most = (f"{number:,.0f}" if numbers[0] > 20 else f"{number:.2f}" for number in numbers)
     return f"{median} ({least}–{most})"
 
 
@@ -183,13 +216,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("reads", "latency"))
+    parser.add_argument("what", choices=("reads", "latency", "shares"))
     parser.add_argument("--runs", type=int)
     parser.add_argument("--rows", type=int, default=4_000_000, help="of 100 bytes; fewer of larger ones")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.what == "reads":
         found = reads(options.runs or 5, options.rows)
+    elif options.what == "shares":
+        found = shares(options.runs or 5, options.rows)
     else:
         found = latency(options.runs or 50)
     if options.json:

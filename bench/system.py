@@ -6,7 +6,8 @@ All are told the same settings of the same meaning; all are killed at the end of
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -140,16 +141,26 @@ class System:
 
     def cpu_s(self) -> float:
         """CPU seconds that all brokers have used, user and system."""
-        return sum(_cpu_s(self.pid(id)) for id in self.ports)
+        return sum(cpu_s(self.pid(id)) for id in self.ports)
 
     def rss_anon_mb(self) -> float:
         """Anonymous resident memory per broker, the mean, in MB."""
         return sum(_rss_anon_kb(self.pid(id)) for id in self.ports) / self.count / 1024
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has used, user and system, without those of its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """The processes that a process has started, those that these have started, and so on."""
+    for thread in list(Path(f"/proc/{pid}/task").iterdir()):
+        with suppress(FileNotFoundError):  # it has ended since
+            for child in map(int, (thread / "children").read_text().split()):
+                yield child
+                yield from descendants(child)
 
 
 def _rss_anon_kb(pid: int) -> int:
