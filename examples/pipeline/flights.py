@@ -23,6 +23,7 @@ from strandline.client import Producer
 
 BEGIN_S = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp())
 DAY_S = 86_400
+YEAR = 366  # days: by UTC the last flights of 2013 were scheduled for the first of January
 TICK_S = DAY_S // 4  # of the fast clock
 MISSING = ("", "NA")
 
@@ -43,7 +44,7 @@ def archive() -> Path:
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
 
 
-def flights(days: int = 365) -> list[Flight]:
+def flights(days: int = YEAR) -> list[Flight]:
     """The flights that were scheduled in the first `days` days of 2013, in the order in which they left."""
     with zipfile.ZipFile(archive()) as packed, packed.open("flights.csv") as raw:
         rows = csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8"))
@@ -118,7 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--servers", default="localhost:9092")
     parser.add_argument("--topic", default="flights")
-    parser.add_argument("--days", type=int, default=365)
+    parser.add_argument("--days", type=int, default=YEAR)
     parser.add_argument("--days-per-second", type=float, default=4)
     given = parser.parse_args()
     wanted = flights(given.days)

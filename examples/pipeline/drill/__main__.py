@@ -11,20 +11,27 @@ from pathlib import Path
 from strandline.cli.console import Failure, err, out
 from strandline.local.embedded_zookeeper import EnvironmentProblem
 
+from ..flights import YEAR
 from .plot import svg
 from .run import Drill
 from .screen import final_screen
+
+DAYS_MIN = 10
 
 
 def main() -> int:
     """Run it, show it, keep its picture."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--days", type=int, default=365, help="of flights")
+    parser.add_argument("--days", type=int, default=YEAR, help=f"of flights, at least {DAYS_MIN}")
     parser.add_argument("--days-per-second", type=float, default=4.0)
     parser.add_argument("--outputs", default="parquet,topic")
     parser.add_argument("--plot", type=Path, help="where the picture goes")
     parser.add_argument("--dir", type=Path, help="for data and logs, kept afterwards (default: temporary)")
     given = parser.parse_args()
+    if given.days < DAYS_MIN:
+        parser.error(
+            f"--days {given.days}: each kill wants flights before it and after it; give {DAYS_MIN} or more"
+        )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves nothing running then either
     directory = (given.dir or Path(tempfile.mkdtemp(prefix="strandline-pipeline-"))).resolve()
     drill = Drill(directory, given.days, given.days_per_second, given.outputs.split(","))

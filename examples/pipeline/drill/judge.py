@@ -6,6 +6,7 @@ It shares nothing with the pipeline: not its reading of the table, not its JSON,
 import csv
 import io
 import json
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from datetime import date, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+from strandline.cli.console import Failure
 from strandline.client.results import TopicPartition
 from strandline.client.sync import Consumer
 
@@ -88,16 +90,22 @@ def compare(rows: Iterable[Window], wanted: dict[Key, Window]) -> Compared:
     )
 
 
-def read_topic(servers: str, topic: str) -> list[Window]:
-    """Every record of the topic."""
+def read_topic(servers: str, topic: str, patience_s: float) -> list[Window]:
+    """Every record of the topic. Raises Failure if for so long none comes and some are left."""
     found: list[Window] = []
+    deadline = time.monotonic() + patience_s
     with Consumer(servers) as consumer:
         partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
         ends = consumer.end_offsets(partitions)
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
         while any(consumer.position(each) < ends[each] for each in partitions):
-            for record in consumer.poll(1000, max_records=10_000):
+            came = consumer.poll(1000, max_records=10_000)
+            if came:
+                deadline = time.monotonic() + patience_s
+            elif time.monotonic() > deadline:
+                raise Failure(f"topic {topic}: for {patience_s:.0f} s no record came, and some are left")
+            for record in came:
                 row = json.loads(record.value)
                 assert record.key == row["carrier"].encode(), "windows are keyed by carrier"
                 found.append(Window(**{**row, "day": date.fromisoformat(row["day"])}))

@@ -216,7 +216,7 @@ class Drill:
             rows = (
                 self.parquet.windows()
                 if name == "parquet"
-                else judge.read_topic(self.cluster.bootstrap, DELAYS)
+                else judge.read_topic(self.cluster.bootstrap, DELAYS, LIMIT_S * self.patience)
             )
             self.outcome.compared[name] = judge.compare(rows, wanted)
             self.progress.advance(task)
