@@ -2,6 +2,7 @@
 
 import json
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,7 +12,7 @@ import pytest
 
 from examples.pipeline import flights
 from examples.pipeline.drill import judge
-from examples.pipeline.drill.plot import KILLED, Event, Panel, blocks, marks, svg
+from examples.pipeline.drill.plot import KILLED, LETTER, WIDTH, Event, Panel, blocks, marks, svg
 from examples.pipeline.drill.timeline import Outcome, Recovery, Sample
 from examples.pipeline.drill.watch import Checkpoint, ParquetSink, Window
 
@@ -142,3 +143,20 @@ def test_the_picture_is_a_picture() -> None:
     assert svg("nothing", [Panel("lag", {"topic": []})], [])
     assert blocks(line, 2.0, 4) == "  ▄█"
     assert marks(events, 2.0, 4) == " a b"
+
+
+def test_texts_of_events_are_apart_and_in_the_picture() -> None:
+    """Many things at once, and one at the very end."""
+    names = [f"broker {number} killed" for number in range(6)]
+    events = [Event(float(number // 2), name) for number, name in enumerate(names)] + [Event(9.0, "the end")]
+    drawn = ElementTree.fromstring(svg("a run", [Panel("lag", {"topic": [(0.0, 0.0), (9.0, 1.0)]})], events))
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for text in drawn.iter("{http://www.w3.org/2000/svg}text"):
+        if text.text in (*names, "the end"):
+            at, width = float(text.attrib["x"]), LETTER * len(text.text)
+            begin = at - width if text.attrib["text-anchor"] == "end" else at
+            rows.setdefault(text.attrib["y"], []).append((begin, begin + width))
+    assert sum(map(len, rows.values())) == len(events)
+    for row in rows.values():
+        assert all(one[1] < other[0] for one, other in pairwise(sorted(row)))
+        assert all(begin >= 0 and end <= WIDTH for begin, end in row)

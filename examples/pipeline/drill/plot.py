@@ -8,7 +8,8 @@ from html import escape
 from math import ceil, log10
 from typing import NamedTuple
 
-WIDTH, PANEL, GAP, LEFT, TOP, BOTTOM = 860, 190, 46, 74, 96, 64
+WIDTH, PANEL, GAP, LEFT, BOTTOM = 860, 190, 46, 74, 64
+ROW, LETTER = 14, 6.2  # of a text: the height of a line, and the mean width
 COLORS = ("#1b6ca8", "#d1495b", "#66801f")
 BLOCKS = " ▁▂▃▄▅▆▇█"
 KILLED, BACK, OTHER = "#c1121f", "#2a7f3f", "#777777"
@@ -34,19 +35,21 @@ class Event(NamedTuple):
 def svg(title: str, panels: Sequence[Panel], events: Sequence[Event]) -> str:
     """The panels one below the other, and the events through all of them."""
     end_s = max((line[-1][0] for panel in panels for line in panel.lines.values() if line), default=1.0)
-    height = TOP + len(panels) * (PANEL + GAP) + BOTTOM - GAP
+    labels = _placed(events, end_s)
+    top = 40 + ROW * (2 + max((row for row, _, _ in labels), default=0))
+    height = top + len(panels) * (PANEL + GAP) + BOTTOM - GAP
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         _text(LEFT, 20, title),
     ]
-    for number, event in enumerate(events):
-        at = _x(event.at_s, end_s)
-        parts.append(_line(at, TOP - 8, at, height - BOTTOM, event.color, dash="4 3"))
-        parts.append(_text(at + 3, 38 + number % 4 * 14, event.what, event.color))
+    for event, (row, at, anchor) in zip(events, labels, strict=True):
+        middle = _x(event.at_s, end_s)
+        parts.append(_line(middle, 40 + row * ROW, middle, height - BOTTOM, event.color, dash="4 3"))
+        parts.append(_text(at, 38 + row * ROW, event.what, event.color, anchor))
     for number, panel in enumerate(panels):
-        parts += _panel(panel, TOP + number * (PANEL + GAP), end_s)
+        parts += _panel(panel, top + number * (PANEL + GAP), end_s)
     for second in _steps(end_s, 10):
         at = _x(second, end_s)
         parts.append(_text(at, height - BOTTOM + 18, f"{second:g}", anchor="middle"))
@@ -68,6 +71,20 @@ def _panel(panel: Panel, top: float, end_s: float) -> list[str]:
         parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.6"/>')
         parts.append(_text(WIDTH - 20 - 130 * number, top - 6, f"— {name}", color, anchor="end"))
     return parts
+
+
+def _placed(events: Sequence[Event], end_s: float) -> list[tuple[int, float, str]]:
+    """For the text of each event a row, a place and an anchor: in the picture, and on no other text."""
+    taken: list[float] = []  # of each row, up to where
+    placed = []
+    for event in events:
+        at, width = _x(event.at_s, end_s) + 3, LETTER * len(event.what)
+        at, anchor = (at, "start") if at + width < WIDTH else (at - 6, "end")
+        begin = at if anchor == "start" else at - width
+        row = next((row for row, end in enumerate(taken) if end < begin), len(taken))
+        taken[row : row + 1] = [begin + width + LETTER]
+        placed.append((row, at, anchor))
+    return placed
 
 
 def _x(at_s: float, end_s: float) -> float:
