@@ -5,10 +5,13 @@ job may share its options.
 Left to others: what the values do (options.py).
 """
 
+import re
 from enum import Enum
 
 from .. import option_values as values
 from ..option_table import FAMILIES, OPTIONS, SERVERS, Harmless, OptionTable, Refused, Served, Verdict
+
+LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class Spread(Enum):
@@ -30,6 +33,26 @@ def partitioner(value: str) -> Spread:
         ) from None
 
 
+def is_topic(name: str) -> bool:
+    """Whether a topic can have that name."""
+    return LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def topic(value: str) -> str:
+    """The name of a topic."""
+    if not is_topic(value):
+        raise ValueError("is no name of a topic: up to 249 of a-z, A-Z, 0-9, '.', '_' and '-'")
+    return value
+
+
+def gzip_level(value: str) -> int:
+    """-1 is zlib's default; 0 would not compress, and Kafka has no such level."""
+    found = values.between(-1, 9)(value)
+    if found == 0:
+        raise ValueError("must be -1, or from 1 to 9")
+    return found
+
+
 def once(value: str) -> bool:
     """`false`. The other value is a promise that cannot be kept yet."""
     if values.flag(value):
@@ -42,12 +65,12 @@ def once(value: str) -> bool:
 
 _SERVED: dict[str, Served] = {
     SERVERS: Served(values.servers),
-    "topic": Served(values.text),
+    "topic": Served(topic),
     "exactlyOnce": Served(once),
     "kafka.acks": Served(values.one_of("all", "-1", "0", "1")),
     "kafka.enable.idempotence": Served(values.flag),
     "kafka.compression.type": Served(values.one_of("none", "gzip", "snappy", "lz4", "zstd")),
-    "kafka.compression.gzip.level": Served(values.between(-1, 9)),
+    "kafka.compression.gzip.level": Served(gzip_level),
     "kafka.compression.lz4.level": Served(values.between(1, 17)),
     "kafka.compression.zstd.level": Served(values.between(-131_072, 22)),
     "kafka.batch.size": Served(values.number(0)),
@@ -62,8 +85,10 @@ _SERVED: dict[str, Served] = {
     "kafka.partitioner.class": Served(partitioner),
     "kafka.partitioner.ignore.keys": Served(values.flag),
     "kafka.security.protocol": Served(values.plaintext),
-    "checkpointLocation": Served(values.text),  # by Spark itself, as the next one
+    "checkpointLocation": Served(values.text),  # by Spark itself, as the next ones
     "queryName": Served(values.text),
+    "asyncProgressTrackingEnabled": Served(values.flag),
+    "asyncProgressTrackingCheckpointIntervalMs": Served(values.number(0)),
 }
 
 _HARMLESS: dict[str, str] = {

@@ -49,12 +49,13 @@ class Router:
             return sizes
         ends = self._filled.get(topic, 0) + np.cumsum(sizes)
         turn = (ends - sizes) // self._batch_bytes
+        moves = np.cumsum(np.diff(turn, prepend=0) > 0)  # a row may be as large as many batches
         places = [self._sticky.choose(topic, led, partitions)]
-        for _ in range(int(turn[-1])):
+        for _ in range(int(moves[-1])):
             self._sticky.move_on(topic, led, places[-1])
             places.append(self._sticky.choose(topic, led, partitions))
         self._filled[topic] = int(ends[-1]) - int(turn[-1]) * self._batch_bytes
-        chosen: Ints = np.array(places, np.int64)[turn]
+        chosen: Ints = np.array(places, np.int64)[moves]
         return chosen
 
     def _in_turn(self, topic: str, partitions: int, led: Sequence[int], rows: int) -> Ints:

@@ -5,7 +5,6 @@ asked of a broker before there is a row: most tasks of a small stream have none.
 Left to others: records (encode.py), partitions (route.py), the send loop (produce.py).
 """
 
-import re
 import time
 from array import array
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from ....protocol.records import NO_TIMESTAMP, BatchBuilder
 from . import encode
 from .columns import Columns
 from .encode import Block, Ints
+from .option_table import is_topic
 from .options import SinkOptions
 from .produce import TaskProducer, Written, forget, producer_for
 from .route import Router, batches
@@ -31,7 +31,6 @@ from .trouble import BadRow, NotWritten
 BLOCK_BYTES_MIN = 1 << 20
 BLOCK_SHARE = 4  # one part in four of kafka.buffer.memory is enough for a block; it has at most two
 ROW_BYTES = 128  # what a row takes beside its content while it is encoded
-LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def write_rows(
@@ -150,7 +149,7 @@ class _Task:
         partitions: list[TopicPartition] = []
         for number, topic in enumerate(topics):
             rows = np.flatnonzero(topic_of_row == number) if len(topics) > 1 else None
-            if LEGAL_TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+            if not is_topic(topic):
                 raise BadRow(0 if rows is None else int(rows[0]), f"no topic can have the name {topic!r}")
             there = slice(None) if rows is None else rows
             chosen = self._choose(

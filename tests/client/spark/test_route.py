@@ -1,5 +1,6 @@
 """Rows go where Kafka's producer sends them, and make batches that fill."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.client.producer.partitioner import murmur2, partition_for_key
+from strandline.client.producer.partitioner import Sticky, murmur2, partition_for_key
 from strandline.client.spark.sink.option_table import Spread
 from strandline.client.spark.sink.route import Router, batches, hashes
 
@@ -51,6 +52,20 @@ def test_keys_go_where_the_bundled_client_sends_them() -> None:
     sizes = np.full(500, 100)
     chosen = router().choose("t", 7, [0], pa.array(keys, pa.binary()), sizes)
     assert chosen.tolist() == [partition_for_key(key, 7) for key in keys]
+
+
+def test_a_row_as_large_as_many_batches_moves_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with kafka.batch.size=0, where each row is a batch of its own."""
+    moves: list[str] = []
+    move_on = Sticky.move_on
+
+    def moved(self: Sticky, topic: str, led: Sequence[int], was: int) -> None:
+        moves.append(topic)
+        move_on(self, topic, led, was)
+
+    monkeypatch.setattr(Sticky, "move_on", moved)
+    chosen = router(batch_bytes=1).choose("t", 5, [0, 1, 2], None, np.full(20, 100)).tolist()
+    assert len(moves) == 19 and all(one != other for one, other in pairwise(chosen))
 
 
 def test_rows_without_a_key_stay_for_a_batch_then_move_on() -> None:

@@ -94,6 +94,8 @@ def test_what_turns_idempotence_off_is_told(name: str, value: str, price: str) -
         ({"kafka.compression.type": "brotli"}, "'brotli' must be one of none, gzip, snappy, lz4, zstd"),
         ({"kafka.compression.gzip.level": "10"}, "kafka.compression.gzip.level='10' must be at most 9"),
         ({"kafka.acks": "2"}, "kafka.acks='2' must be one of all, -1, 0, 1"),
+        ({"kafka.compression.gzip.level": "0"}, "kafka.compression.gzip.level='0' must be -1, or from 1"),
+        ({"topic": "a/b"}, "topic='a/b' is no name of a topic: up to 249 of a-z, A-Z, 0-9, '.', '_' and '-'"),
         ({"topik": "x"}, "unknown option topik; did you mean topic?"),
         ({"kafka.compresion.type": "lz4"}, "did you mean kafka.compression.type?"),
         ({"kafka.security.protocol": "SSL"}, "is not supported: expected PLAINTEXT"),
@@ -103,7 +105,12 @@ def test_complaints_give_the_reason(given: dict[str, str], reason: str) -> None:
     assert reason in complaint(**given)
 
 
-SPARKS_OWN = {"checkpointLocation", "queryName"}
+SPARKS_OWN = {
+    "checkpointLocation",
+    "queryName",
+    "asyncProgressTrackingEnabled",
+    "asyncProgressTrackingCheckpointIntervalMs",
+}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +142,12 @@ def test_idempotence_gives_way_as_in_kafka_unless_it_was_asked_for() -> None:
         assert contradiction in complaint(**{"kafka.enable.idempotence": "true", name: value})
     assert not parse({**LEAST, "kafka.enable.idempotence": "false"}).idempotent
     assert [parse({**LEAST, "kafka.acks": each}).acks for each in ("all", "-1", "0", "1")] == [-1, -1, 0, 1]
+
+
+def test_spark_keeps_its_own_options() -> None:
+    """It reads them itself, and refuses asynchronous progress for sinks that it does not know."""
+    found = parse({**LEAST, "asyncProgressTrackingEnabled": "false", "queryName": "q"})
+    assert found.notes == ()
 
 
 def test_a_level_is_that_of_the_codec() -> None:
@@ -192,7 +205,6 @@ def test_columns_are_those_of_sparks_sink_and_a_timestamp() -> None:
         ("value string, key bigint", "column key has type bigint; expected string or binary"),
         ("value string, partition bigint", "column partition has type bigint; expected int"),
         ("value string, timestamp bigint", "column timestamp has type bigint; expected timestamp"),
-        ("value string, topic binary", "column topic has type binary; expected string"),
         ("value string, headers map<string, binary>", "expected array<struct<key:string,value:binary>>"),
         ("value string, headers array<struct<key: binary, value: binary>>", "column headers has type array<"),
         ("value string, headers array<struct<name: string, value: binary>>", "column headers has type array"),
@@ -201,6 +213,16 @@ def test_columns_are_those_of_sparks_sink_and_a_timestamp() -> None:
 )
 def test_columns_of_other_types_are_refused(schema: str, reason: str) -> None:
     assert reason in refused(schema)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("_spark_reads_types")
+def test_a_column_that_the_option_overrides_is_not_looked_at() -> None:
+    schema = "value string, topic binary"
+    assert "column topic has type binary; expected string" in refused(
+        schema, parse({"bootstrap.servers": "h:1"})
+    )
+    assert columns_of(StructType.fromDDL(schema), parse(LEAST)).place == {"value": 0}
 
 
 @pytest.mark.spark
