@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from ....storage.offline.directories import ClosedDirectories, Unusable
 from ..option_table import LOG_DIRS
 from ..plan import PlanError
+from . import members
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,14 +60,14 @@ def _held(log_dirs: Sequence[str], topic: str) -> tuple[list[tuple[int, list[tup
     """For each partition the brokers and where their logs begin; and all those brokers."""
     try:
         directories = ClosedDirectories(log_dirs)
-        found = {
-            tp.partition: [(each.broker, each.facts.start) for each in directories.replicas(tp)]
-            for tp in directories.partitions
-            if tp.topic == topic
-        }
+        replicas = {tp: directories.replicas(tp) for tp in directories.partitions if tp.topic == topic}
     except Unusable as trouble:
         raise PlanError(str(trouble)) from trouble
-    brokers = sorted({broker for replicas in found.values() for broker, _ in replicas})
+    members.topic_ids(replicas, None)  # replicas of two topics have nothing in common
+    found = {
+        tp.partition: [(each.broker, each.facts.start) for each in listed] for tp, listed in replicas.items()
+    }
+    brokers = sorted({broker for listed in found.values() for broker, _ in listed})
     if not brokers:
         raise PlanError(f"no log of topic {topic} is in these directories")
     return sorted(found.items()), brokers

@@ -90,7 +90,7 @@ def tell_absent(options: SourceOptions, found: ClosedDirectories, chosen: Collec
 def of_one_topic(options: SourceOptions, replicas: Replicas) -> tuple[dict[str, UUID], Replicas]:
     """The id of each topic, NO_UUID if it has none; and the replicas of it. PlanError if ids differ."""
     only = options.closed.replica if options.closed is not None else None
-    ids = _topic_ids(replicas, only)
+    ids = topic_ids(replicas, only)
     refused = only is None and options.fail_on_data_loss
     same = {tp: _of_this_id(tp, ids[tp.topic], listed, refused) for tp, listed in replicas.items()}
     for topic in sorted(topic for topic, each in ids.items() if each == NO_UUID):
@@ -128,7 +128,7 @@ def _of_this_id(
     return same
 
 
-def _topic_ids(replicas: Replicas, only: int | None) -> dict[str, UUID]:
+def topic_ids(replicas: Replicas, only: int | None) -> dict[str, UUID]:
     """The id of each topic; PlanError if replicas differ. With `only`, this broker's id counts."""
     found: dict[str, dict[UUID, ClosedReplica]] = {}
     for tp, listed in replicas.items():

@@ -23,6 +23,16 @@ from ..options import ClosedLogs, SourceOptions
 from . import members
 from .reading import Part, Uncommitted, lose, pass_over, pieces, tell_once
 
+SUPERSEDED = (
+    "committed_records_superseded",
+    "an election outside of the ISR began a later epoch without them",
+)
+UNRELATED = (
+    "replica_shares_no_epoch",
+    "the newest history knows no epoch of this replica: these records were deleted elsewhere since, or "
+    "others have taken their place",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -134,7 +144,8 @@ def _view(tp: TopicPartition, replicas: Sequence[ClosedReplica], topic_id: UUID,
         (each,) = mine
         source = _source(each, FAR)._replace(epochs=())
         epochs = each.facts.epochs
-        return View((source,), source.start, source.log().tail().end, latest(epochs), topic_id, epochs)
+        end = max(source.log().tail().end, each.facts.high_watermark)  # what it had and has not is lost
+        return View((source,), source.start, end, latest(epochs), topic_id, epochs)
     proven = prove([each.facts for each in replicas])
     _tell(tp, replicas, proven.agreed)
     if closed.replica is None:
@@ -172,13 +183,15 @@ def _tell(tp: TopicPartition, replicas: Sequence[ClosedReplica], agreed: Sequenc
             reason = "replication-offset-checkpoint has no entry: by this replica nothing is proven committed"
             tell_once("high_watermark_not_found", partition=str(tp), broker=each.broker, reason=reason)
         elif each.high_watermark > max(until, each.facts.start):
+            event, reason = SUPERSEDED if until else UNRELATED
+            start = max(until, each.facts.start)
             tell_once(
-                "committed_records_superseded",
+                event,
                 partition=str(tp),
                 broker=each.broker,
-                start=until,
+                start=start,
                 end=each.high_watermark,
-                reason="an election outside of the ISR began a later epoch without them",
+                reason=reason,
             )
 
 

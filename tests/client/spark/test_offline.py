@@ -368,7 +368,7 @@ def test_spark_tells_in_a_sentence(spark: SparkSession, trio: list[ClosedBroker]
 
 
 @pytest.mark.spark
-def test_replicas_are_compared(spark: SparkSession, trio: list[ClosedBroker]) -> None:
+def test_replicas_are_compared(spark: SparkSession, trio: list[ClosedBroker], tmp_path: Path) -> None:
     found = compare(spark, [str(each.path) for each in trio], "t").orderBy("offset", "servedBy").collect()
     said = [(row.offset, row.servedBy, row.leaderEpoch, bytes(row.value).decode()) for row in found]
     assert said[:4] == [(4, 1, 0, "4@0"), (4, 2, 0, "4@0"), (5, 1, 0, "5@0"), (5, 2, 0, "5@0")]
@@ -377,6 +377,10 @@ def test_replicas_are_compared(spark: SparkSession, trio: list[ClosedBroker]) ->
     assert compare(spark, [str(trio[0].path)], "t").count() == 0
     with pytest.raises(PlanError, match="no log of topic u"):
         compare(spark, [str(trio[0].path)], "u")
+    other = ClosedBroker(tmp_path, 4)
+    other.put([(0, COMMON)], Facts(topic_id=UUID(int=8)))
+    with pytest.raises(PlanError, match="topic t was deleted and created again, its ids differ"):
+        compare(spark, [str(trio[0].path), str(other.path)], "t")
 
 
 def test_the_source_knows_the_column(trio: list[ClosedBroker]) -> None:

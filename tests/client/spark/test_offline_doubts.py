@@ -243,6 +243,35 @@ def test_what_another_replica_has_deleted_is_told(tmp_path: Path, caplog: pytest
     assert offsets(one, two, replica=1) == list(range(8)) and len(told(caplog, "replicas_start_apart")) == 1
 
 
+def test_a_replica_that_was_left_behind_is_no_sign_of_an_unclean_election(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reassigned to other brokers while its own was down; they have deleted all that it knows."""
+    here, behind = ClosedBroker(tmp_path, 1), ClosedBroker(tmp_path, 2)
+    here.put([(20, [batch(20, epoch=5)])], Facts(high_watermark=22, start=20))
+    behind.put([(2, COMMON[1:])], Facts(high_watermark=8, start=2))
+    assert offsets(here, behind) == [20, 21]
+    (said,) = told(caplog, "replica_shares_no_epoch")
+    assert "broker=2 start=2 end=8" in said and "deleted elsewhere since" in said
+    assert told(caplog, "committed_records_superseded") == []
+
+
+def test_a_log_that_is_read_to_its_end_and_ends_below_its_high_watermark_has_lost_something(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = ClosedBroker(tmp_path, 1)
+    broker.put([(0, COMMON)], Facts(high_watermark=10))
+    with pytest.raises(
+        DataLoss, match=r"records \[8, 10\) cannot be read: .*ends at offset 8, below its high"
+    ):
+        offsets(broker, replica=1, upto="leo")
+    assert offsets(broker, replica=1, upto="leo", failOnDataLoss="false") == list(range(8))
+    assert len(told(caplog, "records_lost")) == 1
+    kafka = ClosedBroker(tmp_path / "kafka", 1, kafka=True)
+    kafka.put([(0, COMMON)], Facts(high_watermark=10))
+    assert offsets(kafka, replica=1, upto="leo") == list(range(8)), "it may have been cut: not believed"
+
+
 # ------------------------------------------------------------ transactions whose end is damaged
 
 
