@@ -108,14 +108,14 @@ _SERVED: dict[str, Served] = {
     "fetchOffset.numRetries": Served(values.number(0)),
     "fetchOffset.retryIntervalMs": Served(values.number(0)),
     "kafka.group.id": Served(values.text),
-    "kafka.client.id": Served(values.text),
-    "kafka.client.rack": Served(values.text),
-    "kafka.request.timeout.ms": Served(values.number(1)),
+    "kafka.client.id": Served(str.strip),
+    "kafka.client.rack": Served(str.strip),
+    "kafka.request.timeout.ms": Served(values.number(0)),
     "kafka.isolation.level": Served(values.one_of("read_uncommitted", "read_committed")),
-    "kafka.fetch.min.bytes": Served(values.number(1)),
+    "kafka.fetch.min.bytes": Served(values.number(0)),
     "kafka.fetch.max.wait.ms": Served(values.number(0)),
-    "kafka.fetch.max.bytes": Served(values.number(1)),
-    "kafka.max.partition.fetch.bytes": Served(values.number(1)),
+    "kafka.fetch.max.bytes": Served(values.number(0)),
+    "kafka.max.partition.fetch.bytes": Served(values.number(0)),
     "kafka.security.protocol": Served(values.plaintext),
 }
 
@@ -169,6 +169,7 @@ OPTIONS: dict[str, Verdict] = {
 FAMILIES: dict[str, Harmless] = {
     "kafka.ssl.": Harmless("kafka.security.protocol is PLAINTEXT"),
     "kafka.sasl.": Harmless("kafka.security.protocol is PLAINTEXT"),
+    "kafka.config.providers.": _NO_JVM,
     "spark.kafka.": Harmless("it sets up pools and tokens of the JVM source; connections are kept here too"),
 }
 """Options that are known by the beginning of their names."""

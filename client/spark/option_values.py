@@ -237,7 +237,7 @@ def times(value: str) -> Bound:
     return Times(None, by_partition(0)(value))
 
 
-def mentions(bound: Bound, place: int) -> bool:
+def mentions(bound: Bound | None, place: int) -> bool:
     """Whether the bound is EARLIEST or LATEST anywhere, by its word or its number."""
     match bound:
         case Everywhere(position):

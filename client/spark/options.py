@@ -162,16 +162,16 @@ def notes_on_either(options: Mapping[str, str]) -> frozenset[str]:
 
 def cluster_of(found: Mapping[str, Any]) -> ClusterOptions:
     """How brokers are reached, for whoever reads or writes."""
-    request_ms = min(found.get("kafka.request.timeout.ms", 30_000), INT_MAX)
+    request_ms = min(found.get("kafka.request.timeout.ms") or 30_000, INT_MAX)  # in no time none is answered
     return ClusterOptions(
         bootstrap=found.get(SERVERS, ()),
-        client_id=found.get("kafka.client.id", "strandline-spark"),
+        client_id=found.get("kafka.client.id") or "strandline-spark",
         rack=found.get("kafka.client.rack", ""),
         request_seconds=request_ms / 1000,
         isolation=int(found.get("kafka.isolation.level") == "read_committed"),
         fetch_bytes=min(
-            found.get("kafka.fetch.max.bytes", 50 << 20),
-            found.get("kafka.max.partition.fetch.bytes", 4 << 20),
+            max(1, found.get("kafka.fetch.max.bytes", 50 << 20)),  # a batch comes, as for 0 with Kafka
+            max(1, found.get("kafka.max.partition.fetch.bytes", 4 << 20)),
             FETCH_BYTES_MAX,
         ),
         fetch_min_bytes=min(found.get("kafka.fetch.min.bytes", 1), INT_MAX),
@@ -211,11 +211,12 @@ def _is_pinned(found: Mapping[str, Any]) -> bool:
 def _contradictions(found: Mapping[str, Any], side: Side) -> list[str]:
     """What no single option is to blame for."""
     complaints: list[str] = []
-    if side is Side.BATCH and mentions(found.get("startingOffsets", Everywhere(EARLIEST)), LATEST):
+    start, end = _bound(found, "starting"), _bound(found, "ending")
+    if side is Side.BATCH and mentions(start, LATEST):
         complaints.append("startingOffsets must not be latest (-1) in a batch read")
-    if mentions(found.get("endingOffsets", Everywhere(LATEST)), EARLIEST):
+    if mentions(end, EARLIEST):
         complaints.append("endingOffsets must not be earliest (-2)")
-    complaints += _turned_round(_bound(found, "starting"), _bound(found, "ending"))
+    complaints += _turned_round(start, end)
     least, most = found.get("minOffsetsPerTrigger", 0), found.get("maxOffsetsPerTrigger")
     if most is not None and least > most:
         complaints.append(f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}")

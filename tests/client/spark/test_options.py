@@ -56,6 +56,24 @@ def test_a_start_behind_its_end_is_told_with_its_partition() -> None:
     parse({**LEAST, "startingOffsets": '{"a": {"0": 5}}', "endingOffsetsByTimestamp": '{"a": {"0": 4}}'})
 
 
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_a_bound_that_another_overrules_is_not_looked_at(side: str) -> None:
+    """Spark's own source checks only the one that wins."""
+    odd = {f"{side}Offsets": "latest" if side == "starting" else "earliest"}
+    assert f"{side}Offsets must not be" in complaint(**odd)
+    parse({**LEAST, **odd, f"{side}Timestamp": "5"})
+    parse({**LEAST, **odd, f"{side}OffsetsByTimestamp": '{"a": {"0": 5}}'})
+
+
+def test_what_kafka_takes_to_its_limits_is_taken() -> None:
+    """Empty texts are Kafka's defaults; it takes numbers from 0 on."""
+    assert parse({**LEAST, "kafka.client.rack": "", "kafka.client.id": ""}) == parse(LEAST)
+    assert parse({**LEAST, "kafka.request.timeout.ms": "0"}) == parse(LEAST)
+    assert parse({**LEAST, "kafka.fetch.min.bytes": "0"}).cluster.fetch_min_bytes == 0
+    for name in ("kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes"):
+        assert parse({**LEAST, name: "0"}).cluster.fetch_bytes == 1
+
+
 @pytest.mark.parametrize(
     ("given", "known"),
     [
@@ -88,6 +106,8 @@ OF_SPARKS_SOURCE = {
     "kafka.security.protocol": "PLAINTEXT",
     "kafka.sasl.mechanism": "PLAIN",
     "kafka.ssl.truststore.location": "/etc/kafka/trust.jks",
+    "kafka.config.providers": "file",
+    "kafka.config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
     "kafka.max.poll.records": "500",
     "kafka.session.timeout.ms": "30000",
     "kafka.receive.buffer.bytes": "65536",

@@ -105,6 +105,10 @@ def test_complaints_give_the_reason(given: dict[str, str], reason: str) -> None:
     assert reason in complaint(**given)
 
 
+def test_what_kafka_takes_to_its_limits_is_taken() -> None:
+    assert parse({**LEAST, "kafka.client.id": "", "kafka.request.timeout.ms": "0"}) == parse(LEAST)
+
+
 SPARKS_OWN = {
     "checkpointLocation",
     "queryName",
