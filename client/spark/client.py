@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from ...base.types import TopicPartition
@@ -44,9 +44,11 @@ CONNECT_SECONDS_MAX = 3.0
 IDLE_SECONDS_MAX = 60.0
 BACKOFF_FIRST = 0.05
 BACKOFF_MAX = 1.0
+SETTLE_SECONDS_MAX = 60.0  # for brokers to be there, for leaders to be found and to answer
 FAILED_RECENTLY_SECONDS = 60.0  # longer than brokers need to name no more the one of them that is gone
 
 Address = tuple[str, int]
+T = TypeVar("T")
 
 
 class PartitionLeader(NamedTuple):
@@ -279,6 +281,18 @@ class SparkCluster:
             f"no broker can be reached at {', '.join(_name(address) for address in addresses)}, "
             f"the last error: {trouble}"
         ) from trouble
+
+    def patiently(self, ask: Callable[[], T]) -> T:
+        """Ask while no broker can be reached, for a while: a query outlives that."""
+        deadline, backoff = self.now() + SETTLE_SECONDS_MAX, BACKOFF_FIRST
+        while True:
+            try:
+                return ask()
+            except OSError:
+                if self.now() > deadline:
+                    raise
+                self.sleep(backoff)
+                backoff = min(2 * backoff, BACKOFF_MAX)
 
     def _anyone(self) -> list[Address]:
         """Whom to ask in turn: the brokers of the last metadata, then those the options name.

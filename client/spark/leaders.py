@@ -21,9 +21,16 @@ from ...protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from .client import BACKOFF_FIRST, BACKOFF_MAX, Address, SparkCluster, error_about, passing
+from .client import (
+    BACKOFF_FIRST,
+    BACKOFF_MAX,
+    SETTLE_SECONDS_MAX,
+    Address,
+    SparkCluster,
+    error_about,
+    passing,
+)
 
-SETTLE_SECONDS_MAX = 60.0  # for leaders to be found and to answer
 LARGEST_TIMESTAMP = -3
 CONSUMER = -1
 

@@ -42,7 +42,8 @@ class StrandlineReader(DataSourceReader):
             self._notes -= tell(self._notes)
             if self.options.closed is not None:
                 return _parts_of_closed_logs(self.options)
-            spans = snapshot.take(cluster_for(self.options.cluster), self.options)
+            cluster = cluster_for(self.options.cluster)
+            spans = cluster.patiently(lambda: snapshot.take(cluster, self.options))
             log.info("read_planned", snapshot=snapshot.to_json(spans))
             if self.options.group is not None:
                 _tell_not_committed(self.options.group, _split(spans))

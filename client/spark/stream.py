@@ -11,7 +11,7 @@ Left to others: offsets and how they follow from one another (offsets.py), readi
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,8 +27,8 @@ from .admission import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from .client import BACKOFF_FIRST, BACKOFF_MAX, SparkCluster, cluster_for
-from .leaders import SETTLE_SECONDS_MAX, epoch_ends, list_offsets
+from .client import SparkCluster, cluster_for
+from .leaders import epoch_ends, list_offsets
 from .offsets import Found, Place, StreamOffset
 from .options import OptionError, SourceOptions
 from .reader import part_of, parts_of, read_part
@@ -41,7 +41,6 @@ log = get_logger(__name__)
 
 ROWS_UNLIMITED = 1 << 62  # not ReadAllAvailable, which Spark says for trigger(once=True) alone
 
-T = TypeVar("T")
 Json = dict[str, Any]
 
 
@@ -116,7 +115,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix what is there now as the end of this run. Later partitions are left to the next one."""
         with told_plainly():
-            self._target, _ = self._patiently(lambda: self._find(StreamOffset({})))
+            self._target, _ = self._cluster.patiently(lambda: self._find(StreamOffset({})))
 
     def reportLatestOffset(self) -> Json | None:
         """The latest offsets as last heard; with the end of the batch they tell the lag."""
@@ -128,7 +127,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._is_begun = True
             last = self._last = StreamOffset.of_json(end)
             spans = offsets.spans(StreamOffset.of_json(start), last, self.options.fail_on_data_loss)
-            return parts_of(self._patiently(lambda: snapshot.cut(self._cluster, self.options, spans)))
+            return parts_of(self._cluster.patiently(lambda: snapshot.cut(self._cluster, self.options, spans)))
 
     def commit(self, end: Json) -> None:
         """The batch with this end is done for good, one batch later; a group hears of it if one is named."""
@@ -154,7 +153,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     # ------------------------------------------------------------ how
 
     def _begin(self) -> StreamOffset:
-        logs = self._patiently(lambda: snapshot.logs_of(self._cluster, self.options))
+        logs = self._cluster.patiently(lambda: snapshot.logs_of(self._cluster, self.options))
         places = {
             tp: Place(place, logs[tp].leader_epoch) for tp, place in plan.starts(self.options, logs).items()
         }
@@ -165,7 +164,7 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def _next(self, start: StreamOffset | None, unlimited: bool) -> StreamOffset:
         """The end of a batch from `start` on; without one, everything up to now."""
         strict = self.options.fail_on_data_loss
-        found, ids = self._patiently(lambda: self._find(start or StreamOffset({})))
+        found, ids = self._cluster.patiently(lambda: self._find(start or StreamOffset({})))
         if start is None:
             everything = {tp: Place(each.latest, each.epoch) for tp, each in found.items()}
             return offsets.advanced(StreamOffset({}), everything, {}, ids, None)
@@ -266,19 +265,6 @@ class StrandlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             before = start.places.get(tp)
             if place != before and place.begin >= 0:
                 log.warning("stream_goes_on_elsewhere", partition=str(tp), offset=place.begin, before=before)
-
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask while no broker can be reached, for a while: a query outlives that."""
-        cluster, backoff = self._cluster, BACKOFF_FIRST
-        deadline = cluster.now() + SETTLE_SECONDS_MAX
-        while True:
-            try:
-                return ask()
-            except OSError:
-                if cluster.now() > deadline:
-                    raise
-                cluster.sleep(backoff)
-                backoff = min(2 * backoff, BACKOFF_MAX)
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

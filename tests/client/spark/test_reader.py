@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from strandline.base.types import TopicPartition
+from strandline.client.spark import StrandlineDataSource
 from strandline.client.spark.client import cluster_for
 from strandline.client.spark.options import SourceOptions, parse
 from strandline.client.spark.plan import Span
@@ -19,6 +21,7 @@ from strandline.protocol.compression import Codec
 from strandline.protocol.errors import CorruptMessage
 from strandline.protocol.primitives import Malformed
 from strandline.protocol.records import BatchBuilder
+from tests.client.spark.fetch_harness import Patience
 
 T0 = TopicPartition("t", 0)
 
@@ -63,6 +66,29 @@ def test_what_a_record_is_to_blame_for_is_told_without_a_traceback(
     with pytest.raises((OverflowError, Malformed)):
         list(reader.read(part))
     assert os.environ[NO_TRACEBACK] == "1"
+
+
+def test_planning_outlives_an_outage_and_load_tells_it_at_once(
+    double: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double.log("t").add([(1000, None, b"x", [])] * 9)
+    given = CaseInsensitiveDict({"bootstrap.servers": double.servers, "subscribe": "t"})
+    source = StrandlineDataSource(given)
+    cluster, patience = cluster_for(parse(given).cluster), Patience()
+    monkeypatch.setattr(cluster, "now", patience.now)
+    monkeypatch.setattr(cluster, "sleep", patience.sleep)
+    reader = source.reader(source.schema())
+    double.close()
+    with pytest.raises(ConnectionError, match="no broker can be reached"):
+        source.schema()
+    assert patience.slept == []
+    with pytest.raises(ConnectionError, match="no broker can be reached"):
+        reader.partitions()
+    assert 60 < patience.seconds < 63
+    patience.then = lambda seconds: double.revive(1) if seconds > 100 and not double.brokers else None
+    (part,) = reader.partitions()
+    assert patience.seconds > 100 and sum(rows.num_rows for rows in reader.read(part)) == 9
+    cluster.close()
 
 
 def grouped(double: Any, **more: str) -> StrandlineReader:
