@@ -2,8 +2,12 @@
 
 Spark shows what a Python process sends back when it fails: a traceback of forty lines, the sentence last.
 What the user can mend is its sentence alone.
+
+Nobody configures logging in these processes, so what is below a warning is not written. Nor should it be
+unasked: their standard error passes by Spark's own log levels, and `read_planned` may be a long line.
 """
 
+import logging
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -18,7 +22,13 @@ from .sink.trouble import NotWritten
 
 log = get_logger(__name__)
 
+LOG_LEVEL = "SPARK_STRANDLINE_LOG"  # in the environment: `info` writes what was planned and written, too
 NO_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # read by Spark's workers as they fail
+
+if os.environ.get(LOG_LEVEL, "").lower() == "info":
+    logging.getLogger(__name__.rpartition(".")[0]).setLevel(logging.INFO)
+    if logging.lastResort is not None:  # it writes to standard error, where logging is not configured
+        logging.lastResort.setLevel(logging.INFO)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Each in a Spark of its own, for a session that runs has looked its sources up al
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +17,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 import pyspark_strandline
+from strandline.client.spark.snapshot import of_json
 from strandline.client.spark.source import StrandlineDataSource
 from strandline.client.spark.stream import StrandlineStreamReader
 from tests.storage.closed_dirs import ClosedBroker, Facts, batch, marker
@@ -126,7 +128,7 @@ def run(script: str, double: Any, tmp_path: Path, workers: str, **environment: s
     lines = [line for line in ended.stdout.splitlines() if line.startswith("FOUND ")]
     assert ended.returncode == 0 and lines, ended.stdout[-2000:] + ended.stderr[-4000:]
     found: dict[str, Any] = json.loads(lines[0].removeprefix("FOUND "))
-    found["written"] = out.values()
+    found["written"], found["stderr"] = out.values(), ended.stderr
     return found
 
 
@@ -144,6 +146,31 @@ def assert_all_of_it(found: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_spark_finds_the_source_by_its_name(double: Any, tmp_path: Path) -> None:
     assert_all_of_it(run(FOUND_BY_NAME, double, tmp_path, sys.executable))
+
+
+COPY = """
+import sys
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+for name in ("spark.driver.host", "spark.driver.bindAddress"):
+    builder = builder.config(name, "127.0.0.1")
+servers = {"bootstrap.servers": sys.argv[1]}
+rows = builder.getOrCreate().read.format("strandline").options(**servers, subscribe="t").load()
+rows.select("value").write.format("strandline").options(**servers, topic="out").mode("append").save()
+print("FOUND {}")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_what_was_planned_and_written_is_told_if_that_is_wanted(double: Any, tmp_path: Path) -> None:
+    """In processes of Spark's, where nobody configures logging."""
+    found = run(COPY, double, tmp_path, sys.executable, SPARK_STRANDLINE_LOG="info")
+    (planned,) = re.findall(r"^read_planned snapshot=(.+)$", found["stderr"], re.MULTILINE)
+    assert [(span.start, span.end) for span in of_json(planned)] == [(0, 20)]
+    (written,) = re.findall(r"^rows_written (.+)$", found["stderr"], re.MULTILINE)
+    assert written.startswith("rows=20 bytes=") and "'out-0': [20, 0, 19]" in written
 
 
 @pytest.mark.spark
