@@ -99,6 +99,17 @@ BATCHES = [
     Read("up to a time to come", {**PLAIN, "endingTimestamp": at(1000)}, 60),
     Read("between times", {**PLAIN, "startingTimestamp": at(3), "endingTimestamp": at(8)}, 15, core=True),
     Read(
+        "times before words that a batch alone could not have",
+        {
+            **PLAIN,
+            "startingTimestamp": at(3),
+            "startingOffsets": "latest",
+            "endingTimestamp": at(8),
+            "endingOffsets": "earliest",
+        },
+        15,
+    ),
+    Read(
         "from a time on that some have not reached",
         {**PLAIN, "startingTimestamp": at(25), "startingOffsetsByTimestampStrategy": "latest"},
         5,
@@ -281,6 +292,18 @@ BATCHES = [
             "kafka.max.partition.fetch.bytes": 100,
             "kafka.fetch.max.bytes": 100,
             "kafka.fetch.max.wait.ms": 10,
+        },
+        60,
+    ),
+    Read(
+        "a client of the smallest sizes, without a name and place",
+        {
+            **PLAIN,
+            "kafka.client.id": "",
+            "kafka.client.rack": "",
+            "kafka.fetch.min.bytes": 0,
+            "kafka.fetch.max.bytes": 0,
+            "kafka.max.partition.fetch.bytes": 0,
         },
         60,
     ),
