@@ -6,13 +6,14 @@ decided by the bundled client's rules for a partition's batches; a batch that is
 number, so the log has it once.
 A producer outlives its task, as in Spark's own sink, for brokers remember each one. It does not outlive a
 failure: what was under way is then uncertain.
-Left to others: the rules (../../producer/partition_queues.py), connections (../client.py).
+Left to others: the rules (../../producer/partition_queues.py), what is known of topics (topics.py),
+connections (../client.py).
 """
 
 import os
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -48,9 +49,9 @@ from ..client import (
     Wire,
     answered,
     cluster_for,
-    passing,
 )
 from .options import SinkOptions
+from .topics import Topic, Topics
 from .trouble import NotWritten, made_again, named
 
 log = get_logger(__name__)
@@ -79,16 +80,7 @@ class Written:
         self.first_offset = first
         self.rows += more.rows
         self.nbytes += more.nbytes
-        self.topic_id = more.topic_id
-
-
-@dataclass(slots=True)
-class Topic:
-    """What a task has heard of a topic that it writes to."""
-
-    id: UUID  # NO_UUID: brokers did not tell it
-    places: int  # partitions at its first look: a key has one place for as long as the task runs
-    partitions: int  # by its last look
+        self.topic_id = more.topic_id if more.topic_id.int else self.topic_id
 
 
 class Sent(NamedTuple):
@@ -96,6 +88,7 @@ class Sent(NamedTuple):
 
     batches: list[Batch]
     at: float
+    topic_ids: dict[str, UUID]  # as they were known when it was sent
 
 
 @dataclass(slots=True)
@@ -141,7 +134,7 @@ class TaskProducer:
         self._busy: dict[TopicPartition, Lane] = {}
         self._sent_to: dict[TopicPartition, Address] = {}
         self._channels: dict[Address, Channel] = {}
-        self._topics: dict[str, Topic] = {}  # as this task has heard
+        self._topics = Topics(cluster, options.block_seconds)
         self._newest: dict[TopicPartition, tuple[tuple[int, int], int]] = {}  # rank, last offset
         self._identity: Identity | None = None
         self._births = 0
@@ -154,18 +147,17 @@ class TaskProducer:
     def begin(self) -> None:
         """Another task writes from now on."""
         assert not self._busy, "the task before has ended well"
-        self.written, self._topics, self._newest = {}, {}, {}
+        self.written, self._newest = {}, {}
+        self._topics.known.clear()
 
     def topic(self, name: str, at_least: int = 0) -> Topic:
         """What is known of a topic; asked for again if it has fewer partitions."""
-        if name not in self._topics or self._topics[name].partitions < at_least:
-            self._patiently(f"topic {name}", lambda: self._find(name))
-        return self._topics[name]
+        return self._topics.get(name, at_least)
 
     def led(self, topic: str) -> list[int]:
         """Those of its partitions that have a leader, as far as is known."""
         leaders = self._cluster.view.leaders
-        return [at for at in range(self._topics[topic].places) if TopicPartition(topic, at) in leaders]
+        return [at for at in range(self._topics.known[topic].places) if TopicPartition(topic, at) in leaders]
 
     def put(self, partition: TopicPartition, builder: BatchBuilder, rows: "array[int]") -> None:
         """One more batch, with the numbers of its rows."""
@@ -182,6 +174,7 @@ class TaskProducer:
         self.held += batch.reserved
         lane.closed.append(batch)
         self._busy[partition] = lane
+        self._topics.known[partition.topic].has_rows = True
 
     def settle(self, held_max: int) -> None:
         """Send what can be sent, and wait until at most so many bytes are not acknowledged."""
@@ -205,7 +198,7 @@ class TaskProducer:
             self._cluster.give(channel.wire)
         self._channels.clear()
         with suppress(OSError):
-            self._refresh({partition.topic for partition in self.written})
+            self._topics.check({partition.topic for partition in self.written})
 
     def drop(self) -> None:
         """The task has failed: nothing of this is used again."""
@@ -274,7 +267,9 @@ class TaskProducer:
                 lane.not_before = self._time() + self._look_pause
                 self._doubted.add(batch.partition.topic)
             return False
-        channel.sent.append(Sent(batches, self._time()))
+        topics = {batch.partition.topic for batch in batches}
+        topic_ids = {topic: self._topics.known[topic].id for topic in topics}
+        channel.sent.append(Sent(batches, self._time(), topic_ids))
         self._sent_to.update((batch.partition, address) for batch in batches)
         try:
             channel.wire.send(self._request(batches))
@@ -284,7 +279,7 @@ class TaskProducer:
         if self._options.acks == 0:
             channel.sent.pop()
             for batch in batches:
-                self._succeeded(batch, -1)
+                self._succeeded(batch, -1, topic_ids[batch.partition.topic])
         return True
 
     def _request(self, batches: Iterable[Batch]) -> ProduceRequest:
@@ -341,7 +336,8 @@ class TaskProducer:
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
                 self._failed(batch, error_for(code, "the broker's response lacks the partition"))
             elif result.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._succeeded(batch, result.base_offset if not result.error_code else -1)
+                offset = result.base_offset if not result.error_code else -1
+                self._succeeded(batch, offset, sent.topic_ids[batch.partition.topic])
             else:
                 self._failed(batch, _refusal(result))
 
@@ -364,7 +360,12 @@ class TaskProducer:
             for batch in sent.batches:
                 self._failed(batch, trouble)
 
-    def _succeeded(self, batch: Batch, offset: int) -> None:
+    def _succeeded(self, batch: Batch, offset: int, topic_id: UUID) -> None:
+        """It is written, to the topic of that id: raises NotWritten if there is another one meanwhile."""
+        topic = self._topics.known[batch.partition.topic]
+        if topic_id != topic.id and NO_UUID not in (topic_id, topic.id):
+            raise NotWritten(made_again(batch.partition.topic, topic_id, topic.id))
+        topic.is_written = True
         lane = self._lanes[batch.partition]
         lane.succeeded(batch)
         self.held -= batch.reserved
@@ -372,7 +373,6 @@ class TaskProducer:
         last = offset + rows - 1 if offset >= 0 else -1
         if offset >= 0:
             self._check_growth(batch, offset, last)
-        topic_id = self._topics[batch.partition.topic].id
         more = Written(rows, batch.builder.size, offset, last, topic_id)
         self.written.setdefault(batch.partition, Written()).merge(more)
         if lane.is_idle:
@@ -431,7 +431,7 @@ class TaskProducer:
         if not self._doubted or quiet < 0:
             return
         try:
-            self._refresh(self._doubted)
+            self._topics.look(self._doubted)
             self._doubted.clear()
         except OSError as trouble:
             log.debug("leaders_not_found", reason=str(trouble))
@@ -446,27 +446,10 @@ class TaskProducer:
             times.append(self._look_at)
         return max(0.001, min((at - now for at in times), default=LOOK_SECONDS_MAX))
 
-    def _find(self, name: str) -> None:
-        if name not in self._refresh([name], create=True):
-            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
-
-    def _refresh(self, names: Iterable[str], create: bool = False) -> Collection[str]:
-        """Ask for topics; returns which there are. Raises NotWritten if one took this task's rows with it."""
-        found = {name: len(parts) for name, parts in self._cluster.refresh(names, create).items() if parts}
-        for name, partitions in found.items():
-            now = self._cluster.view.topic_ids[name]
-            topic = self._topics.setdefault(name, Topic(now, partitions, partitions))
-            topic.partitions = partitions
-            if now != topic.id and NO_UUID not in (now, topic.id):
-                if any(partition.topic == name for partition in self.written):
-                    raise NotWritten(made_again(name, topic.id, now))
-                topic.id = now
-        return found
-
     def _identify(self, lane: Lane) -> None:
         """Give the lane a producer id that it has not given up."""
         if self._identity is None or self._identity == lane.retired:
-            self._identity = self._patiently("a producer id", self._ask_identity)
+            self._identity = self._topics.patiently("a producer id", self._ask_identity)
         lane.adopt(self._identity)
 
     def _ask_identity(self) -> Identity:
@@ -475,21 +458,6 @@ class TaskProducer:
         if answer.error_code:
             raise error_for(answer.error_code)
         return Identity(answer.producer_id, answer.producer_epoch)
-
-    def _patiently(self, what: str, ask: Callable[[], Any]) -> Any:
-        """Ask until there is an answer, for kafka.max.block.ms."""
-        deadline = self._cluster.now() + self._options.block_seconds
-        backoff = BACKOFF_FIRST
-        while True:
-            try:
-                return ask()
-            except (OSError, ApiError) as error:
-                trouble = passing(error) if isinstance(error, ApiError) else error
-            if self._cluster.now() > deadline:
-                limit_ms = int(self._options.block_seconds * 1000)
-                raise NotWritten(f"{what}: not to be had within kafka.max.block.ms={limit_ms}: {trouble}")
-            self._cluster.sleep(backoff)
-            backoff = min(2 * backoff, BACKOFF_MAX)
 
 
 def _refusal(result: PartitionProduceResponse) -> ApiError:

@@ -169,9 +169,9 @@ class _Task:
         rows: Ints | None,
     ) -> Ints:
         """The partitions of rows of one topic: those that they name, else as the options say."""
-        places = producer.topic(topic).places
+        known = producer.topic(topic)
         if named is None or named.null_count == len(named):
-            return self._router.choose(topic, places, producer.led(topic), keys, sizes)
+            return self._router.choose(topic, known.places, producer.led(topic), keys, sizes)
         given = np.asarray(named.fill_null(0), np.int64)
         count = producer.topic(topic, at_least=int(given.max()) + 1).partitions
         odd = np.flatnonzero((given < 0) | (given >= count))
@@ -185,7 +185,7 @@ class _Task:
             free = np.asarray(named.is_null())
             index = np.flatnonzero(free)
             given[free] = self._router.choose(
-                topic, places, producer.led(topic), _some(keys, index), sizes[free]
+                topic, known.places, producer.led(topic), _some(keys, index), sizes[free]
             )
         return given
 

@@ -20,10 +20,18 @@ class NotWritten(RuntimeError):
 
 
 def made_again(topic: str, was: object, now: object) -> str:
-    """What became of rows that were acknowledged, and what to do."""
+    """What became of rows that were acknowledged, and what to do. A broker that lags may tell an old id."""
     return (
-        f"topic {topic} was deleted and created again while it was written (ids {was} and {now}): "
-        "rows that were written before are gone. Write them again, and delete no topic meanwhile"
+        f"topic {topic} has had two ids while it was written, {was} and {now}: if it was deleted and created "
+        "again, rows that were written before are gone. Write them again, and delete no topic meanwhile"
+    )
+
+
+def gone(topic: str) -> str:
+    """The same of a topic that was not created again."""
+    return (
+        f"topic {topic} was written, and brokers know it no more: if it was deleted, rows that were written "
+        "before are gone. Write them again, and delete no topic meanwhile"
     )
 
 

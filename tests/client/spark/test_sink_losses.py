@@ -17,7 +17,8 @@ from strandline.client.spark.client import SparkCluster
 from strandline.client.spark.sink import produce
 from strandline.client.spark.sink.columns import columns_of
 from strandline.client.spark.sink.options import parse
-from strandline.client.spark.sink.produce import TaskProducer, Topic, Written
+from strandline.client.spark.sink.produce import TaskProducer, Written
+from strandline.client.spark.sink.topics import Topic, Topics
 from strandline.client.spark.sink.trouble import NotWritten
 from strandline.client.spark.sink.write import StrandlineStreamWriter, StrandlineWriter
 from strandline.protocol.apis import Api
@@ -58,8 +59,8 @@ class TestATopicThatIsMadeAgain:
         with pytest.raises(NotWritten) as error:
             write(double)
         assert str(error.value) == (
-            "task 0, topic t was deleted and created again while it was written (ids "
-            "00000000-0000-0000-0000-000000000001 and 00000000-0000-0000-0000-0000000003e8): rows that were "
+            "task 0, topic t has had two ids while it was written, 00000000-0000-0000-0000-000000000001 and "
+            "00000000-0000-0000-0000-0000000003e8: if it was deleted and created again, rows that were "
             "written before are gone. Write them again, and delete no topic meanwhile"
         )
 
@@ -95,7 +96,7 @@ class TestATopicThatIsMadeAgain:
         writer.commit([*messages, None], *batch)
         double.make_again("t")
         messages.append(writer.write(iter([arrow("value string", [("x",)])])))
-        with pytest.raises(NotWritten, match=r"^topic t was deleted and created again while it was written"):
+        with pytest.raises(NotWritten, match=r"^topic t has had two ids while it was written"):
             writer.commit(messages, *batch)
         writer.abort(messages, *batch)
 
@@ -256,8 +257,8 @@ def test_looks_for_a_leader_come_at_growing_intervals_whatever_succeeds_meanwhil
     options = parse({"kafka.bootstrap.servers": "h:1", "topic": "t", "kafka.acks": "1"})
     producer = TaskProducer(SparkCluster(options.cluster, clock.now, clock.sleep), options)
     looks: list[float] = []
-    producer._refresh = lambda *names: looks.append(clock.seconds)  # type: ignore[method-assign, assignment]
-    producer._topics["t"] = Topic(NO_UUID, 1, 1)
+    producer._topics.look = lambda *_: looks.append(clock.seconds)  # type: ignore[method-assign, assignment]
+    producer._topics.known["t"] = Topic(NO_UUID, 1, 1)
     producer._time.resume()
 
     def pass_time(ticks: int, doubt: str | None) -> None:
@@ -266,7 +267,7 @@ def test_looks_for_a_leader_come_at_growing_intervals_whatever_succeeds_meanwhil
             builder = BatchBuilder()
             builder.append(1, None, b"")
             producer.put(T0, builder, array("q", [1]))
-            producer._succeeded(producer._lanes[T0].take(), -1)
+            producer._succeeded(producer._lanes[T0].take(), -1, NO_UUID)
             producer._doubted |= {doubt} if doubt else set()
             producer._look()
 
@@ -304,15 +305,15 @@ class TestMemory:
             """Brokers take what must leave, and no more."""
             while producer.held > held_max:
                 lane = next(iter(producer._busy.values()))
-                producer._succeeded(lane.take(), -1)
+                producer._succeeded(lane.take(), -1, NO_UUID)
 
         def topic(producer: TaskProducer, name: str, at_least: int = 0) -> Topic:
-            return producer._topics.setdefault(name, Topic(NO_UUID, 1, 1))
+            return producer._topics.known.setdefault(name, Topic(NO_UUID, 1, 1))
 
         monkeypatch.setattr(TaskProducer, "settle", settle)
         monkeypatch.setattr(TaskProducer, "topic", topic)
         monkeypatch.setattr(TaskProducer, "led", lambda *_: [0])
-        monkeypatch.setattr(TaskProducer, "_refresh", lambda *_: [])
+        monkeypatch.setattr(Topics, "check", lambda *_: None)
         given = arrow(schema, [row] * 10_000)
         options = {"kafka_acks": 1, "kafka_buffer_memory": self.BUFFER, "kafka_batch_size": 1 << 18}
         batches = max(4, 4 * self.BUFFER // (given.nbytes + 10_000 * 128))
@@ -322,6 +323,7 @@ class TestMemory:
     def test_of_what_waits_is_counted(self) -> None:
         options = parse({"kafka.bootstrap.servers": "h:1", "topic": "t"})
         producer = TaskProducer(SparkCluster(options.cluster), options)
+        producer._topics.known["t"] = Topic(NO_UUID, 1, 1)
 
         def put(rows: int) -> None:
             for at in range(20_000 // rows):
