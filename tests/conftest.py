@@ -29,6 +29,9 @@ ALONE = tuple(
 )
 """Where tests start brokers as processes, and look at how soon something happens."""
 
+FILES = tuple(f"tests/conformance/test_{name}.py" for name in ("dump_like_kafka", "kafka_fixtures"))
+"""Those among them that only read files."""
+
 SPARK = "tests/client/spark/"
 """Where tests share one Spark session. How soon something happens is nothing that they look at."""
 
@@ -39,7 +42,12 @@ class InTurn(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(SPARK):
             return "spark"
-        return "alone" if nodeid.startswith(ALONE) else str(super()._split_scope(nodeid))
+        return "alone" if wants_the_machine(nodeid) else str(super()._split_scope(nodeid))
+
+
+def wants_the_machine(nodeid: str) -> bool:
+    """Whether nothing else should run beside this test."""
+    return nodeid.startswith(ALONE) and not nodeid.startswith(FILES)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InTurn:
@@ -54,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if marker not in config.option.markexpr:
             config.hook.pytest_deselected(items=[each for each in items if each.get_closest_marker(marker)])
             items[:] = [item for item in items if item.get_closest_marker(marker) is None]
-    items.sort(key=lambda item: item.nodeid.startswith(ALONE) - item.nodeid.startswith(SPARK))  # else as were
+    items.sort(key=lambda each: wants_the_machine(each.nodeid) - each.nodeid.startswith(SPARK))
 
 
 @pytest.fixture(scope="session")
