@@ -103,7 +103,11 @@ class ProducerBatch(Generic[T]):
         self.builder.base_sequence = sequence
 
     def halves(self) -> "list[ProducerBatch[T]]":
-        """The same records and callers in two batches, under the same numbers."""
+        """The same records and callers in two batches, under the same numbers.
+
+        If the whole was appended by an attempt without an answer, brokers know neither half: both are out of
+        order, and fail as what is uncertain does.
+        """
         count, made = self.builder.count, []
         for start, stop in ((0, count // 2), (count // 2, count)):
             builder = self.builder.part(start, stop)
@@ -111,6 +115,7 @@ class ProducerBatch(Generic[T]):
                 self.partition, self.order, builder, self.opened_at, self.deadline
             )
             half.tokens, half.part = self.tokens[start:stop], self.part + start
+            half.is_uncertain = self.is_uncertain
             half.reserved = self.reserved * stop // count - self.reserved * start // count
             if self.identity is not None:
                 half.number(self.identity, (self.sequence + start) % SEQUENCE_LIMIT)
@@ -243,7 +248,7 @@ class PartitionQueue(Generic[T]):
 
     def split(self, batch: ProducerBatch[T]) -> bool:
         """The batch was refused for its size: send its halves in its place. False if it cannot be split."""
-        if batch.builder.count < 2 or batch.is_uncertain or batch.is_expired:
+        if batch.builder.count < 2 or batch.is_expired:
             return False
         self.in_flight.remove(batch)
         self._next_place += 1  # two now stand where one stood

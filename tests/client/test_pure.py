@@ -245,6 +245,19 @@ def test_a_batch_that_is_too_large_goes_again_in_halves_under_its_numbers() -> N
     assert first.is_uncertain and [batch.sequence for batch in (two, three)] == [3, 5]
 
 
+def test_halves_of_an_uncertain_batch_are_uncertain_and_never_get_other_numbers() -> None:
+    """If the whole was appended by an attempt without an answer, brokers refuse both."""
+    accumulator, lane = accumulated(2)
+    whole = lane.take()
+    assert lane.failed(whole, error_for(7), 0.0)
+    assert accumulator.split(lane.take())
+    first = lane.take()
+    assert not lane.failed(first, error_for(45), 0.0) and first.is_uncertain
+    second = lane.take()
+    assert second.sequence == whole.sequence + 1
+    assert not lane.failed(second, error_for(45), 0.0) and second.is_uncertain
+
+
 def test_records_are_split_as_they_are() -> None:
     """Names of headers too that are no UTF-8: other clients may write them, and readers hand them on."""
     builder = BatchBuilder(Codec.GZIP)

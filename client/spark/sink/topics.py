@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from ....protocol.errors import ApiError, ErrorCode, error_for
+from ....protocol.errors import ApiError, ErrorCode, InvalidReplicationFactor, error_for
 from ....protocol.primitives import NO_UUID
 from ..client import BACKOFF_FIRST, BACKOFF_MAX, SparkCluster, passing
 from .trouble import NotWritten, gone, made_again
@@ -94,7 +94,11 @@ class Topics:
             backoff = min(2 * backoff, BACKOFF_MAX)
 
     def _find(self, name: str) -> None:
-        if name not in self.look([name], create=True):
+        try:
+            found = self.look([name], create=True)
+        except InvalidReplicationFactor as error:  # it is being created while too few brokers are up
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from error
+        if name not in found:
             raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
 
     def _judge(self, name: str, told: Told) -> UUID | None:

@@ -236,6 +236,35 @@ def test_a_batch_that_is_too_large_for_its_topic_is_split(double: Any) -> None:
     assert all(len(batch) <= 300 for batch in log.batches)
 
 
+def test_a_batch_is_split_though_an_attempt_before_was_uncertain(double: Any) -> None:
+    """As at the old leader of an election."""
+    log = double.log("t", message_bytes_max=300)
+
+    def elect(count: int) -> int:
+        if count > 1:
+            return 0
+        double.elect(2)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    double.before_append = elect
+    assert write(double)[T0].rows == 1000
+    assert log.values() == wanted()
+
+
+def test_halves_of_a_batch_that_was_written_after_all_fail_and_are_not_written_again(double: Any) -> None:
+    """Its answer was lost, and the limit was lowered meanwhile."""
+    log = double.log("t")
+
+    def lower(count: int) -> Any:
+        log.message_bytes_max = 300
+        return double.GONE if count == 1 else None
+
+    double.after_append = lower
+    with pytest.raises(NotWritten, match="OUT_OF_ORDER"):
+        write(double, 50)
+    assert log.values() == wanted(50)[: len(log.values())] and len(log.batches) == 1
+
+
 def test_a_record_that_is_too_large_for_its_topic_is_named(double: Any, small_blocks: None) -> None:
     double.log("t", message_bytes_max=300)
     rows = [(b"x" * (400 if at == 142 else 10), 0) for at in range(200)]

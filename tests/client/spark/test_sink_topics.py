@@ -209,6 +209,23 @@ def test_a_partition_that_brokers_do_not_know_yet_is_looked_for(double: Any) -> 
     assert double.logs[T1].values() == [b"x"]
 
 
+def test_a_topic_that_is_created_while_too_few_brokers_are_up_is_waited_for(double: Any) -> None:
+    log = double.log("t")
+    looks: list[int] = []
+
+    def tell(node: int, topic: Any) -> None:
+        looks.append(node)
+        topic.error_code = ErrorCode.INVALID_REPLICATION_FACTOR if len(looks) < 3 else 0
+
+    metadata(double, tell)
+    write(double, 100)
+    assert log.values() == wanted(100)
+    looks.clear()
+    double.make_again("u")
+    with pytest.raises(NotWritten, match=r"max.block.ms=0: UNKNOWN.*: INVALID_REPLICATION_FACTOR"):
+        write(double, [(b"", "u")], "value binary, topic string", kafka_max_block_ms=0)
+
+
 def test_a_partition_that_was_told_once_stays_known(double: Any) -> None:
     """Though the broker that is asked later has not heard of it."""
     logs = [double.log("t", partition) for partition in range(2)]
