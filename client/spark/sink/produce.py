@@ -97,6 +97,7 @@ class Channel:
 
     wire: Wire
     sent: deque[Sent] = field(default_factory=deque)
+    not_before: float = 0.0  # the broker reads nothing until then: a quota is exceeded
 
 
 class WorkTime:
@@ -239,7 +240,9 @@ class TaskProducer:
 
     def _has_slot(self, address: Address) -> bool:
         channel = self._channels.get(address)
-        return channel is None or len(channel.sent) < self._options.in_flight_max
+        if channel is None:
+            return True
+        return len(channel.sent) < self._options.in_flight_max and self._time() >= channel.not_before
 
     def _take(self, lanes: Iterable[Lane]) -> list[Batch]:
         """One batch from each lane, up to the largest request."""
@@ -325,6 +328,8 @@ class TaskProducer:
             self._lose(address, trouble)
             return
         sent = channel.sent.popleft()
+        if response.throttle_time_ms:
+            self._rest(channel, response.throttle_time_ms / 1000)
         results: dict[TopicPartition, PartitionProduceResponse] = {}
         for topic in response.responses:
             for one in topic.partition_responses:
@@ -340,6 +345,11 @@ class TaskProducer:
                 self._succeeded(batch, offset, sent.topic_ids[batch.partition.topic])
             else:
                 self._failed(batch, _refusal(result))
+
+    def _rest(self, channel: Channel, seconds: float) -> None:
+        """The broker reads nothing from this connection for so long: what is on its way is answered later."""
+        channel.not_before = max(channel.not_before, self._time() + seconds)
+        channel.sent = deque(one._replace(at=one.at + seconds) for one in channel.sent)
 
     def _follow(self, response: Any, results: dict[TopicPartition, PartitionProduceResponse]) -> None:
         """The leaders that the broker names instead of itself."""
@@ -442,6 +452,7 @@ class TaskProducer:
         """Until something other than an answer may happen."""
         now = self._time()
         times = [lane.not_before for lane in self._busy.values() if lane.not_before > now]
+        times += [channel.not_before for channel in self._channels.values() if channel.not_before > now]
         if self._doubted:
             times.append(self._look_at)
         return max(0.001, min((at - now for at in times), default=LOOK_SECONDS_MAX))

@@ -4,6 +4,7 @@ import threading
 import time
 import tracemalloc
 from array import array
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -23,6 +24,7 @@ from strandline.client.spark.sink.trouble import NotWritten
 from strandline.client.spark.sink.write import StrandlineStreamWriter, StrandlineWriter
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.produce import ProduceResponse
 from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.records import BatchBuilder
 from tests.client.spark.fetch_harness import Patience
@@ -277,6 +279,28 @@ def test_looks_for_a_leader_come_at_growing_intervals_whatever_succeeds_meanwhil
     looks.clear()
     pass_time(8, "t")
     assert len(looks) == 2, "trouble that is new is looked into soon"
+
+
+def test_a_broker_whose_quota_is_exceeded_is_left_alone_and_its_answers_are_late_later() -> None:
+    """It reads nothing from the connection for as long as it has told."""
+
+    class Throttled:
+        def receive(self) -> ProduceResponse:
+            return ProduceResponse(responses=[], throttle_time_ms=400)
+
+    clock = Patience()
+    options = parse({"kafka.bootstrap.servers": "h:1", "topic": "t"})
+    producer = TaskProducer(SparkCluster(options.cluster, clock.now, clock.sleep), options)
+    producer._time.resume()
+    address = ("h", 1)
+    sent = [produce.Sent([], 0.0, {}) for _ in range(3)]
+    channel = produce.Channel(Throttled(), deque(sent))  # type: ignore[arg-type]
+    producer._channels[address] = channel
+    producer._answer(address)
+    assert [one.at for one in channel.sent] == [0.4, 0.4]
+    assert not producer._has_slot(address) and producer._pause() == 0.4
+    clock.seconds = 0.4
+    assert producer._has_slot(address) and producer._pause() > 0.4
 
 
 class TestMemory:
