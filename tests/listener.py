@@ -1,8 +1,13 @@
-"""A port whose connections can all be cut, also one that was accepted a moment ago."""
+"""A port whose connections can all be cut, also one that was accepted a moment ago, and what comes to it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
+
+from strandline.protocol.apis import APIS, Api
+from strandline.protocol.connection import RequestHead, parse_head
+from strandline.protocol.schema import decode
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -51,3 +56,12 @@ class Listener:
         finally:
             del self._open[writer]
             writer.close()
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[RequestHead, Any]:
+    """The next request, as a broker gets it."""
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    frame = memoryview(await reader.readexactly(size))
+    head = parse_head(frame)
+    request, _ = decode(APIS[Api(head.api_key)].request, head.version, frame, head.body_at)
+    return head, request

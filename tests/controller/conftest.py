@@ -13,14 +13,12 @@ from kazoo.client import KazooClient
 
 from strandline.controller.challenges import Respondent
 from strandline.controller.controller import Controller, ControllerOptions
-from strandline.protocol.apis import APIS, Api
-from strandline.protocol.connection import frame_response, parse_head
+from strandline.protocol.connection import frame_response
 from strandline.protocol.messages import control
-from strandline.protocol.schema import decode
 from strandline.zookeeper import documents, znodes
 from strandline.zookeeper.client import SessionState
 from strandline.zookeeper.kazoo_client import KazooZkClient
-from tests.listener import Listener
+from tests.listener import Listener, read_request
 
 
 class Wire:
@@ -195,11 +193,7 @@ class FakeBroker:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            size = int.from_bytes(await reader.readexactly(4), "big")
-            frame = memoryview(await reader.readexactly(size))
-            head = parse_head(frame)
-            entry = APIS[Api(head.api_key)]
-            request, _ = decode(entry.request, head.version, frame, head.body_at)
+            head, request = await read_request(reader)
             answer = self._obey(request)
             writer.writelines(frame_response(head.api_key, head.version, head.correlation_id, answer))
 

@@ -19,12 +19,11 @@ from strandline.controller.failure_detector import FailureDetector, Patience
 from strandline.controller.planning import plans
 from strandline.controller.planning.state import Broker, ClusterState, PartitionState, Topic
 from strandline.protocol.apis import APIS, Api
-from strandline.protocol.connection import frame_response, parse_head
+from strandline.protocol.connection import frame_response
 from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages import control
-from strandline.protocol.schema import decode
 from strandline.zookeeper.documents import Endpoint
-from tests.listener import Listener
+from tests.listener import Listener, read_request
 
 T0, TOPIC_ID = TopicPartition("t", 0), UUID(int=7)
 PATIENCE = Patience(suspect_after_s=5.0, retry_every_s=0.02, answer_within_s=0.2)
@@ -43,16 +42,11 @@ class Peer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            size = int.from_bytes(await reader.readexactly(4), "big")
-            frame = memoryview(await reader.readexactly(size))
-            head = parse_head(frame)
-            entry = APIS[Api(head.api_key)]
-            request, _ = decode(entry.request, head.version, frame, head.body_at)
+            head, request = await read_request(reader)
             self.heard.append(request)
             if len(self.heard) > self._silent_for:
-                writer.writelines(
-                    frame_response(head.api_key, head.version, head.correlation_id, entry.response())
-                )
+                answer = APIS[Api(head.api_key)].response()
+                writer.writelines(frame_response(head.api_key, head.version, head.correlation_id, answer))
             elif self._cuts:
                 break
 

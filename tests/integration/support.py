@@ -87,6 +87,15 @@ class View:
             raise AssertionError(f"{failure}: {self.partitions()}") from None
         return time.monotonic() - began
 
+    def wait_led_by(self, leader: int, isr: Iterable[int], within_s: float = 60.0) -> None:
+        """Wait until the topic's only partition has this leader and this ISR."""
+        wanted = [(leader, sorted(isr))]
+        until(
+            lambda: [(p.leader, sorted(p.isr)) for p in self.partitions()] == wanted,
+            within_s,
+            f"{self.topic} is led by {leader} with ISR {wanted[0][1]}",
+        )
+
     def wait_led_without(self, broker: int, within_s: float = 15.0) -> None:
         """Wait until each partition is led, and none by `broker`."""
         until(

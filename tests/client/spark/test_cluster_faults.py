@@ -5,7 +5,6 @@ That they are is shown by what fails: a read that had all of its rows would not.
 """
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import cycle
@@ -21,7 +20,7 @@ from strandline.base.types import TopicPartition
 from strandline.client.admin.admin import NewTopic
 from strandline.client.sync import Admin
 from strandline.local.cluster import LocalCluster
-from strandline.protocol.errors import ApiError
+from tests.integration.support import View, revive, until
 
 pytestmark = [
     pytest.mark.spark,
@@ -36,13 +35,6 @@ BATCHED = (
 )  # else Spark collects 10,000 before one passes
 WAIT_S = 90.0
 EACH_ONCE = (RECORDS, RECORDS, RECORDS, RECORDS * (RECORDS - 1) // 2)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {WAIT_S:g} s"
-        time.sleep(0.03)
 
 
 class Stage:
@@ -66,17 +58,8 @@ class Stage:
         assert producer.flush(60) == 0
 
     def wait_led(self, leader: int, *isr: int) -> None:
-        """By this broker, with this ISR."""
-
-        def led() -> bool:
-            try:
-                with Admin(self.cluster.bootstrap) as admin:
-                    (described,) = admin.describe_topics([self.topic])
-            except (ApiError, OSError):
-                return False
-            return [(each.leader, set(each.isr)) for each in described.partitions] == [(leader, set(isr))]
-
-        until(led, f"{self.topic} is led by {leader} with ISR {isr}")
+        with View(self.cluster, self.topic) as view:
+            view.wait_led_by(leader, isr, WAIT_S)
 
     def move(self, *replicas: int) -> None:
         """Let the first of them lead, while all live."""
@@ -95,7 +78,7 @@ class Stage:
         pool = ThreadPoolExecutor(1)
         outcome = pool.submit(lambda: tuple(self._held(frame).selectExpr(*sums).first() or ()))
         pool.shutdown(wait=False)
-        until(lambda: self._reading.exists() or outcome.done(), "the first rows")
+        until(lambda: self._reading.exists() or outcome.done(), WAIT_S, "the first rows")
         return outcome
 
     def release(self) -> None:
@@ -130,10 +113,7 @@ def stage(
     yield made
     spark.conf.set(name, before)
     made.release()
-    for broker in strandline_cluster.brokers.values():
-        if not broker.alive:
-            broker.start()
-    strandline_cluster.wait_ready(3)
+    revive(strandline_cluster)
     with Admin(strandline_cluster.bootstrap) as admin:
         admin.delete_topics([made.topic])
 

@@ -1,7 +1,6 @@
 """Log directories that real brokers have left: killed, stopped, and after an unclean election."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from strandline.client.spark.plan import PlanError
 from strandline.client.spark.reader import StrandlineReader
 from strandline.client.sync import Admin, Producer
 from strandline.local.cluster import LocalCluster
-from strandline.protocol.errors import ApiError
 from strandline.storage.log.checkpoints import HIGH_WATERMARKS
+from tests.integration.support import View, until
 
 pytestmark = pytest.mark.slow
 
@@ -37,13 +36,6 @@ def cluster(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     local.kill()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {WAIT_S:g} s"
-        time.sleep(0.03)
-
-
 def data(cluster: LocalCluster, broker: int) -> Path:
     return cluster.brokers[broker].directory / "data"
 
@@ -56,19 +48,12 @@ def wait_kept(cluster: LocalCluster, topic: str, high_watermark: int, *brokers: 
         wanted = f"{topic} 0 {high_watermark}"
         return all(file.exists() and wanted in file.read_text().splitlines() for file in files)
 
-    until(kept, f"high watermark {high_watermark} of {topic} is checkpointed by {brokers}")
+    until(kept, WAIT_S, f"high watermark {high_watermark} of {topic} is checkpointed by {brokers}")
 
 
 def wait_led(cluster: LocalCluster, topic: str, leader: int, isr: tuple[int, ...]) -> None:
-    def led() -> bool:
-        try:
-            with Admin(cluster.bootstrap) as admin:
-                (described,) = admin.describe_topics([topic])
-            return [(p.leader, tuple(sorted(p.isr))) for p in described.partitions] == [(leader, isr)]
-        except (ApiError, OSError):
-            return False
-
-    until(led, f"{topic} is led by {leader} with ISR {isr}")
+    with View(cluster, topic) as view:
+        view.wait_led_by(leader, isr, WAIT_S)
 
 
 def fill(cluster: LocalCluster, topic: str, texts: list[str]) -> None:

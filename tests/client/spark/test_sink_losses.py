@@ -6,15 +6,16 @@ import tracemalloc
 from array import array
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from strandline.base.types import TopicPartition
-from strandline.client.spark.client import SparkCluster
+from strandline.client.spark.client import SparkCluster, Wire
 from strandline.client.spark.sink import produce
 from strandline.client.spark.sink.columns import columns_of
 from strandline.client.spark.sink.options import parse
@@ -254,12 +255,14 @@ def test_a_key_keeps_its_place_while_a_task_runs(double: Any) -> None:
     assert len(double.logs[TopicPartition("t", 1)].values()) > 10
 
 
-def test_looks_for_a_leader_come_at_growing_intervals_whatever_succeeds_meanwhile() -> None:
+def test_looks_for_a_leader_come_at_growing_intervals_whatever_succeeds_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = Patience()
     options = parse({"kafka.bootstrap.servers": "h:1", "topic": "t", "kafka.acks": "1"})
     producer = TaskProducer(SparkCluster(options.cluster, clock.now, clock.sleep), options)
     looks: list[float] = []
-    producer._topics.look = lambda *_: looks.append(clock.seconds)  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(producer._topics, "look", lambda *_: looks.append(clock.seconds))
     producer._topics.known["t"] = Topic(NO_UUID, 1, 1)
     producer._time.resume()
 
@@ -294,7 +297,7 @@ def test_a_broker_whose_quota_is_exceeded_is_left_alone_and_its_answers_are_late
     producer._time.resume()
     address = ("h", 1)
     sent = [produce.Sent([], 0.0, {}) for _ in range(3)]
-    channel = produce.Channel(Throttled(), deque(sent))  # type: ignore[arg-type]
+    channel = produce.Channel(cast(Wire, Throttled()), deque(sent))
     producer._channels[address] = channel
     producer._answer(address)
     assert [one.at for one in channel.sent] == [0.4, 0.4]
@@ -357,7 +360,7 @@ class TestMemory:
 
         for rows in (1, 10, 1000):
             held = producer.held
-            taken, _ = self._measured(lambda: put(rows))  # noqa: B023
+            taken, _ = self._measured(partial(put, rows))
             assert taken < 1.1 * (producer.held - held)
 
     @staticmethod
