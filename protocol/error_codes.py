@@ -127,6 +127,13 @@ class ErrorCode(IntEnum):
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
     STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    UNKNOWN_CONTROLLER_ID = 116
+    UNKNOWN_SUBSCRIPTION_ID = 117
+    TELEMETRY_TOO_LARGE = 118
+    INVALID_REGISTRATION = 119
+    TRANSACTION_ABORTABLE = 120
 
     @property
     def retriable(self) -> bool:
@@ -292,6 +299,13 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.UNRELEASED_INSTANCE_ID: "another member still holds the instance id",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "the coordinator does not support the assignor",
     ErrorCode.STALE_MEMBER_EPOCH: "the member epoch is out of date",
+    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "the request went to the wrong kind of endpoint",
+    ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: "this kind of endpoint is not supported",
+    ErrorCode.UNKNOWN_CONTROLLER_ID: "no controller is registered with this id",
+    ErrorCode.UNKNOWN_SUBSCRIPTION_ID: "the telemetry subscription is out of date",
+    ErrorCode.TELEMETRY_TOO_LARGE: "the telemetry is larger than the broker accepts",
+    ErrorCode.INVALID_REGISTRATION: "the registration is invalid",
+    ErrorCode.TRANSACTION_ABORTABLE: "the transaction cannot go on, but the producer can abort it",
 }
 
 

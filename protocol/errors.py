@@ -441,6 +441,24 @@ class ConcurrentTransactions(ApiError):
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
+class TransactionCoordinatorFenced(ApiError):
+    """The coordinator that decided has been replaced since."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class TransactionalIdNotFound(ApiError):
+    """The coordinator does not know the transactional id."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+class TransactionAbortable(ApiError):
+    """The transaction cannot go on, but its producer can abort it and begin another."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
+
+
 class SaslAuthenticationFailed(ApiError):
     """The credentials were refused."""
 

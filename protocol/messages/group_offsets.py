@@ -1,11 +1,14 @@
-"""What a group has read: OffsetCommit 2-9 and OffsetFetch 1-9.
+"""What a group has read: OffsetCommit 2-9, OffsetFetch 1-9, TxnOffsetCommit 0-4, OffsetDelete 0.
 
 OffsetCommit: v3 throttle time · v2-4 retention · v6 leader epoch · v7 static members · v8 flexible
 OffsetFetch: v2 null means all, top-level error · v5 leader epoch · v6 flexible · v7 stable offsets
   v8 several groups
+TxnOffsetCommit: v2 leader epoch · v3 flexible, the member (KIP-447) · v4 may answer TRANSACTION_ABORTABLE
 """
 
 from ..schema import Bool, Int16, Int32, Int64, String, message, since, struct
+
+NEVER_FLEXIBLE = 99
 
 
 @struct
@@ -153,3 +156,107 @@ class OffsetFetchResponse:
     topics: list[OffsetFetchResponseTopic] = since(0, default=[], until=7)
     error_code: Int16 = since(2, default=0, until=7)
     groups: list[OffsetFetchResponseGroup] = since(8, default=[])
+
+
+@struct
+class TxnOffsetCommitRequestPartition:
+    """The next offset to be read, if the transaction is committed."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 = since(2, default=-1)
+    committed_metadata: String | None = None
+
+
+@struct
+class TxnOffsetCommitRequestTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[TxnOffsetCommitRequestPartition]
+
+
+@message(key=28, versions=(0, 4), flexible=3)
+class TxnOffsetCommitRequest:
+    """Offsets that count from the moment that the transaction is committed."""
+
+    transactional_id: String
+    group_id: String
+    producer_id: Int64
+    producer_epoch: Int16
+    generation_id: Int32 = since(3, default=-1)
+    member_id: String = since(3, default="")
+    group_instance_id: String | None = since(3, default=None)
+    topics: list[TxnOffsetCommitRequestTopic]
+
+
+@struct
+class TxnOffsetCommitResponsePartition:
+    """The result for one partition."""
+
+    partition_index: Int32
+    error_code: Int16 = 0
+
+
+@struct
+class TxnOffsetCommitResponseTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[TxnOffsetCommitResponsePartition]
+
+
+@message(key=28, versions=(0, 4), flexible=3)
+class TxnOffsetCommitResponse:
+    """One result for every partition of the request."""
+
+    throttle_time_ms: Int32 = 0
+    topics: list[TxnOffsetCommitResponseTopic]
+
+
+@struct
+class OffsetDeleteRequestPartition:
+    """One partition."""
+
+    partition_index: Int32
+
+
+@struct
+class OffsetDeleteRequestTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[OffsetDeleteRequestPartition]
+
+
+@message(key=47, versions=(0, 0), flexible=NEVER_FLEXIBLE)
+class OffsetDeleteRequest:
+    """Forget what a group has committed for some partitions."""
+
+    group_id: String
+    topics: list[OffsetDeleteRequestTopic]
+
+
+@struct
+class OffsetDeleteResponsePartition:
+    """The result for one partition."""
+
+    partition_index: Int32
+    error_code: Int16 = 0
+
+
+@struct
+class OffsetDeleteResponseTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: list[OffsetDeleteResponsePartition]
+
+
+@message(key=47, versions=(0, 0), flexible=NEVER_FLEXIBLE)
+class OffsetDeleteResponse:
+    """The result for the group, and for every partition of the request."""
+
+    error_code: Int16 = 0
+    throttle_time_ms: Int32 = 0
+    topics: list[OffsetDeleteResponseTopic] = since(0, default=[])

@@ -1,12 +1,13 @@
-"""InitProducerId 0-4: an id and an epoch for an idempotent or transactional producer.
+"""InitProducerId 0-5: an id and an epoch for an idempotent or transactional producer.
 
 v2 flexible · v3 the producer names the id and epoch it has · v4 may answer PRODUCER_FENCED
+v5 may answer TRANSACTION_ABORTABLE
 """
 
 from ..schema import Int16, Int32, Int64, String, message, since
 
 
-@message(key=22, versions=(0, 4), flexible=2)
+@message(key=22, versions=(0, 5), flexible=2)
 class InitProducerIdRequest:
     """Without a transactional id the producer is idempotent only."""
 
@@ -16,7 +17,7 @@ class InitProducerIdRequest:
     producer_epoch: Int16 = since(3, default=-1)
 
 
-@message(key=22, versions=(0, 4), flexible=2)
+@message(key=22, versions=(0, 5), flexible=2)
 class InitProducerIdResponse:
     """An id that no other producer has, or had, with this epoch."""
 
