@@ -24,13 +24,14 @@ from ...protocol.errors import (
 )
 from ...protocol.records import BatchBuilder
 from ..config.sections import GroupsConfig
+from ..coordinator_partitions import partition_of
 from ..topic_names import OFFSETS_TOPIC
 from .counts import GroupCounts, group_metrics
 from .forgetting import Forgetting, Stored, Written
 from .group import Group, GroupLimits
 from .offset_loading import snapshot, value_of
 from .offset_records import group_key, group_value, offset_key, offset_value
-from .offsets import GroupOffset, partition_of
+from .offsets import GroupOffset
 from .offsets_topic import OffsetsTopic
 from .shards import HeldGroup, LedPartition, Shard, ShardStore
 from .state import (

@@ -1,4 +1,4 @@
-"""What a group has committed, and which partition of `__consumer_offsets` keeps it.
+"""What a group has committed.
 
 An offset counts once its record is committed. The record later in the log wins, whatever order the
 acknowledgements come in. Left to others: who may commit (group.py), the records (offset_records.py), writing
@@ -11,23 +11,6 @@ from ...base.types import TopicPartition
 from ...base.values import dataclass
 
 NO_EXPIRY = -1
-_INT32 = 1 << 32
-_INT32_MIN = -(1 << 31)
-
-
-def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 code units, as a signed 32-bit number."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    result = 0
-    for place in range(0, len(units), 2):
-        result = (31 * result + (units[place] << 8 | units[place + 1])) % _INT32
-    return result - _INT32 if result >= _INT32 // 2 else result
-
-
-def partition_of(group_id: str, partition_count: int) -> int:
-    """The partition of a group: |hash| % count. -2^31 has no absolute value in 32 bits; Kafka takes 0."""
-    number = java_hash(group_id)
-    return 0 if number == _INT32_MIN else abs(number) % partition_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from struct import pack
 
 import pytest
 
+from strandline.broker.coordinator_partitions import java_hash, partition_of
 from strandline.broker.groups.offset_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -20,7 +21,6 @@ from strandline.broker.groups.offset_records import (
     read_key,
     read_offset,
 )
-from strandline.broker.groups.offsets import java_hash, partition_of
 from strandline.protocol.primitives import Malformed
 
 

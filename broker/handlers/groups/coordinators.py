@@ -14,7 +14,7 @@ from ....protocol.apis import Api
 from ....protocol.errors import ApiError, CoordinatorNotAvailable, InvalidRequest
 from ....protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ...context import BrokerContext
-from ...groups.offsets import partition_of
+from ...coordinator_partitions import partition_of
 from ...metadata.cache import Picture
 from ...metadata.doubts import Doubts
 from ...metadata.held_answers import Until
