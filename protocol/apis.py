@@ -68,6 +68,7 @@ class Api(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     GET_REPLICA_LOG_INFO = 93
     INSPECT = 20_000  # our own, far from Kafka's keys; never advertised
@@ -176,6 +177,7 @@ _TABLE = (
         reassignments.ListPartitionReassignmentsRequest,
         reassignments.ListPartitionReassignmentsResponse,
     ),
+    _public(Api.OFFSET_DELETE, group_offsets.OffsetDeleteRequest, group_offsets.OffsetDeleteResponse),
     _public(Api.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
     _between_brokers(
         Api.GET_REPLICA_LOG_INFO, elections.GetReplicaLogInfoRequest, elections.GetReplicaLogInfoResponse

@@ -259,6 +259,25 @@ class GroupCoordinator:
             return done(ErrorCode.GROUP_ID_NOT_FOUND)
         return self.forgetting.delete_group(shard, held, lambda code: done(COMMIT_ERRORS.get(code, code)))
 
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[ErrorCode, dict[TopicPartition, ErrorCode]], None],
+    ) -> None:
+        """Forget what the group has committed for these partitions. `done` hears the error of the group, or
+        NONE and which partitions were refused; before that the tombstones are committed.
+        """
+        shard = self._shard(group_id)
+        held = shard.groups.get(group_id)
+        if held is None:
+            return done(ErrorCode.GROUP_ID_NOT_FOUND, {})
+
+        def written(code: ErrorCode, refused: dict[TopicPartition, ErrorCode]) -> None:
+            done(COMMIT_ERRORS.get(code, code), refused)
+
+        return self.forgetting.delete_offsets(shard, held, partitions, written)
+
     def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
         """These partitions were deleted. Offsets committed for them are void at once."""
         self.forgetting.partitions_deleted(partitions)

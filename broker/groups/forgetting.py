@@ -4,8 +4,8 @@ A group must not find an old topic's offsets in a new topic of the same name. So
 are void at once, without an await, and their tombstones follow in slices: the shard owes them. A tombstone
 whose write failed stays owed and is soon tried again, because the next coordinator would not know of it. None
 is written after a newer commit, which it would delete.
-Sources: GroupMetadataManager.cleanupGroupMetadata, GroupMetadata.removeExpiredOffsets,
-GroupCoordinator.handleDeleteGroups and handleDeletedPartitions of Kafka 3.9.
+Sources: GroupMetadataManager.cleanupGroupMetadata, GroupMetadata.removeExpiredOffsets, GroupCoordinator.
+handleDeleteGroups, handleDeleteOffsets and handleDeletedPartitions of Kafka 3.9.
 Left to others: how a batch is written (coordinator.py), which partitions were deleted (metadata/cache.py).
 """
 
@@ -101,6 +101,41 @@ class Forgetting:
             (group_key(group.name), None),
         ]
         return self._write(shard, records, written)
+
+    def delete_offsets(
+        self,
+        shard: Shard,
+        held: HeldGroup,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[ErrorCode, dict[TopicPartition, ErrorCode]], None],
+    ) -> None:
+        """Delete the offsets of these partitions, but not of topics that the group's members read."""
+        group = held.group
+        if group.state is GroupState.DEAD:
+            return done(ErrorCode.GROUP_ID_NOT_FOUND, {})
+        refused: dict[TopicPartition, ErrorCode] = {}
+        if group.state is not GroupState.EMPTY:
+            if group.protocol_type != CONSUMERS:
+                return done(ErrorCode.NON_EMPTY_GROUP, {})
+            topics = read_topics(group)
+            refused = {
+                tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                for tp in partitions
+                if topics is None or tp.topic in topics
+            }
+        has = {*held.offsets, *held.offsets.in_flight}
+        void = [tp for tp in partitions if tp in has and tp not in refused]
+        if not void:
+            return done(ErrorCode.NONE, refused)
+
+        def written(code: ErrorCode, base_offset: int) -> None:
+            if base_offset >= 0:  # in the log, so the next coordinator may read it, acknowledged or not
+                self._counts.offsets_deleted += len(void)
+                held.offsets.drop(void, base_offset)
+                self.remove_if_unused(shard, held)
+            done(code, refused)
+
+        return self._write(shard, [(offset_key(group.name, *tp), None) for tp in void], written)
 
     def remove_if_unused(self, shard: Shard, held: HeldGroup) -> bool:
         """Drop a group that has no members, no offsets, and no member id given out."""
@@ -274,6 +309,13 @@ def subscribed(group: Group) -> frozenset[str] | None:
     expire.
     """
     if group.state is not GroupState.STABLE or group.protocol_type != CONSUMERS:
+        return None
+    return read_topics(group)
+
+
+def read_topics(group: Group) -> frozenset[str] | None:
+    """The topics that the members of a consumer group have subscribed to. None: it cannot be told."""
+    if group.protocol is None:  # no generation has begun yet
         return None
     try:
         said = (topics_of(member.metadata_for(group.protocol)) for member in group.members)

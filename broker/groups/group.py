@@ -30,6 +30,7 @@ from .state import (
     Collecting,
     Effects,
     GroupState,
+    GroupType,
     JoinAsked,
     Joined,
     JoinReply,
@@ -51,6 +52,8 @@ class GroupLimits:
 
 class Group:
     """One consumer group: its state, what each request of a member does to it, how generations begin."""
+
+    type = GroupType.CLASSIC
 
     def __init__(
         self, name: str, limits: GroupLimits, new_member_id: Callable[[str], str], since: float = 0.0

@@ -26,6 +26,12 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
+class GroupType(StrEnum):
+    """By which protocol a group lives. The values are the names that Kafka's tools print and filter by."""
+
+    CLASSIC = "classic"
+
+
 TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
     GroupState.PREPARING_REBALANCE: frozenset(

@@ -28,7 +28,7 @@ from . import (
     replica_log_info,
     topics,
 )
-from .groups import admin, coordinators, membership, offsets
+from .groups import admin, coordinators, membership, offset_deletion, offsets
 
 __all__ = ["HANDLERS", "Channel", "Exchange", "HandlerEntry", "Listener"]
 
@@ -43,6 +43,7 @@ HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     **admin.HANDLERS,
     **coordinators.HANDLERS,
     **offsets.HANDLERS,
+    **offset_deletion.HANDLERS,
     **topics.HANDLERS,
     **delete_records.HANDLERS,
     **producers.HANDLERS,

@@ -1,7 +1,7 @@
-"""Groups from outside: DescribeGroups 0-5, ListGroups 0-4, DeleteGroups 0-2.
+"""Groups from outside: DescribeGroups 0-5, ListGroups 0-5, DeleteGroups 0-2.
 
 DescribeGroups: v3 authorized operations · v4 static members · v5 flexible
-ListGroups: v3 flexible · v4 filter by state · DeleteGroups: v2 flexible
+ListGroups: v3 flexible · v4 filter by state · v5 types (KIP-848) · DeleteGroups: v2 flexible
 """
 
 from ..schema import Bool, Bytes, Int16, Int32, String, message, since, struct
@@ -49,11 +49,12 @@ class DescribeGroupsResponse:
     groups: list[DescribedGroup]
 
 
-@message(key=16, versions=(0, 4), flexible=3)
+@message(key=16, versions=(0, 5), flexible=3)
 class ListGroupsRequest:
-    """No states means any."""
+    """No states means any, no types too."""
 
     states_filter: list[String] = since(4, default=[])
+    types_filter: list[String] = since(5, default=[])
 
 
 @struct
@@ -63,9 +64,10 @@ class ListedGroup:
     group_id: String
     protocol_type: String
     group_state: String = since(4, default="")
+    group_type: String = since(5, default="")
 
 
-@message(key=16, versions=(0, 4), flexible=3)
+@message(key=16, versions=(0, 5), flexible=3)
 class ListGroupsResponse:
     """The groups that this broker coordinates."""
 

@@ -287,6 +287,90 @@ async def test_the_group_without_a_name_can_be_deleted(stage: Stage) -> None:
     assert told == [ErrorCode.NONE] and await as_a_successor_has_it(stage, "") == {}
 
 
+# Offsets that are deleted
+
+
+def delete_offsets(
+    stage: Stage, *partitions: TopicPartition, group: str = "g"
+) -> list[tuple[ErrorCode, dict[TopicPartition, ErrorCode]]]:
+    told: list[tuple[ErrorCode, dict[TopicPartition, ErrorCode]]] = []
+    stage.groups.delete_offsets(group, partitions, lambda code, refused: told.append((code, refused)))
+    return told
+
+
+@plays
+async def test_a_group_without_members_forgets_what_it_is_told_to(stage: Stage) -> None:
+    commit(stage, T0, T1)
+    stage.commit()
+    told = delete_offsets(stage, T0, U0)
+    assert told == [] and kept(stage) == {T0: 7, T1: 7}, "not before its tombstone is committed"
+    stage.commit()
+    assert told == [(ErrorCode.NONE, {})]
+    assert kept(stage) == await as_a_successor_has_it(stage) == {T1: 7}
+    assert stage.groups.metrics()["offset-deletion-count"] == 1
+    assert delete_offsets(stage, U0) == [(ErrorCode.NONE, {})], "it never had any, and nothing is written"
+    delete_offsets(stage, T1)
+    stage.commit()
+    assert stage.groups.find("g") is None, "it had nothing else"
+
+
+@plays
+async def test_what_members_read_is_kept_and_what_they_left_is_not(stage: Stage) -> None:
+    member = await stable(stage, "t")
+    commit(stage, T0, U0, member=(member, None, 1))
+    stage.commit()
+    told = delete_offsets(stage, T0, U0)
+    stage.commit()
+    assert told == [(ErrorCode.NONE, {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC})]
+    assert kept(stage) == await as_a_successor_has_it(stage) == {T0: 7}
+
+
+@plays
+async def test_no_offset_goes_while_it_cannot_be_told_what_members_read(stage: Stage) -> None:
+    commit(stage, U0)
+    stage.commit()
+    stage.join("a")
+    assert delete_offsets(stage, U0) == [(ErrorCode.NONE, {U0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC})]
+    told: list[Joined] = []
+    stage.groups.join(
+        "connect",
+        JoinAsked("", None, "w", "/h", 10_000, 30_000, "connect", (("v1", b""),), False, False),
+        told.append,
+    )
+    assert delete_offsets(stage, U0, group="connect") == [(ErrorCode.NON_EMPTY_GROUP, {})]
+
+
+@plays
+async def test_a_commit_in_flight_is_deleted_too_and_a_later_one_is_not(stage: Stage) -> None:
+    commit(stage, T0)
+    delete_offsets(stage, T0)
+    commit(stage, T1, offset=8)
+    delete_offsets(stage, T1)
+    commit(stage, T1, offset=9)
+    stage.commit()
+    assert kept(stage) == await as_a_successor_has_it(stage) == {T1: 9}
+
+
+@plays
+async def test_a_deletion_of_offsets_happens_or_not_as_the_log_has_it(stage: Stage) -> None:
+    commit(stage, T0, T1)
+    stage.commit()
+    told = delete_offsets(stage, T0)
+    stage.commit(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert told == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, {})] and kept(stage) == {T0: 7, T1: 7}
+    told = delete_offsets(stage, T1)
+    stage.commit(ErrorCode.REQUEST_TIMED_OUT)
+    assert told == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, {})] and kept(stage) == {T0: 7}
+
+
+@plays
+async def test_a_group_that_is_being_deleted_has_no_offsets_to_delete(stage: Stage) -> None:
+    commit(stage, T0)
+    stage.commit()
+    stage.groups.delete("g", lambda _: None)
+    assert delete_offsets(stage, T0) == [(ErrorCode.GROUP_ID_NOT_FOUND, {})]
+
+
 # In slices
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strandline.broker.handlers.groups import admin, coordinators, membership, offsets
+from strandline.broker.handlers.groups import admin, coordinators, membership, offset_deletion, offsets
 from strandline.broker.metadata.cache import Address, LiveBroker, Picture, PicturedTopic
 from strandline.broker.network.exchange import Exchange, Listener
 from strandline.protocol.apis import APIS, Api, response_header_version
@@ -22,7 +22,9 @@ from tests.broker.cluster_harness import TellsAtOnce
 from tests.broker.group_harness import Stage
 
 HANDLERS = {
-    api: entry for file in (membership, admin, coordinators, offsets) for api, entry in file.HANDLERS.items()
+    api: entry
+    for file in (membership, admin, coordinators, offsets, offset_deletion)
+    for api, entry in file.HANDLERS.items()
 }
 
 
@@ -305,6 +307,11 @@ def test_describe(version: int) -> None:
         )
         assert (nobody.error_code, nobody.group_state) == (0, "Dead")
         assert (nameless.error_code, nameless.group_state) == (0, "Dead"), "a simple consumer's may exist"
+        assert {each.authorized_operations for each in answer.groups} == {-(1 << 31)}, "nobody asked"
+        if version >= 3:
+            request = group_admin.DescribeGroupsRequest(groups=["g", "x"], include_authorized_operations=True)
+            (answer,) = client.send(request, version)
+            assert [each.authorized_operations for each in answer.groups] == [1 << 3 | 1 << 6 | 1 << 8] * 2
 
     play(story)
 
@@ -318,6 +325,10 @@ def test_list(version: int) -> None:
         if version >= 4:
             (answer,) = client.send(group_admin.ListGroupsRequest(states_filter=["Empty"]), version)
             assert answer.groups == []
+        if version >= 5:
+            for kinds, told in (([], ["classic"]), (["Classic"], ["classic"]), (["consumer"], [])):
+                (answer,) = client.send(group_admin.ListGroupsRequest(types_filter=kinds), version)
+                assert [each.group_type for each in answer.groups] == told
 
     play(story)
 
@@ -333,6 +344,36 @@ def test_delete(version: int) -> None:
         assert client.stage.groups.find("g") is None
         (answer,) = client.send(group_admin.DeleteGroupsRequest(groups_names=[]), version)
         assert answer.results == []
+
+    play(story)
+
+
+def offset_delete(*topics: str, group: str = "g") -> group_offsets.OffsetDeleteRequest:
+    places = [group_offsets.OffsetDeleteRequestPartition(partition_index=0)]
+    return group_offsets.OffsetDeleteRequest(
+        group_id=group,
+        topics=[group_offsets.OffsetDeleteRequestTopic(name=name, partitions=places) for name in topics],
+    )
+
+
+@in_every_version(Api.OFFSET_DELETE)
+def test_offset_delete(version: int) -> None:
+    async def story(client: Client) -> None:
+        client.picture = picture(topic("__consumer_offsets"), topic("t"), topic("u"))
+        commit(client, 9, ("t", ""), ("u", ""))
+        parked = client.send(offset_delete("t", "gone"), version)
+        assert parked == [], "until the tombstone is committed"
+        client.stage.commit()
+        assert parked[0].error_code == 0
+        assert [(each.name, each.partitions[0].error_code) for each in parked[0].topics] == [
+            ("t", 0),
+            ("gone", 3),
+        ]
+        held = client.stage.groups.find("g")
+        assert held is not None and [tp.topic for tp in held.offsets] == ["u"]
+        for group, code in (("nobody", 69), ("", 24)):
+            (answer,) = client.send(offset_delete("t", "gone", group=group), version)
+            assert (answer.error_code, answer.topics) == (code, [])
 
     play(story)
 
@@ -353,6 +394,7 @@ def requests(version: int) -> dict[Api, Any]:
         Api.DESCRIBE_GROUPS: group_admin.DescribeGroupsRequest(groups=["g"]),
         Api.LIST_GROUPS: group_admin.ListGroupsRequest(),
         Api.DELETE_GROUPS: group_admin.DeleteGroupsRequest(groups_names=["g"]),
+        Api.OFFSET_DELETE: offset_delete("t"),
     }
 
 

@@ -193,6 +193,10 @@ def of_groups(group: str) -> Iterator[Any]:
         )
     yield group_admin.DescribeGroupsRequest(groups=[group])
     yield group_admin.DeleteGroupsRequest(groups_names=[group])
+    unknown = [group_offsets.OffsetDeleteRequestPartition(partition_index=0)]
+    yield group_offsets.OffsetDeleteRequest(
+        group_id=group, topics=[group_offsets.OffsetDeleteRequestTopic(name=GONE, partitions=unknown)]
+    )
 
 
 def versions_of(request: Any, api: Api) -> Iterator[int]:

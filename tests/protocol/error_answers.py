@@ -52,6 +52,8 @@ BESIDE_ERRORS: dict[str, dict[str, Any]] = {
     "DescribeLogDirsResult": {"topics": []},
     "CreatePartitionsTopicResult": {},
     "DeletableGroupResult": {},
+    "OffsetDeleteResponse": {"topics": []},
+    "OffsetDeleteResponsePartition": {},
     "ElectLeadersResponse": {},
     "ElectionPartitionResult": {},
     "AlterPartitionReassignmentsResponse": {},

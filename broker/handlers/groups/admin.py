@@ -1,9 +1,10 @@
-"""Groups from outside: DescribeGroups 0-5, ListGroups 0-4, DeleteGroups 0-2.
+"""Groups from outside: DescribeGroups 0-5, ListGroups 0-5, DeleteGroups 0-2.
 
 DescribeGroups: v3 authorized operations · v4 static members · v5 flexible
-ListGroups: v3 flexible · v4 filter by state · DeleteGroups: v2 flexible
+ListGroups: v3 flexible · v4 filter by state · v5 by type · DeleteGroups: v2 flexible
 Each broker answers for the groups it coordinates; a group that does not exist is Dead, not an error.
-Left to others: life in a group (membership.py), where it is coordinated (coordinators.py).
+Left to others: life in a group (membership.py), where it is coordinated (coordinators.py), its offsets
+(offsets.py, offset_deletion.py).
 """
 
 from functools import partial
@@ -22,26 +23,30 @@ from ....protocol.messages.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from ....protocol.messages.metadata import UNKNOWN_OPERATIONS
 from ...context import BrokerContext
 from ...groups.group import Group
 from ...groups.state import GroupState
 from ...network.exchange import Exchange, HandlerEntry
+
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8))  # read, delete, describe: there are no ACLs
 
 
 def describe(
     broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """State and members of each group asked for."""
-    return DescribeGroupsResponse(groups=[_described(broker, name) for name in request.groups])
+    allowed = GROUP_OPERATIONS if request.include_authorized_operations else UNKNOWN_OPERATIONS
+    return DescribeGroupsResponse(groups=[_described(broker, name, allowed) for name in request.groups])
 
 
-def _described(broker: BrokerContext, name: str) -> DescribedGroup:
+def _described(broker: BrokerContext, name: str, allowed: int) -> DescribedGroup:
     try:
         held = broker.groups.find(name, empty_name_ok=True)  # a simple consumer's offsets may have none
     except ApiError as error:
         return DescribedGroup(group_id=name, error_code=error.code)
     if held is None:
-        return DescribedGroup(group_id=name, group_state=GroupState.DEAD.value)
+        return DescribedGroup(group_id=name, group_state=GroupState.DEAD.value, authorized_operations=allowed)
     group = held.group
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
@@ -50,6 +55,7 @@ def _described(broker: BrokerContext, name: str) -> DescribedGroup:
         protocol_type=group.protocol_type or "",
         protocol_data=group.protocol or "" if stable else "",
         members=_members(group, stable),
+        authorized_operations=allowed,
     )
 
 
@@ -74,17 +80,21 @@ def refuse_describe(request: DescribeGroupsRequest, error: ApiError) -> Describe
 
 
 def list_groups(broker: BrokerContext, exchange: Exchange, request: ListGroupsRequest) -> ListGroupsResponse:
-    """All groups here, or those in the states asked for."""
+    """All groups here, or those of the states and types asked for."""
     error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if broker.groups.is_loading else ErrorCode.NONE
     states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
     return ListGroupsResponse(
         error_code=error,
         groups=[
             ListedGroup(
-                group_id=group.name, protocol_type=group.protocol_type or "", group_state=group.state.value
+                group_id=group.name,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=group.type.value,
             )
             for group in broker.groups.all_groups()
-            if not states or group.state.value.lower() in states
+            if (not states or group.state.value.lower() in states) and (not types or group.type in types)
         ],
     )
 
