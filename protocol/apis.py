@@ -128,7 +128,7 @@ _TABLE = (
         advertised=_versions(0, 10),
         served=_versions(3, 10),
     ),
-    _public(Api.FETCH, fetch.FetchRequest, fetch.FetchResponse, served=_versions(4, 16)),
+    _public(Api.FETCH, fetch.FetchRequest, fetch.FetchResponse),
     _public(Api.LIST_OFFSETS, offsets.ListOffsetsRequest, offsets.ListOffsetsResponse),
     _public(Api.METADATA, metadata.MetadataRequest, metadata.MetadataResponse),
     _between_brokers(Api.LEADER_AND_ISR, control.LeaderAndIsrRequest, control.LeaderAndIsrResponse),

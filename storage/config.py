@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, field_validator
 from ..base.options import InvalidOption, Option, build, option, options, parse_value, text_of
 from .compaction_config import CompactionConfig
 from .compression_config import CompressionConfig, CompressionType, check_gzip_level
+from .idle_settings import IDLE
 
 __all__ = ["InvalidOption", "Option", "StorageConfig", "TopicConfig", "option", "options", "text_of"]
 
@@ -310,12 +311,6 @@ def topic_option(default_from: str, kafka: str) -> Any:
     )
 
 
-THROTTLED_REPLICAS = frozenset(
-    ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-)
-"""Understood, for tools that move partitions set them; without effect, for replication is not throttled."""
-
-
 class TopicConfig(BaseModel, frozen=True, extra="forbid"):
     """The settings of one topic: the broker's defaults with the topic's overrides on top."""
 
@@ -379,8 +374,10 @@ class TopicConfig(BaseModel, frozen=True, extra="forbid"):
         """From Kafka's names and texts; InvalidOption has the first name that is not valid."""
         values: dict[str, Any] = {f: getattr(defaults, d) for f, d in DEFAULT_FROM.items()}
         for name, text in names.items():
-            declared = TOPIC_OPTIONS.get(name)
-            if name in THROTTLED_REPLICAS:
+            declared, idle = TOPIC_OPTIONS.get(name), IDLE.get(name)
+            if idle is not None:
+                if not idle.takes(text):
+                    raise InvalidOption(name, text, f"must be {idle.expected}")
                 continue
             if declared is None:
                 raise InvalidOption(name, text, "unknown topic configuration")

@@ -15,7 +15,6 @@ from ...controller.requests.config_changes import Kind
 from ...protocol.errors import InvalidConfig
 from ...storage.config import (
     DEFAULT_FROM,
-    THROTTLED_REPLICAS,
     TOPIC_OPTIONS,
     Option,
     StorageConfig,
@@ -23,6 +22,7 @@ from ...storage.config import (
     options,
     text_of,
 )
+from ...storage.idle_settings import IDLE
 from ..errors import BrokerConfigError
 from .broker import OPTIONS, SECTIONS, BrokerConfig, contradictions
 from .files import NO_EFFECT, NO_EFFECT_PREFIXES, OTHER_NAMES, nearest, parse, within
@@ -33,6 +33,9 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = range(1, 8)
 INT32_MAX = (1 << 31) - 1
 INT16_MAX = (1 << 15) - 1
 LISTS = frozenset(("cleanup.policy", "log.cleanup.policy"))
+THROTTLED_REPLICAS = frozenset(
+    ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+)
 INTS = frozenset(
     (  # Kafka's, though no bound of ours says so
         "controlled.shutdown.max.retries", "controller.socket.timeout.ms", "default.replication.factor",
@@ -54,6 +57,7 @@ THROTTLED_RATES = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     )
 )  # fmt: skip
+NO_THROTTLE = "throttling is not supported"
 LAGS = frozenset(("min.compaction.lag.ms", "max.compaction.lag.ms"))
 STORAGE_OPTIONS: dict[str, Option] = {option.field: option for option in options(StorageConfig)}
 
@@ -72,6 +76,13 @@ def type_of(name: str, option: Option) -> int:
         return INT
     most = option.bounds.get("le", 1 << 63)
     return SHORT if most <= INT16_MAX else INT if most <= INT32_MAX else LONG
+
+
+def type_of_idle(name: str) -> int:
+    """Kafka's number for the type of a setting without effect."""
+    if name in THROTTLED_REPLICAS:
+        return LIST
+    return {bool: BOOLEAN, int: LONG}.get(IDLE[name].type, STRING)
 
 
 def expected(option: Option) -> str:
@@ -93,11 +104,13 @@ def expected(option: Option) -> str:
 
 def check_topic_setting(name: str, text: str) -> None:
     """Raises InvalidOption for an unknown topic option, or a value that is not valid."""
-    option = TOPIC_OPTIONS.get(name)
-    if name in THROTTLED_REPLICAS:
+    option, idle = TOPIC_OPTIONS.get(name), IDLE.get(name)
+    if idle is not None:
+        if not idle.takes(text):
+            raise InvalidOption(name, text, f"must be {idle.expected}")
         return
     if option is None:
-        close = nearest(name, TOPIC_OPTIONS)
+        close = nearest(name, (*TOPIC_OPTIONS, *IDLE))
         raise InvalidOption(name, text, f"unknown topic configuration{close}")
     _read(name, option, text)
     try:
@@ -185,23 +198,24 @@ class KnownOptions:
         where = f"topic {name}" if kind is Kind.TOPIC else f"broker {name}" if name else "all brokers"
         for setting in changed:
             text = settings[setting]
-            if setting in THROTTLED_RATES or setting in THROTTLED_REPLICAS:
-                logger.warning(
-                    "config_without_effect",
-                    entity=where,
-                    setting=setting,
-                    reason="throttling is not supported",
-                )
+            if kind is Kind.BROKER and setting in THROTTLED_RATES:
+                logger.warning("config_without_effect", entity=where, setting=setting, reason=NO_THROTTLE)
                 continue
             try:
                 check_one(setting, text)
             except InvalidOption as error:
                 raise InvalidConfig(f"{where}: {setting} = {text!r}: {error.reason}") from error
+            if kind is Kind.TOPIC and setting in IDLE:
+                logger.warning(
+                    "config_without_effect", entity=where, setting=setting, reason=IDLE[setting].help
+                )
         if kind is Kind.TOPIC and not LAGS.isdisjoint(changed):
             _check_lags(where, settings)
 
     def list_default(self, kind: Kind, setting: str) -> str | None:
         """The default of an option that is a list; None for any other option."""
+        if kind is Kind.TOPIC and setting in THROTTLED_REPLICAS:
+            return IDLE[setting].default
         if setting not in LISTS:
             return None
         option = TOPIC_OPTIONS.get(setting) if kind is Kind.TOPIC else OPTIONS[setting].option

@@ -4,15 +4,17 @@ DescribeConfigs: v3 types and documentation · v4 flexible · AlterConfigs: v2 �
 flexible
 Each setting comes with its sources, the one in force first: the topic, this broker, all brokers, the file
 this broker was started with, the default. Names, types and help come from the declarations.
-Left to others: which values are valid (config/dynamic.py), writing them (controller/requests/configs.py).
+The loggers of a broker (type 8) are read and changed at that broker.
+Left to others: which values are valid (config/dynamic.py), writing them (controller/requests/configs.py),
+levels of loggers (config/loggers.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...controller.requests.config_changes import Kind
+from ...controller.requests.config_changes import Kind, alteration_of, repeated_resources
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, InvalidRequest, UnknownTopicOrPartition
+from ...protocol.errors import ApiError, ErrorCode, InvalidRequest, UnknownTopicOrPartition
 from ...protocol.messages.cluster import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -27,17 +29,24 @@ from ...protocol.messages.config_changes import (
     AlteredResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    IncrementalResource,
 )
-from ...storage.config import TOPIC_OPTIONS, Option, text_of
+from ...storage.config import TOPIC_OPTIONS, Option, TopicConfig, text_of
+from ...storage.idle_settings import IDLE
+from ..config import loggers
 from ..config.broker import OPTIONS, OptionPlace
-from ..config.dynamic import behind, type_of
+from ..config.dynamic import STRING, behind, type_of, type_of_idle
 from ..network.exchange import Exchange, HandlerEntry
 from ..topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
-FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_FILE, FROM_DEFAULT = range(1, 6)
+FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_FILE, FROM_DEFAULT, FROM_LOGGER = range(1, 7)
+BROKER_LOGGER = 8  # a resource type
+PROTOCOL_VERSION = "inter.broker.protocol.version"
+SPOKEN = "3.9"
+PROTOCOL_VERSION_HELP = "What brokers speak among themselves; told so that tools know what they may ask."
 
 Synonyms = list[DescribeConfigsSynonym]
 
@@ -76,9 +85,12 @@ def _resource(
             found = list(_all_brokers(broker, request))
         elif asked.resource_type == Kind.BROKER:
             found = list(_broker(broker, request, asked.resource_name))
+        elif asked.resource_type == BROKER_LOGGER:
+            found = list(_loggers(broker, asked.resource_name))
         else:
             raise InvalidRequest(
-                f"resource type {asked.resource_type} has no configs: expected 2 (topic) or 4 (broker)"
+                f"resource type {asked.resource_type} has no configs: "
+                "expected 2 (topic), 4 (broker) or 8 (loggers of a broker)"
             )
     except ApiError as error:
         return _refused(asked, error)
@@ -95,13 +107,36 @@ def _topic(
     if check_topic_name(name) not in broker.metadata.topics:
         raise UnknownTopicOrPartition(f"topic {name} does not exist")
     settings = broker.settings
-    overrides, in_force = settings.understood(name), settings.config_of(name).to_names()
+    return of_topic(broker, request, settings.config_of(name), settings.understood(name))
+
+
+def of_topic(
+    broker: "BrokerContext",
+    request: DescribeConfigsRequest,
+    config: TopicConfig,
+    overrides: Mapping[str, str],
+) -> Iterator[DescribeConfigsResourceResult]:
+    """All settings of a topic with these overrides."""
+    in_force = config.to_names()
     for setting, option in TOPIC_OPTIONS.items():
         sources = _sources(broker, OPTIONS[behind(option).kafka or ""])
         if setting in overrides:
             own = DescribeConfigsSynonym(name=setting, value=in_force[setting], source=FROM_TOPIC)
             sources.insert(0, own)
         yield _setting(request, setting, in_force[setting], option, sources, read_only=False)
+    for setting, idle in IDLE.items():
+        value, sources = idle.default, []
+        if setting in overrides:
+            value = overrides[setting]
+            sources = [DescribeConfigsSynonym(name=setting, value=value, source=FROM_TOPIC)]
+        yield DescribeConfigsResourceResult(
+            name=setting,
+            value=value,
+            config_source=FROM_TOPIC if sources else FROM_DEFAULT,
+            synonyms=sources if request.include_synonyms else [],
+            config_type=type_of_idle(setting),
+            documentation=idle.help if request.include_documentation else None,
+        )
 
 
 def _broker(
@@ -114,6 +149,27 @@ def _broker(
         sources = _sources(broker, place)
         text = None if value is None else text_of(value)
         yield _setting(request, setting, text, place.option, sources, read_only=place.option.restart)
+    yield _protocol_version(request)
+
+
+def _protocol_version(request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    """Tools conclude from it what a broker can do: without it Kafka UI, say, alters nothing incrementally."""
+    default = DescribeConfigsSynonym(name=PROTOCOL_VERSION, value=SPOKEN, source=FROM_DEFAULT)
+    return DescribeConfigsResourceResult(
+        name=PROTOCOL_VERSION,
+        value=SPOKEN,
+        read_only=True,
+        config_source=FROM_DEFAULT,
+        synonyms=[default] if request.include_synonyms else [],
+        config_type=STRING,
+        documentation=PROTOCOL_VERSION_HELP if request.include_documentation else None,
+    )
+
+
+def _loggers(broker: "BrokerContext", name: str) -> Iterator[DescribeConfigsResourceResult]:
+    loggers.check_broker(name, broker.id)
+    for logger, level in loggers.levels().items():
+        yield DescribeConfigsResourceResult(name=logger, value=level, config_source=FROM_LOGGER)
 
 
 def _all_brokers(
@@ -185,44 +241,49 @@ async def incremental_alter_configs(
 
 
 async def _change(broker: "BrokerContext", request: Any, asking: type[Any], answering: type[Any]) -> Any:
-    """Illegal topic names are refused here; the rest goes to the controller."""
+    """What concerns this broker alone is done here; the rest goes to the controller."""
     answers: dict[int, AlteredResource] = {}
-    legal = []
+    forwarded = []
+    repeated = repeated_resources(request)
     for place, asked in enumerate(request.resources):
         try:
             if asked.resource_type == Kind.TOPIC:
                 check_topic_name(asked.resource_name)
+            if asked.resource_type != BROKER_LOGGER or not isinstance(asked, IncrementalResource):
+                forwarded.append((place, asked))
+                continue
+            if (asked.resource_type, asked.resource_name) in repeated:
+                raise InvalidRequest("the resource is in the request more than once")
+            loggers.check_broker(asked.resource_name, broker.id)
+            loggers.alter(alteration_of(asked).changes, request.validate_only)
+            answers[place] = _altered(asked)
         except ApiError as error:
-            answers[place] = _not_altered(asked, error)
-        else:
-            legal.append((place, asked))
-    if legal:
-        forwarded = asking(resources=[asked for _, asked in legal], validate_only=request.validate_only)
-        told = await broker.forwarder.submit(forwarded, broker.config.request_timeout_ms)
-        answers.update(zip((place for place, _ in legal), told.responses, strict=True))
-        if any(asked.resource_type == Kind.BROKER for _, asked in legal) and not request.validate_only:
+            answers[place] = _altered(asked, error)
+    if forwarded:
+        rest = asking(resources=[asked for _, asked in forwarded], validate_only=request.validate_only)
+        told = await broker.forwarder.submit(rest, broker.config.request_timeout_ms)
+        answers.update(zip((place for place, _ in forwarded), told.responses, strict=True))
+        if any(asked.resource_type == Kind.BROKER for _, asked in forwarded) and not request.validate_only:
             await broker.refresh()
     return answering(responses=[answers[place] for place in sorted(answers)])
 
 
 def refuse_alter_configs(request: AlterConfigsRequest, error: ApiError) -> AlterConfigsResponse:
     """Each resource with the same error."""
-    return AlterConfigsResponse(responses=[_not_altered(asked, error) for asked in request.resources])
+    return AlterConfigsResponse(responses=[_altered(asked, error) for asked in request.resources])
 
 
 def refuse_incremental(
     request: IncrementalAlterConfigsRequest, error: ApiError
 ) -> IncrementalAlterConfigsResponse:
     """Each resource with the same error."""
-    return IncrementalAlterConfigsResponse(
-        responses=[_not_altered(asked, error) for asked in request.resources]
-    )
+    return IncrementalAlterConfigsResponse(responses=[_altered(asked, error) for asked in request.resources])
 
 
-def _not_altered(asked: Any, error: ApiError) -> AlteredResource:
+def _altered(asked: Any, error: ApiError | None = None) -> AlteredResource:
     return AlteredResource(
-        error_code=error.code,
-        error_message=error.message,
+        error_code=error.code if error is not None else ErrorCode.NONE,
+        error_message=error.message if error is not None else None,
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
     )

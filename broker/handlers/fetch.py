@@ -3,7 +3,8 @@
 A follower's fetch also acknowledges all records before that offset; it is accepted only on the listener
 between brokers. v5 log start offset · v7 sessions, kept for followers only · v9 leader epoch · v10
 zstd · v11 rack, not looked at · v12 flexible, epoch of the last record, diverging epoch, current leader ·
-v13 topic ids · v15 the follower's incarnation · v16 addresses of leaders.
+v13 topic ids · v15 the follower's incarnation · v16 addresses of leaders · v17 replica
+directory, not looked at.
 Left to others: reading (fetch/read.py), waiting (fetch/parked.py).
 Why: docs/decisions/0012-fetch-sessions-not-kept.md
 """

@@ -1,8 +1,9 @@
-"""ListOffsets 1-8: where a partition begins and ends, and the first record at or after a timestamp.
+"""ListOffsets 1-9: where a partition begins and ends, and the first record at or after a timestamp.
 
 -1 the end, -2 the beginning, -3 the record with the largest timestamp (v7), -4 the earliest local record
-(v8; all of ours are). A new leader answers -1, -3 and times only once its high watermark covers all that
-earlier leaders may have committed, so an end that was shown never goes back. Timestamps are looked up in a
+(v8; all of ours are), -5 the last one in remote storage (v9; there is none).
+A new leader answers -1, -3 and times only once its high watermark covers all that earlier leaders may have
+committed, so an end that was shown never goes back. Timestamps are looked up in a
 thread, since that may read from disk. v2 isolation level · v4 leader epoch · v6 flexible
 """
 
@@ -16,12 +17,14 @@ from ...protocol.errors import (
     LeaderNotAvailable,
     NotLeaderOrFollower,
     OffsetNotAvailable,
+    UnsupportedVersion,
 )
 from ...protocol.messages.offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
     LARGEST_TIMESTAMP,
     LATEST,
+    LATEST_TIERED,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from ..context import BrokerContext
 
 BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL))
+SERVED_FROM = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+NEVER = 1 << 15
 DEBUGGER = -2  # a replica id that asks for the log end offset
 NOT_AVAILABLE_FROM = 5
 NOTHING_FOUND = (-1, -1, -1)
@@ -97,6 +102,11 @@ class OffsetQuestion:
     def at_once(self) -> Found | None:
         """The answer, or None if a timestamp must be looked up."""
         log, time = self.partition.log, self._asked.timestamp
+        if time < 0 and self._version < SERVED_FROM.get(time, NEVER):
+            raise UnsupportedVersion(f"timestamp {time} has no meaning in version {self._version}")
+        if time == LATEST_TIERED:
+            self.partition.led(self._asked.current_leader_epoch)
+            return NOTHING_FOUND
         if time in BEGINNINGS:
             self.partition.led(self._asked.current_leader_epoch)
             return -1, log.start_offset, log.epochs.epoch_at(log.start_offset)

@@ -2,15 +2,21 @@
 
 CreateTopics: v4 -1 asks for defaults · v5 configurations in the answer, never null · v7 topic ids
 DeleteTopics: v5 error message · v6 by id · CreatePartitions: v2 flexible
-Illegal topic names are refused here, before they reach ZooKeeper. Left to others: all the rest.
+Illegal topic names are refused here, before they reach ZooKeeper; a new topic's settings are told from here,
+because the controller knows what was asked, not what a broker adds to it. Left to others: all the rest.
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, InvalidTopic, TopicDeletionDisabled
+from ...protocol.errors import ApiError, ErrorCode, InvalidTopic, TopicDeletionDisabled
+from ...protocol.messages.cluster import DescribeConfigsRequest, DescribeConfigsResourceResult
 from ...protocol.messages.topics import (
     CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicConfigs,
     CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -22,13 +28,16 @@ from ...protocol.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ...storage.config import InvalidOption, TopicConfig
 from ..network.exchange import Exchange, HandlerEntry
 from ..topic_names import check_topic_name
+from .configs import of_topic
 
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
 TIMEOUT_MS_MAX = 300_000
+SETTINGS_FROM = 5
 
 
 async def create(
@@ -50,7 +59,12 @@ async def create(
         topics=legal, timeout_ms=request.timeout_ms, validate_only=request.validate_only
     )
     answer: CreateTopicsResponse = await broker.forwarder.submit(asked, timeout_ms(request))
-    return CreateTopicsResponse(topics=[*refused, *(_complete(topic) for topic in answer.topics)])
+    if exchange.version < SETTINGS_FROM:
+        return CreateTopicsResponse(topics=[*refused, *answer.topics])
+    given = {topic.name: topic.configs for topic in legal}
+    return CreateTopicsResponse(
+        topics=[*refused, *(_complete(broker, topic, given[topic.name]) for topic in answer.topics)]
+    )
 
 
 async def delete(broker: "BrokerContext", exchange: Exchange, request: DeleteTopicsRequest) -> Any:
@@ -110,18 +124,30 @@ def _created(topic: CreatableTopic, error: ApiError) -> CreatableTopicResult:
     return CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
 
 
-def _complete(result: CreatableTopicResult) -> CreatableTopicResult:
-    """Java's admin client fails on null configurations, so send an empty list."""
-    if result.configs is not None:
-        return result
-    return CreatableTopicResult(
-        name=result.name,
-        topic_id=result.topic_id,
-        error_code=result.error_code,
-        error_message=result.error_message,
-        num_partitions=result.num_partitions,
-        replication_factor=result.replication_factor,
-        configs=[],
+def _complete(
+    broker: "BrokerContext", result: CreatableTopicResult, given: list[CreatableTopicConfig]
+) -> CreatableTopicResult:
+    """With the settings of the topic, which this broker knows as well as the controller. Of a topic that was
+    refused there are none, but a list: Java's admin client fails on null.
+    """
+    overrides = {config.name: config.value or "" for config in given}
+    settings: Iterable[DescribeConfigsResourceResult] = ()
+    if result.error_code == ErrorCode.NONE:
+        try:
+            config = TopicConfig.from_names(overrides, broker.config.storage)
+        except InvalidOption:  # a controller of a newer version knows it
+            return replace(result, configs=[], topic_config_error_code=ErrorCode.INVALID_CONFIG)
+        settings = of_topic(broker, DescribeConfigsRequest(resources=[]), config, overrides)
+    return replace(
+        result,
+        configs=[
+            CreatableTopicConfigs(
+                name=each.name,
+                value=each.value,
+                config_source=each.config_source,
+            )
+            for each in settings
+        ],
     )
 
 

@@ -41,7 +41,7 @@ class DescribeClusterResponse:
 
 @struct
 class DescribeConfigsResource:
-    """Resource type 2 is a topic, 4 a broker; no keys (null) means all of them."""
+    """Resource type 2 is a topic, 4 a broker, 8 its loggers; no keys (null) means all of them."""
 
     resource_type: Int8
     resource_name: String

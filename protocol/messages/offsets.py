@@ -1,13 +1,13 @@
-"""ListOffsets 1-8 and OffsetForLeaderEpoch 2-4: where a log, a time, an epoch begins and ends.
+"""ListOffsets 1-9 and OffsetForLeaderEpoch 2-4: where a log, a time, an epoch begins and ends.
 
 ListOffsets: v2 isolation level · v4 leader epoch · v6 flexible · v7 largest timestamp (-3)
-  v8 earliest local offset (-4)
+  v8 earliest local offset (-4) · v9 last offset in remote storage (-5)
 OffsetForLeaderEpoch: v3 replica id · v4 flexible
 """
 
 from ..schema import Int8, Int16, Int32, Int64, String, message, since, struct
 
-LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4  # in place of a time
+LATEST, EARLIEST, LARGEST_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = range(-1, -6, -1)  # in place of a time
 
 
 @struct
@@ -27,7 +27,7 @@ class ListOffsetsTopic:
     partitions: list[ListOffsetsPartition]
 
 
-@message(key=2, versions=(1, 8), flexible=6)
+@message(key=2, versions=(1, 9), flexible=6)
 class ListOffsetsRequest:
     """`isolation_level` 1 asks for the last stable offset in place of the high watermark."""
 
@@ -55,7 +55,7 @@ class ListOffsetsTopicResponse:
     partitions: list[ListOffsetsPartitionResponse]
 
 
-@message(key=2, versions=(1, 8), flexible=6)
+@message(key=2, versions=(1, 9), flexible=6)
 class ListOffsetsResponse:
     """One offset for every partition of the request."""
 

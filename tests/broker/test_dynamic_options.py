@@ -19,6 +19,7 @@ from strandline.broker.config.live import LiveConfig
 from strandline.controller.requests.config_changes import Kind
 from strandline.protocol.errors import InvalidConfig
 from strandline.storage.config import DEFAULT_FROM, TOPIC_OPTIONS, StorageConfig, TopicConfig, text_of
+from strandline.storage.idle_settings import IDLE
 from strandline.zookeeper.config_nodes import Overrides
 from strandline.zookeeper.documents import (
     ALL_BROKERS,
@@ -88,6 +89,40 @@ def test_what_others_left_there_is_not_held_against_a_client() -> None:
     KnownOptions().check(Kind.TOPIC, "t", settings, ["retention.ms"])
     with pytest.raises(InvalidConfig, match=r"topic t: remote\.storage"):
         KnownOptions().check(Kind.TOPIC, "t", settings, settings)
+
+
+@pytest.mark.parametrize("name", sorted(IDLE))
+def test_a_setting_that_does_nothing_may_have_its_default(name: str) -> None:
+    check_topic_setting(name, IDLE[name].default)
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "wrong"),
+    [
+        ("preallocate", "TRUE", "yes"),
+        ("message.format.version", "0.10.2-IV0", "newest"),
+        ("message.downconversion.enable", "false", "0"),
+        ("remote.storage.enable", "false", "true"),
+        ("remote.log.copy.disable", "false", "true"),
+        ("local.retention.ms", "3600000", "-3"),
+        ("local.retention.bytes", "-1", "9223372036854775808"),
+        ("message.timestamp.difference.max.ms", "9223372036854775807", "1000"),
+        ("leader.replication.throttled.replicas", "0:1,1:2", "0-1"),
+    ],
+)
+def test_a_setting_that_does_nothing_is_taken_unless_it_would_promise_something(
+    name: str, good: str, wrong: str
+) -> None:
+    KnownOptions().check(Kind.TOPIC, "t", {name: good}, [name])
+    assert TopicConfig.from_names({name: good}, StorageConfig()) == TopicConfig.of(StorageConfig())
+    with pytest.raises(InvalidConfig, match="must be"):
+        KnownOptions().check(Kind.TOPIC, "t", {name: wrong}, [name])
+    with pytest.raises(InvalidOption):
+        TopicConfig.from_names({name: wrong}, StorageConfig())
+
+
+def test_replicas_are_added_to_a_throttle_as_to_any_list() -> None:
+    assert KnownOptions().list_default(Kind.TOPIC, "leader.replication.throttled.replicas") == ""
 
 
 def test_throttles_of_tools_that_move_partitions_are_taken_and_do_nothing() -> None:

@@ -1,13 +1,20 @@
 """Settings as clients read them: values, sources, types; and how changes go to the controller."""
 
 import asyncio
+import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import structlog
+
+from strandline.base import log_levels
 from strandline.broker.config.broker import OPTIONS
 from strandline.broker.config.live import LiveConfig
 from strandline.broker.handlers import configs
 from strandline.broker.replicas.topic_configs import TopicSettings
+from strandline.cli.log_format import to_stderr
 from strandline.protocol.errors import RequestTimedOut
 from strandline.protocol.messages.cluster import DescribeConfigsRequest, DescribeConfigsResource
 from strandline.protocol.messages.config_changes import (
@@ -16,6 +23,7 @@ from strandline.protocol.messages.config_changes import (
     AlteredResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    IncrementalConfig,
     IncrementalResource,
 )
 from strandline.protocol.schema import encode
@@ -103,7 +111,7 @@ def test_every_source_is_told_and_the_first_counts() -> None:
 def test_all_settings_of_a_broker_and_what_was_set_for_all() -> None:
     broker = FakeBroker()
     of_broker = {c.name: c for c in broker.describe(4, "1").configs}
-    assert set(of_broker) == set(OPTIONS)
+    assert set(of_broker) == {*OPTIONS, "inter.broker.protocol.version"}
     assert of_broker["broker.id"].value == "1" and of_broker["broker.id"].read_only
     assert not of_broker["log.retention.ms"].read_only
     assert (of_broker["num.partitions"].config_source, of_broker["log.dirs"].config_source) == (5, 4)
@@ -119,9 +127,104 @@ def test_what_there_is_not_cannot_be_described() -> None:
     broker = FakeBroker()
     codes = [
         broker.describe(*asked).error_code
-        for asked in ((4, "2"), (2, "none"), (2, "a/b"), (8, "1"), (2, "t"))
+        for asked in ((4, "2"), (2, "none"), (2, "a/b"), (16, "1"), (8, ""), (8, "2"), (2, "t"))
     ]
-    assert codes == [42, 3, 17, 42, 0]
+    assert codes == [42, 3, 17, 42, 42, 42, 0]
+
+
+def test_tools_find_which_kafka_this_is_like() -> None:
+    """Kafka UI shows it, and without it asks for less than it could."""
+    version = FakeBroker().one(4, "1", "inter.broker.protocol.version")
+    assert (version.value, version.read_only, version.config_source) == ("3.9", True, 5)
+    assert float(version.value) > 2.3, "as Kafka UI reads it"
+
+
+def test_settings_that_do_nothing_here_are_told_as_they_were_set() -> None:
+    broker = FakeBroker()
+    broker.settings.learn("t", Overrides({"preallocate": "true", "remote.storage.enable": "true"}, 1, 0))
+    told = broker.one(2, "t", "preallocate")
+    assert (told.value, told.config_source, told.config_type) == ("true", 1, 1)
+    assert told.documentation and sources(told) == [("preallocate", "true", 1)]
+    told = broker.one(2, "t", "remote.storage.enable")
+    assert (told.value, told.config_source, sources(told)) == ("false", 5, []), "what is not so is not told"
+    assert broker.one(2, "t", "leader.replication.throttled.replicas").config_type == 7
+
+
+@pytest.fixture
+def levels() -> Iterator[None]:
+    """All loggers as before at the end."""
+    before = dict(log_levels.LEVELS._set)
+    yield
+    for name in log_levels.LEVELS._set.keys() - before:
+        log_levels.LEVELS.set(name, None)
+    for name, level in before.items():
+        log_levels.LEVELS.set(name, level)
+
+
+def change(name: str, operation: int, value: str | None = None) -> IncrementalConfig:
+    return IncrementalConfig(name=name, config_operation=operation, value=value)
+
+
+def alter_loggers(broker: FakeBroker, *changes: IncrementalConfig, of: str = "1", **more: Any) -> Any:
+    asked: Any = broker
+    loggers = IncrementalResource(resource_type=8, resource_name=of, configs=list(changes))
+    request = IncrementalAlterConfigsRequest(resources=[loggers], **more)
+    (row,) = asyncio.run(configs.incremental_alter_configs(asked, NO_EXCHANGE, request)).responses
+    return row.error_code, row.error_message
+
+
+def test_loggers_are_listed_and_their_levels_changed_at_this_broker(levels: None) -> None:
+    broker, mine = FakeBroker(), "strandline.broker.config.live"
+    found = {each.name: (each.value, each.config_source) for each in broker.describe(8, "1").configs}
+    assert found["root"] == found[mine] == found["strandline.broker"] == ("INFO", 6)
+    assert "strandline.broker.config.sections" not in found, "it writes nothing"
+    assert alter_loggers(broker, change("strandline.broker", 0, "ERROR"), validate_only=True) == (0, None)
+    assert broker.one(8, "1", mine).value == "INFO"
+    assert alter_loggers(broker, change("strandline.broker", 0, "ERROR")) == (0, None)
+    assert broker.one(8, "1", mine).value == "ERROR", "a package sets what is in it"
+    alter_loggers(broker, change(mine, 0, "DEBUG"), change("root", 0, "WARN"))
+    assert [broker.one(8, "1", n).value for n in (mine, "strandline.broker", "root")] == [
+        "DEBUG", "ERROR", "WARN",
+    ]  # fmt: skip
+    alter_loggers(broker, change(mine, 1), change("strandline.broker", 1))
+    assert broker.one(8, "1", mine).value == "WARN"
+    assert broker.forwarded == [], "no other broker is concerned"
+
+
+def test_levels_and_loggers_that_there_are_not_change_nothing(levels: None) -> None:
+    broker = FakeBroker()
+    good = change("strandline.broker", 0, "ERROR")
+    for wrong, code, why in (
+        (change("strandline.brocker", 0, "ERROR"), 40, "there is no logger"),
+        (change("root", 0, "LOUD"), 40, "expected one of TRACE, DEBUG"),
+        (change("root", 1), 42, "not deleted"),
+        (change("root", 2, "DEBUG"), 42, "set or deleted only"),
+        (change("root", 9, "DEBUG"), 42, "unknown operation"),
+    ):
+        refused, reason = alter_loggers(broker, good, wrong)
+        assert refused == code and why in reason
+    assert alter_loggers(broker, good, of="2")[0] == alter_loggers(broker, good, of="")[0] == 42
+    assert broker.one(8, "1", "strandline.broker").value == "INFO", "all changes of a request, or none"
+
+
+def test_a_log_line_is_written_if_its_logger_has_the_level_now(
+    levels: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = structlog.get_config()
+    try:
+        to_stderr("warning")
+        logger = structlog.get_logger("strandline.broker.made_up")
+        logger.info("quiet")
+        log_levels.LEVELS.set("strandline.broker", "DEBUG")
+        logger.debug("heard", by=1)
+        structlog.get_logger("strandline.storage.made_up").info("quiet")
+        log_levels.LEVELS.set("strandline.broker", "FATAL")
+        logger.error("quiet")
+        assert "strandline.broker.made_up" not in log_levels.loggers()
+    finally:
+        structlog.configure(**before)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (json.loads(line)["event"], json.loads(line)["by"]) == ("heard", 1)
 
 
 def test_a_setting_that_cannot_be_understood_is_not_in_force() -> None:

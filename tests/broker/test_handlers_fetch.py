@@ -186,6 +186,10 @@ def test_list_offsets(tmp_path: Path) -> None:
         assert await listed(client, -2) == (0, 0)
         assert await listed(client, -4) == (0, 0)
         assert (await listed(client, -3))[0] == 0
+        assert await listed(client, -5, version=9) == (0, -1), "nothing is in remote storage"
+        for place, before in ((-3, 6), (-4, 7), (-5, 8), (-6, 9)):
+            refused = await listed(client, place, version=before)
+            assert refused == (ErrorCode.UNSUPPORTED_VERSION, -1), "it is no time"
         assert await listed(client, 1000) == (0, 0)
         assert await listed(client, 1001) == (0, -1)
         stage.members[1].partition.leading.epoch_start = 5

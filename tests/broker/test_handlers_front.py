@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from strandline.base.tasks import Tasks
+from strandline.broker.config.live import LiveConfig
 from strandline.broker.forward import Forwarder
 from strandline.broker.handlers import cluster, metadata, producers, topics
 from strandline.broker.metadata.cache import Picture
@@ -30,6 +31,7 @@ from strandline.protocol.messages.metadata import MetadataRequest, MetadataReque
 from strandline.protocol.messages.producers import InitProducerIdRequest
 from strandline.protocol.messages.topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -43,6 +45,8 @@ from strandline.protocol.messages.topics import (
 )
 from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.schema import decode, encode
+from strandline.storage.config import TOPIC_OPTIONS
+from strandline.storage.idle_settings import IDLE
 from tests.broker.cluster_harness import TellsAtOnce, config
 from tests.broker.test_metadata_picture import ONE, partition, topic, update
 
@@ -100,9 +104,11 @@ def broker(**changes: Any) -> Any:
         update(topic("t", ONE, partition(0, 2, 5), partition(1, -1, 6)), brokers=(1, 2))
     )
     created: list[str] = []
+    started_with = config(listeners="PLAINTEXT://127.0.0.1:0", **changes)
     return SimpleNamespace(
         id=1,
-        config=config(listeners="PLAINTEXT://127.0.0.1:0", **changes),
+        config=started_with,
+        live=LiveConfig(started_with),
         cluster_id="the-cluster",
         metadata=picture,
         cache=SimpleNamespace(picture=picture),
@@ -231,7 +237,29 @@ async def test_bad_names_never_reach_the_controller() -> None:
     )
     assert {t.name: t.error_code for t in response.topics} == {"good": 0, "..": 17, "a/b": 17, "": 17}
     assert [t.name for r in made.controller.asked for t in r.topics] == ["good"]
-    assert all(t.configs == [] for t in response.topics), "null would end Java's admin client"
+    assert all(t.configs == [] for t in response.topics if t.error_code), "null would end Java's admin client"
+
+
+async def test_the_settings_of_a_new_topic_are_told() -> None:
+    made = broker(storage={"retention_ms": 4000})
+    forwarding(made)
+    given = {"segment.ms": "7", "preallocate": "true"}
+    configs = [CreatableTopicConfig(name=name, value=value) for name, value in given.items()]
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="new", configs=configs)])
+    response = await topics.create(made, exchange(Api.CREATE_TOPICS, 7), request)
+    encode(response, 7)
+    told = {c.name: (c.value, c.config_source) for c in response.topics[0].configs or ()}
+    assert told.keys() == TOPIC_OPTIONS.keys() | IDLE.keys()
+    assert (told["segment.ms"], told["preallocate"]) == (("7", 1), ("true", 1)), "of the topic"
+    assert (told["retention.ms"], told["flush.ms"][1]) == (("4000", 4), 5), (
+        "of the broker's file, the default"
+    )
+    newer = [CreatableTopicConfig(name="made.up", value="1")]
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="new", configs=newer)])
+    (result,) = (await topics.create(made, exchange(Api.CREATE_TOPICS, 7), request)).topics
+    assert (result.error_code, result.topic_config_error_code, result.configs) == (0, 40, []), (
+        "the controller took what this broker does not know: there is a topic"
+    )
 
 
 async def test_a_moving_controller_is_waited_for() -> None:

@@ -1,0 +1,81 @@
+"""Topic settings of Kafka that change nothing here: tools and templates set them, and are told them back.
+
+A value that would promise something is refused, as `remote.storage.enable=true`: a topic whose records are
+believed to lie elsewhere would lose them to its retention.
+Left to others: settings that count (config.py), the warning (broker/config/dynamic.py).
+"""
+
+import re
+from types import MappingProxyType
+
+from ..base.values import dataclass
+
+INT64_MAX = (1 << 63) - 1
+REPLICAS = re.compile(r"\*|none|(\d+:\d+(,\d+:\d+)*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSetting:
+    """Its default, the values that are taken, how one says that, and why it does nothing."""
+
+    default: str
+    pattern: re.Pattern[str]
+    expected: str
+    help: str
+    type: type = str
+    least: int | None = None
+
+    def takes(self, text: str) -> bool:
+        """Whether the value promises nothing that is not so."""
+        if self.pattern.fullmatch(text) is None:
+            return False
+        return self.least is None or self.least <= int(text) <= INT64_MAX
+
+
+_TRUTH = re.compile("(?i)true|false")
+_FALSE = re.compile("(?i)false")
+_NUMBER = re.compile(r"-?\d{1,19}")
+_THROTTLED = IdleSetting(
+    "", REPLICAS, "*, none, or a list of partition:broker", "Nothing: replication is not throttled."
+)
+_LOCAL = "Nothing: all records are local; retention.ms and retention.bytes count."
+
+
+def _refused_if_true(help: str) -> IdleSetting:
+    return IdleSetting("false", _FALSE, "false: there is no remote storage", help, bool)
+
+
+IDLE = MappingProxyType(
+    {
+        "follower.replication.throttled.replicas": _THROTTLED,
+        "leader.replication.throttled.replicas": _THROTTLED,
+        "local.retention.bytes": IdleSetting(
+            "-2", _NUMBER, "a whole number, at least -2", _LOCAL, int, least=-2
+        ),
+        "local.retention.ms": IdleSetting(
+            "-2", _NUMBER, "a whole number, at least -2", _LOCAL, int, least=-2
+        ),
+        "message.downconversion.enable": IdleSetting(
+            "true", _TRUTH, "true or false", "Nothing: no client that is served needs an older format.", bool
+        ),
+        "message.format.version": IdleSetting(
+            "3.0-IV1",
+            re.compile(r"\d+\.\d+(\.\d+)?(-IV\d+)?"),
+            "a version of Kafka, such as 3.0",
+            "Nothing: batches are kept in format 2, as by any Kafka since 3.0.",
+        ),
+        "message.timestamp.difference.max.ms": IdleSetting(
+            str(INT64_MAX),
+            re.compile(str(INT64_MAX)),
+            f"{INT64_MAX}: message.timestamp.before.max.ms and message.timestamp.after.max.ms took its place",
+            "Nothing: message.timestamp.before.max.ms and message.timestamp.after.max.ms took its place.",
+            int,
+        ),
+        "preallocate": IdleSetting(
+            "false", _TRUTH, "true or false", "Nothing: segments grow as they are written.", bool
+        ),
+        "remote.log.copy.disable": _refused_if_true("Nothing: there is no remote storage."),
+        "remote.log.delete.on.disable": _refused_if_true("Nothing: there is no remote storage."),
+        "remote.storage.enable": _refused_if_true("There is no remote storage; records stay on the brokers."),
+    }
+)
