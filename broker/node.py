@@ -37,8 +37,8 @@ from .context import BrokerContext
 from .errors import BrokenInvariant, StartFailed, StorageLost
 from .forward import Forwarder
 from .groups.coordinator import GroupCoordinator
-from .groups.offsets_topic import OffsetsTopic
 from .handlers.table import HANDLERS
+from .internal_topics.topic import InternalTopic, offsets_topic
 from .metadata.cache import MetadataCache
 from .metadata.held_answers import HeldAnswers
 from .network.early_listeners import Doors
@@ -284,7 +284,7 @@ class Node:
 
     def _groups(self, parts: ReplicaParts, cache: MetadataCache, forwarder: Forwarder) -> GroupCoordinator:
         config = self.config.groups
-        topic = OffsetsTopic(config, cache.current, forwarder.submit)
+        topic = InternalTopic(offsets_topic(config), cache.current, forwarder.submit)
         append = partial(append_local, parts.replicas.get)
         groups = GroupCoordinator(config, append, self._clock, self._random, topic, self.fail)
         parts.shared.on_leading.subscribe(groups.on_leading)

@@ -25,6 +25,8 @@ from ...protocol.errors import (
 from ...protocol.records import BatchBuilder
 from ..config.sections import GroupsConfig
 from ..coordinator_partitions import partition_of
+from ..internal_topics.loading import LedPartition
+from ..internal_topics.topic import InternalTopic
 from ..topic_names import OFFSETS_TOPIC
 from .counts import GroupCounts, group_metrics
 from .forgetting import Forgetting, Stored, Written
@@ -32,8 +34,7 @@ from .group import Group, GroupLimits
 from .offset_loading import snapshot, value_of
 from .offset_records import group_key, group_value, offset_key, offset_value
 from .offsets import GroupOffset
-from .offsets_topic import OffsetsTopic
-from .shards import HeldGroup, LedPartition, Shard, ShardStore
+from .shards import HeldGroup, Shard, ShardStore
 from .state import (
     AnswerJoin,
     AnswerSync,
@@ -86,7 +87,7 @@ class GroupCoordinator:
         append: Append,
         clock: Clock,
         random: Bits,
-        topic: OffsetsTopic,
+        topic: InternalTopic,
         on_failure: FailureHook | None = None,
     ) -> None:
         self.config = config

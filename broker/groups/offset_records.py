@@ -3,16 +3,16 @@
 A key's version says what the record is about (0 or 1: an offset, 2: a group). A value starts with the version
 of its own format. A null value deletes. We write what Kafka 3.9 writes (offset values v3, group values v3)
 and read every version up to the flexible v4.
-Left to others: what the newest record of each key means (offset_loading.py), batches (protocol/records.py).
+Left to others: versions in front of keys and values (internal_topics/stored.py), what the newest record of
+each key means (offset_loading.py), batches (protocol/records.py).
 """
 
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from ...base.values import dataclass
 from ...protocol.primitives import Buffer, Malformed
-from ...protocol.schema import Bytes, Int32, Int64, String, decode, encode, message, since, spec_of, struct
-
-T = TypeVar("T")
+from ...protocol.schema import Bytes, Int32, Int64, String, message, since, spec_of, struct
+from ..internal_topics.stored import NEVER_FLEXIBLE, STORED, pack, unpack, version_of
 
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
@@ -20,12 +20,8 @@ OFFSET_VALUE_VERSION = 3
 GROUP_VALUE_VERSION = 3
 NO_TIMESTAMP = -1
 
-_VERSION_BYTES = 2
-_NEVER_FLEXIBLE = 99
-_STORED = -1  # these are records: no request or response has such a key
 
-
-@message(key=_STORED, versions=(0, 1), flexible=_NEVER_FLEXIBLE)
+@message(key=STORED, versions=(0, 1), flexible=NEVER_FLEXIBLE)
 class OffsetCommitKey:
     """The record is the offset that a group committed for a partition."""
 
@@ -34,14 +30,14 @@ class OffsetCommitKey:
     partition: Int32
 
 
-@message(key=_STORED, versions=(2, 2), flexible=_NEVER_FLEXIBLE)
+@message(key=STORED, versions=(2, 2), flexible=NEVER_FLEXIBLE)
 class GroupMetadataKey:
     """The record is a group's last generation."""
 
     group: String
 
 
-@message(key=_STORED, versions=(0, 4), flexible=4)
+@message(key=STORED, versions=(0, 4), flexible=4)
 class OffsetCommitValue:
     """A committed offset. Only version 1 carries its own expiry."""
 
@@ -66,7 +62,7 @@ class MemberMetadata:
     assignment: Bytes
 
 
-@message(key=_STORED, versions=(0, 4), flexible=4)
+@message(key=STORED, versions=(0, 4), flexible=4)
 class GroupMetadataValue:
     """A completed generation, or an emptied group (no protocol, no leader, no members)."""
 
@@ -86,11 +82,6 @@ class UnknownKey:
     """A key of a version that we do not know; its record is skipped."""
 
     version: int
-
-
-def pack(stored: object, version: int) -> bytes:
-    """A key or value as it is in a record: its version, then its fields."""
-    return b"".join((version.to_bytes(_VERSION_BYTES, "big"), *encode(stored, version)))
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
@@ -113,36 +104,20 @@ def group_value(value: GroupMetadataValue) -> bytes:
 
 def read_key(key: Buffer) -> Key | UnknownKey:
     """What a record is about."""
-    version = _version(key)
+    version = version_of(key)
     if version in spec_of(OffsetCommitKey).versions:
-        return _whole(OffsetCommitKey, key)
+        return unpack(OffsetCommitKey, key)
     if version in spec_of(GroupMetadataKey).versions:
-        return _whole(GroupMetadataKey, key)
+        return unpack(GroupMetadataKey, key)
     return UnknownKey(version)
 
 
 def read_offset(value: Buffer) -> OffsetCommitValue:
-    return _whole(OffsetCommitValue, value)
+    return unpack(OffsetCommitValue, value)
 
 
 def read_group(value: Buffer) -> GroupMetadataValue:
-    found = _whole(GroupMetadataValue, value)
+    found = unpack(GroupMetadataValue, value)
     if len({member.member_id for member in found.members}) != len(found.members):
         raise Malformed("a group's record names a member twice")
-    return found
-
-
-def _version(stored: Buffer) -> int:
-    if len(stored) < _VERSION_BYTES:
-        raise Malformed("a stored key or value must start with its version")
-    return int.from_bytes(stored[:_VERSION_BYTES], "big", signed=True)
-
-
-def _whole(cls: type[T], stored: Buffer) -> T:
-    version = _version(stored)
-    if version not in spec_of(cls).versions:
-        raise Malformed(f"{cls.__name__} has the unknown version {version}")
-    found, end = decode(cls, version, stored, _VERSION_BYTES)
-    if end > len(stored):
-        raise Malformed(f"{cls.__name__} ends beyond its record")
     return found

@@ -9,7 +9,6 @@ Left to others: what the records mean (offset_loading.py), requests to a group (
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import Protocol
 
 import structlog
 
@@ -17,8 +16,7 @@ from ...base.tasks import Tasks
 from ...base.types import Clock, TopicPartition
 from ...base.values import dataclass
 from ...protocol.errors import CoordinatorLoadInProgress, NotCoordinator
-from ...protocol.primitives import Buffer, Slices
-from ...storage.disk import DiskError
+from ..internal_topics.loading import LedPartition, read_whole
 from .group import Group
 from .offset_loading import LoadedOffsets, restore
 from .offsets import CommittedOffsets
@@ -26,29 +24,7 @@ from .state import Effects
 
 logger = structlog.get_logger(__name__)
 
-LOAD_BYTES = 1 << 16  # of log read at once
 GROUPS_AT_ONCE = 200  # built from what was read, without an await
-
-
-class LedLog(Protocol):
-    """What loading needs of a log."""
-
-    @property
-    def partition(self) -> TopicPartition: ...
-    @property
-    def start_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int: ...
-    def read(self, offset: int, bytes_max: int, end: int) -> Slices: ...
-
-
-class LedPartition(Protocol):
-    """What a shard needs of its partition."""
-
-    @property
-    def log(self) -> LedLog: ...
-    def disk_failed(self, error: DiskError) -> object: ...
-    def mark(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -167,26 +143,11 @@ class ShardStore:
 
     async def _load(self, shard: Shard) -> None:
         """Read up to the log end offset of when we began to lead. After it, only this shard writes."""
-        source, loaded = shard.source.log, LoadedOffsets()
-        began = asyncio.get_running_loop().time()
-        position, end = source.start_offset, source.end_offset
-        while position < end and self.has(shard):
-            position = max(position, source.start_offset)
-            try:
-                batches: Buffer = bytes(source.read(position, LOAD_BYTES, end))
-            except DiskError as error:
-                logger.error("groups_load_failed", partition=str(shard.partition), offset=position)
-                shard.source.disk_failed(error)  # it resigns, so that another replica may lead
-                if self.has(shard):
-                    self.resign(shard.partition.partition)
-                return
-            for _ in loaded.feed(batches):
-                await asyncio.sleep(0)
-                if not self.has(shard):
-                    return
-            position = (
-                loaded.after if loaded.after > position else end
-            )  # compaction may have emptied the rest
+        loaded, began = LoadedOffsets(), asyncio.get_running_loop().time()
+        if not await read_whole(shard.source, loaded, lambda: self.has(shard)):
+            if self.has(shard):
+                self.resign(shard.partition.partition)
+            return
         await self._build(shard, loaded)
         if not self.has(shard):
             return

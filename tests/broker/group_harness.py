@@ -8,8 +8,8 @@ from random import Random
 from strandline.base.types import Epoch, Offset, TopicPartition
 from strandline.broker.config.sections import GroupsConfig
 from strandline.broker.groups.coordinator import GroupCoordinator
-from strandline.broker.groups.offsets_topic import OffsetsTopic
 from strandline.broker.groups.state import JoinAsked, Joined, SyncAsked, Synced
+from strandline.broker.internal_topics.topic import InternalTopic, offsets_topic
 from strandline.broker.metadata.cache import Picture
 from strandline.protocol.batches import headers, stamp
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
@@ -83,7 +83,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.picture = Picture()
-        topic = OffsetsTopic(self.config, lambda: self.picture, self._create)
+        topic = InternalTopic(offsets_topic(self.config), lambda: self.picture, self._create)
         self.groups = GroupCoordinator(self.config, self._append, self.clock, Random(1), topic)
 
     async def _create(self, request: CreateTopicsRequest, timeout_ms: int) -> CreateTopicsResponse:

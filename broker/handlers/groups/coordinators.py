@@ -4,7 +4,7 @@ v1 key type and error message · v3 flexible · v4 several keys, each with its o
 The coordinator of a group is the leader of its partition of `__consumer_offsets`. While that topic is being
 created, or the partition has no leader, the answer is COORDINATOR_NOT_AVAILABLE: every client then asks
 again. If better news is expected, the answer waits for it a moment (metadata/held_answers.py).
-Left to others: creating the topic (groups/offsets_topic.py). Transactions have no coordinator here.
+Left to others: creating the topic (internal_topics/topic.py). Transactions have no coordinator here.
 """
 
 from collections.abc import Sequence
