@@ -5,10 +5,10 @@ ValueError, as for any wrong argument.
 Left to others: values and keys (serializers.py), options (config.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from operator import index
 
-from .results import Header, Headers
+from ..protocol.records import Header
 from .serializers import bytes_out
 
 TIMESTAMP_MS_MAX = (1 << 63) - 1
@@ -34,21 +34,10 @@ def checked_timestamp(timestamp_ms: int) -> int:
     return number
 
 
-def checked_partition(partition: int) -> int:
-    """Check a partition's number; whether there is such a partition is up to the brokers."""
-    number = index(partition)
-    if number < 0:
-        raise ValueError(f"partition={number}: expected 0 or more")
-    return number
-
-
-def checked_headers(headers: Headers) -> tuple[Header, ...]:
-    """Check headers, pairs or a mapping: names are text, contents are bytes or None."""
+def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
+    """Check headers: names are text, contents are bytes or None."""
     found: list[Header] = []
-    for pair in headers.items() if isinstance(headers, Mapping) else headers:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise ValueError(f"expected headers as pairs of name and value, or as a mapping, got {pair!r}")
-        name, content = pair
+    for name, content in headers:
         if not isinstance(name, str):
             raise TypeError(f"expected a header name of type str, got {type(name).__name__}")
         name.encode()

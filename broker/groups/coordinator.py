@@ -31,8 +31,8 @@ from ..topic_names import OFFSETS_TOPIC
 from .counts import GroupCounts, group_metrics
 from .forgetting import Forgetting, Stored, Written
 from .group import Group, GroupLimits
-from .offset_loading import snapshot, value_of
-from .offset_records import group_key, group_value, offset_key, offset_value
+from .offset_loading import offset_records, snapshot
+from .offset_records import group_key, group_value
 from .offsets import GroupOffset
 from .shards import HeldGroup, Shard, ShardStore
 from .state import (
@@ -49,6 +49,7 @@ from .state import (
     SyncReply,
 )
 from .timer import GroupTimer
+from .transactional_commits import Producer, TransactionalCommits
 
 logger = structlog.get_logger(__name__)
 
@@ -104,6 +105,9 @@ class GroupCoordinator:
         )
         self.forgetting = Forgetting(
             config, clock, self._shards, self.counts, self._tasks, self._write, self._end
+        )
+        self._transactional = TransactionalCommits(
+            self._shards, self.counts, self._write, self.forgetting.settled
         )
         self._timer = GroupTimer(
             self._group_due, self.forgetting.begin_expiry, config.offsets_retention_check_interval_ms / 1000
@@ -227,11 +231,37 @@ class GroupCoordinator:
                 self.counts.offsets_committed += len(offsets)
             done(COMMIT_ERRORS.get(code, code))
 
-        records = [
-            (offset_key(group_id, partition.topic, partition.partition), offset_value(value_of(committed)))
-            for partition, committed in offsets.items()
-        ]
-        return self._write(shard, records, written)
+        return self._write(shard, offset_records(group_id, offsets), written)
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        member: tuple[str, str | None, int],
+        producer: Producer,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """As `commit`, in the producer's open transaction: the offsets count once that is committed."""
+        member_id, instance_id, generation = member
+        shard = self._shard(group_id)
+        held = shard.groups.get(group_id)
+        if held is None:
+            if generation >= 0:
+                return done(ErrorCode.UNKNOWN_MEMBER_ID)
+            held = self._create(shard, group_id)
+        error = held.group.commit_error(member_id, instance_id, generation, self._now(), transactional=True)
+        if error is not ErrorCode.NONE or not offsets:
+            return done(error)
+        return self._transactional.commit(
+            held, offsets, producer, lambda code: done(COMMIT_ERRORS.get(code, code))
+        )
+
+    def on_transaction_ended(
+        self, tp: TopicPartition, producer_id: int, committed: bool, marker_offset: int
+    ) -> None:
+        """The marker that ends a producer's transaction in this partition is committed."""
+        if tp.topic == OFFSETS_TOPIC:
+            self._transactional.ended(tp, producer_id, committed, marker_offset)
 
     def wall_ms(self) -> int:
         """The timestamp of a commit made now."""
@@ -314,9 +344,16 @@ class GroupCoordinator:
 
         self._write(held.shard, [(group_key(held.group.name), value)], written)
 
-    def _write(self, shard: Shard, records: Stored, written: Written) -> None:
-        """Append one batch. `written` hears that the ISR has it, or an error, within the commit timeout."""
+    def _write(
+        self, shard: Shard, records: Stored, written: Written, producer: Producer | None = None
+    ) -> None:
+        """Append one batch, of the producer's transaction if there is one. `written` hears that the ISR has
+        it, or an error, within the commit timeout.
+        """
         builder = BatchBuilder()
+        if producer is not None:
+            builder.producer_id, builder.producer_epoch = producer
+            builder.transactional = True
         wall_ms = self._clock.wall_ms()
         for key, value in records:
             builder.append(wall_ms, key, value)
@@ -334,6 +371,7 @@ class GroupCoordinator:
 
     def _served(self, shard: Shard, seconds: float) -> None:
         self.counts.load_ms_max = max(self.counts.load_ms_max, round(seconds * 1000))
+        self._transactional.loaded(shard)
         self.forgetting.loaded(shard)
 
     def _end(self, held: HeldGroup, error: ErrorCode) -> None:

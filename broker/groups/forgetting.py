@@ -81,7 +81,7 @@ class Forgetting:
             return done(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not GroupState.EMPTY:
             return done(ErrorCode.NON_EMPTY_GROUP)
-        partitions = dict.fromkeys([*held.offsets, *sorted(held.offsets.in_flight)])
+        partitions = dict.fromkeys([*held.offsets, *sorted(held.offsets.unsettled)])
         since = group.since
         self._end(held, ErrorCode.GROUP_ID_NOT_FOUND)
 
@@ -123,7 +123,7 @@ class Forgetting:
                 for tp in partitions
                 if topics is None or tp.topic in topics
             }
-        has = {*held.offsets, *held.offsets.in_flight}
+        has = {*held.offsets, *held.offsets.unsettled}
         void = [tp for tp in partitions if tp in has and tp not in refused]
         if not void:
             return done(ErrorCode.NONE, refused)
@@ -140,7 +140,7 @@ class Forgetting:
     def remove_if_unused(self, shard: Shard, held: HeldGroup) -> bool:
         """Drop a group that has no members, no offsets, and no member id given out."""
         group = held.group
-        in_use = len(held.offsets) or held.offsets.in_flight or group.members.promised
+        in_use = held.offsets.are_in_use or group.members.promised
         if group.state is not GroupState.EMPTY or in_use or self._shards.held(group) is not held:
             return False
         self._end(held, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -182,6 +182,11 @@ class Forgetting:
         if found:
             self._counts.offsets_deleted += found
             logger.info("offsets_deleted", partition=str(shard.partition), topics=len(gone), offsets=found)
+
+    def settled(self, shard: Shard) -> None:
+        """A transaction has ended here: whether a tombstone is due may be certain now."""
+        if shard.owed:
+            self.pay()
 
     # Retention -------------------------------------------------------------------------------------------
 
@@ -268,7 +273,9 @@ class Forgetting:
             self._is_paying = False
 
     def _pay_some(self, shard: Shard, debts: list[Debt]) -> None:
-        debts = [debt for debt in debts if self._is_due(shard, debt)]
+        uncertain = dict.fromkeys(debt for debt in debts if self._is_uncertain(shard, debt))
+        shard.owed.update(uncertain)
+        debts = [debt for debt in debts if debt not in uncertain and self._is_due(shard, debt)]
         if not debts:
             return
 
@@ -294,6 +301,12 @@ class Forgetting:
         finally:
             self._is_resting = False
         self.pay()
+
+    def _is_uncertain(self, shard: Shard, debt: Debt) -> bool:
+        """An open transaction has a record with the same key: if it is aborted, the older one counts."""
+        name, tp = debt
+        held = shard.groups.get(name)
+        return held is not None and tp is not None and held.offsets.is_pending(tp)
 
     def _is_due(self, shard: Shard, debt: Debt) -> bool:
         """False once there is a newer record with the same key, which the tombstone would delete."""

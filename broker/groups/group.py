@@ -138,17 +138,31 @@ class Group:
             return error, []
         return ErrorCode.NONE, self._drop(member_id, now)
 
-    def commit_error(self, member_id: str, instance_id: str | None, generation: int, now: float) -> ErrorCode:
-        """Why this caller may not commit offsets now, or NONE. A member's commit counts as a heartbeat."""
+    def commit_error(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now: float,
+        *,
+        transactional: bool = False,
+    ) -> ErrorCode:
+        """Why this caller may not commit offsets now, or NONE. A member's commit counts as a heartbeat; a
+        producer's, in a transaction, does not. Old producers do not say for which member they commit.
+        """
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if transactional and generation < 0 and member_id == NO_MEMBER and instance_id is None:
             return ErrorCode.NONE
         error = self.members.check(member_id, instance_id)
         if error is not ErrorCode.NONE:
             return error
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
+        if transactional:
+            return ErrorCode.NONE
         if self.state is GroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._heard(self.members.by_id[member_id], now)

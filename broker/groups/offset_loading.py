@@ -1,18 +1,20 @@
 """Rebuilds groups and offsets from the records of an offsets partition: the newest value of each key counts.
 
+What a transaction committed counts from its marker on, if that says so. It is pending if the log ends before.
 Takes the log in slices, from start to end, so that the caller can yield to the event loop in between.
 Left to others: reading the log and serving what was found (shards.py), the formats (offset_records.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 import structlog
 
 from ...base.types import TopicPartition
 from ...base.values import dataclass
-from ...protocol.batches import headers
+from ...protocol.batches import BatchHeader, headers
 from ...protocol.errors import ApiError
+from ...protocol.markers import EndMarker, read_marker
 from ...protocol.primitives import Buffer, Malformed
 from ...protocol.records import Record, iterate
 from .group import Group
@@ -24,6 +26,8 @@ from .offset_records import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    offset_key,
+    offset_value,
     read_group,
     read_key,
     read_offset,
@@ -42,6 +46,8 @@ class LoadedOffsets:
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     offsets: dict[str, CommittedOffsets] = field(default_factory=dict)
+    writers: dict[int, dict[str, None]] = field(default_factory=dict)
+    """Producers with an open transaction, and the groups for which it has offsets."""
     damaged: int = 0  # records or batches that could not be decoded and were skipped
     after: int = -1  # the offset after the last batch taken in
 
@@ -52,11 +58,13 @@ class LoadedOffsets:
         taken = 0
         for pos, header in headers(batches):
             self.after = header.next_offset
-            if header.is_control:
-                continue
             try:
+                if header.is_control:
+                    self._take_marker(header, read_marker(batches, pos, header))
+                    continue
+                producer_id = header.producer_id if header.is_transactional else None
                 for record in iterate(batches[pos : pos + header.size]):
-                    self._take(record)
+                    self._take(record, producer_id)
                     taken += 1
                     if taken % RECORDS_AT_ONCE == 0:
                         yield
@@ -65,14 +73,22 @@ class LoadedOffsets:
                 logger.error("offsets_batch_corrupt", base_offset=header.base_offset, reason=str(error))
         yield
 
-    def _take(self, record: Record) -> None:
+    def _take_marker(self, header: BatchHeader, marker: EndMarker | None) -> None:
+        if marker is None:
+            return
+        for name in self.writers.pop(header.producer_id, ()):
+            if (offsets := self.offsets.get(name)) is not None:
+                offsets.transaction_ended(header.producer_id, marker.committed, header.base_offset)
+                self._forget_if_empty(name, offsets)
+
+    def _take(self, record: Record, producer_id: int | None) -> None:
         if record.key is None:
             return
         try:
             key = read_key(record.key)
             match key:
                 case OffsetCommitKey():
-                    self._take_offset(key, record)
+                    self._take_offset(key, record, producer_id)
                 case GroupMetadataKey():
                     self._take_group(key, record)
         except Malformed as error:
@@ -85,18 +101,27 @@ class LoadedOffsets:
         else:
             self.groups.pop(key.group, None)
 
-    def _take_offset(self, key: OffsetCommitKey, record: Record) -> None:
+    def _take_offset(self, key: OffsetCommitKey, record: Record, producer_id: int | None) -> None:
         partition = TopicPartition(key.topic, key.partition)
-        if record.value is not None:
-            committed = committed_of(read_offset(record.value))
-            self.offsets.setdefault(key.group, CommittedOffsets()).put(partition, committed, record.offset)
-        elif key.group in self.offsets:
-            self.offsets[key.group].drop([partition], record.offset)
-            if not len(self.offsets[key.group]):
-                del self.offsets[key.group]
+        if record.value is None:
+            if producer_id is None and key.group in self.offsets:  # tombstones are in no transaction
+                self.offsets[key.group].drop([partition], record.offset)
+                self._forget_if_empty(key.group, self.offsets[key.group])
+            return
+        committed = committed_of(read_offset(record.value))
+        offsets = self.offsets.setdefault(key.group, CommittedOffsets())
+        if producer_id is None:
+            offsets.put(partition, committed, record.offset)
+        else:
+            offsets.pend(producer_id, partition, committed, record.offset)
+            self.writers.setdefault(producer_id, {})[key.group] = None
+
+    def _forget_if_empty(self, name: str, offsets: CommittedOffsets) -> None:
+        if not offsets.are_in_use:
+            del self.offsets[name]
 
     def names(self) -> Iterator[str]:
-        """Every group that has offsets or a metadata record."""
+        """Every group that has offsets, pending or not, or a metadata record."""
         return iter(sorted(self.groups.keys() | self.offsets.keys()))
 
 
@@ -118,6 +143,16 @@ def value_of(committed: GroupOffset) -> OffsetCommitValue:
         commit_timestamp=committed.commit_ms,
         expire_timestamp=committed.expire_ms,
     )
+
+
+def offset_records(
+    group_id: str, offsets: Mapping[TopicPartition, GroupOffset]
+) -> list[tuple[bytes, bytes | None]]:
+    """Keys and values by which the log keeps what a group commits, in the order of `offsets`."""
+    return [
+        (offset_key(group_id, partition.topic, partition.partition), offset_value(value_of(committed)))
+        for partition, committed in offsets.items()
+    ]
 
 
 def restore(group: Group, value: GroupMetadataValue, now: float, wall_ms: int) -> Effects:

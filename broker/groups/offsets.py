@@ -1,8 +1,11 @@
 """What a group has committed.
 
-An offset counts once its record is committed. The record later in the log wins, whatever order the
-acknowledgements come in. Left to others: who may commit (group.py), the records (offset_records.py), writing
-them (coordinator.py), when offsets are removed (forgetting.py).
+An offset counts once its record is committed; one of a transaction is pending until the transaction's marker
+is committed too. The record later in the log wins, whatever order acknowledgements and markers come in, and
+whether it is an offset or a tombstone: compaction keeps no other.
+Left to others: who may commit (group.py), the records (offset_records.py), writing them (coordinator.py,
+transactional_commits.py), when offsets are removed (forgetting.py).
+Sources: GroupMetadata of Kafka 3.9; for tombstones and retention of what is pending, OffsetMetadataManager.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -44,6 +47,7 @@ class CommittedOffsets:
         self._topics: dict[str, dict[int, _Entry]] = {}
         self._size = 0
         self._flights: list[Flight] = []
+        self._pending: dict[int, dict[TopicPartition, _Entry]] = {}  # by producer id
 
     def __len__(self) -> int:
         return self._size
@@ -57,6 +61,29 @@ class CommittedOffsets:
         written now would come after that commit and delete it.
         """
         return {partition for flight in self._flights for partition in flight.offsets}
+
+    @property
+    def pending(self) -> set[TopicPartition]:
+        """Partitions for which a transaction has committed an offset and has not ended."""
+        return {partition for entries in self._pending.values() for partition in entries}
+
+    def is_pending(self, partition: TopicPartition) -> bool:
+        return any(partition in entries for entries in self._pending.values())
+
+    @property
+    def unsettled(self) -> set[TopicPartition]:
+        """Partitions whose offset may soon be another without any further request."""
+        return self.in_flight | self.pending
+
+    @property
+    def producers(self) -> Iterable[int]:
+        """Who has offsets pending in a transaction."""
+        return self._pending.keys()
+
+    @property
+    def are_in_use(self) -> bool:
+        """Whether anything would be lost if they were thrown away."""
+        return bool(self._size or self._flights or self._pending)
 
     def get(self, partition: TopicPartition) -> GroupOffset | None:
         entry = self._entry(partition)
@@ -85,12 +112,33 @@ class CommittedOffsets:
             entries = self._topics.setdefault(partition.topic, {})
             entries[partition.partition] = _Entry(committed, record_offset)
 
+    def pend(
+        self, producer_id: int, partition: TopicPartition, committed: GroupOffset, record_offset: int
+    ) -> None:
+        """This record is in the log, and is part of the producer's open transaction: its coordinator lets no
+        other begin before the markers of the last are committed.
+        """
+        assert record_offset >= 0, "an offset is pending once its record is in the log"
+        self._pending.setdefault(producer_id, {})[partition] = _Entry(committed, record_offset)
+
+    def transaction_ended(self, producer_id: int, committed: bool, marker_offset: int) -> None:
+        """The marker of the producer's transaction is committed. What is pending behind the marker belongs to
+        the producer's next transaction.
+        """
+        entries = self._pending.pop(producer_id, {})
+        if later := {tp: entry for tp, entry in entries.items() if entry.record_offset > marker_offset}:
+            self._pending[producer_id] = later
+        for partition, entry in entries.items():
+            if committed and partition not in later:
+                self.put(partition, entry.committed, entry.record_offset)
+
     def drop(self, partitions: Iterable[TopicPartition], record_offset: int) -> None:
         """Apply tombstones written at `record_offset` or after it."""
         for partition in partitions:
             entry = self._entry(partition)
             if entry is not None and entry.record_offset < record_offset:
                 self._remove(partition)
+            self._unpend(partition, record_offset)
 
     def forget(self, gone: Mapping[str, Collection[int]]) -> list[TopicPartition]:
         """Partitions (by topic) were deleted: their offsets are void at once, those in flight too. Returns
@@ -105,6 +153,10 @@ class CommittedOffsets:
         for flight in self._flights:
             for partition in [tp for tp in flight.offsets if tp.partition in gone.get(tp.topic, ())]:
                 del flight.offsets[partition]
+                found[partition] = None
+        if self._pending:
+            for partition in sorted(tp for tp in self.pending if tp.partition in gone.get(tp.topic, ())):
+                self._unpend(partition)
                 found[partition] = None
         return list(found)
 
@@ -126,7 +178,7 @@ class CommittedOffsets:
         had members, or still has some, from the commit. Offsets of `subscribed` topics stay.
         """
         found = []
-        in_flight = self.in_flight
+        unsettled = self.unsettled
         for topic, commits in self.by_topic().items():
             if topic in subscribed:
                 continue
@@ -136,13 +188,22 @@ class CommittedOffsets:
                 else:
                     until = max(committed.commit_ms, empty_since_ms or 0) + retention_ms
                 partition = TopicPartition(topic, number)
-                if until <= now_ms and partition not in in_flight:
+                if until <= now_ms and partition not in unsettled:
                     found.append(partition)
         return found
 
     def _entry(self, partition: TopicPartition) -> _Entry | None:
         entries = self._topics.get(partition.topic)
         return None if entries is None else entries.get(partition.partition)
+
+    def _unpend(self, partition: TopicPartition, before: int | None = None) -> None:
+        """Forget what is pending for this partition, from records before this one or any."""
+        for producer_id, entries in list(self._pending.items()):
+            entry = entries.get(partition)
+            if entry is not None and (before is None or entry.record_offset < before):
+                del entries[partition]
+                if not entries:
+                    del self._pending[producer_id]
 
     def _remove(self, partition: TopicPartition) -> None:
         entries = self._topics[partition.topic]

@@ -36,6 +36,10 @@ class Shard:
     groups: dict[str, "HeldGroup"] = field(default_factory=dict)
     deleted: dict[str, set[int]] = field(default_factory=dict)
     """Partitions, by topic, that were deleted while the log was read: it may still have offsets for them."""
+    writers: dict[int, dict[str, None]] = field(default_factory=dict)
+    """Producers with an open transaction, and the groups for which it may have offsets."""
+    ended: list[tuple[int, bool, int]] = field(default_factory=list)
+    """Transactions that ended while the log was read: producer id, whether committed, the marker's offset."""
     owed: "dict[tuple[str, TopicPartition | None], None]" = field(default_factory=dict)
     """Tombstones still to be written: of a group's offset for a partition, or (None) of the group itself."""
 
@@ -100,6 +104,10 @@ class ShardStore:
         if shard.loading:
             raise CoordinatorLoadInProgress(f"partition {partition} of __consumer_offsets is being loaded")
         return shard
+
+    def get(self, partition: int) -> Shard | None:
+        """The shard of this partition, loading or serving."""
+        return self._shards.get(partition)
 
     def has(self, shard: Shard) -> bool:
         """Whether this shard is current: not resigned, nor replaced by a new one since."""
@@ -168,7 +176,9 @@ class ShardStore:
         for number, name in enumerate(loaded.names(), 1):
             group = self._new_group(name)
             held = self.add(shard, group, loaded.offsets.get(name))
-            for tp in held.offsets:
+            for producer_id in held.offsets.producers:
+                shard.writers.setdefault(producer_id, {})[name] = None
+            for tp in {*held.offsets, *held.offsets.pending}:
                 if self._is_gone(tp):
                     shard.deleted.setdefault(tp.topic, set()).add(tp.partition)
             value = loaded.groups.get(name)

@@ -9,18 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.types import TopicPartition
-from ...protocol.batches import BatchHeader, headers
+from ...protocol.batches import headers
 from ...protocol.errors import ApiError
 from ...protocol.records import Record
-from ..results import ConsumerRecord, TimestampType
+from ..results import ConsumerRecord
 from ..serializers import Deserializer
 from .positions import PartitionPosition
 
 if TYPE_CHECKING:
     from ...protocol.columns import Columns
-
-
-_CREATE_TIME, _LOG_APPEND_TIME = TimestampType  # looked up once, not for every record
 
 
 class Batch(NamedTuple):
@@ -54,10 +51,10 @@ class Handout:
         for place in self._in_turn():
             while len(self.ready) < most:
                 try:
-                    row = place.next_record(self._verify)
-                    if row is None:
+                    record = place.next_record(self._verify)
+                    if record is None:
                         break
-                    self.ready.append(self._decoded(place, *row))
+                    self.ready.append(self._decoded(place, record))
                 except BaseException:  # raised again once these are handed out
                     if self.ready:
                         return
@@ -133,7 +130,7 @@ class Handout:
                 raise
             return sound
 
-    def _decoded(self, place: PartitionPosition, record: Record, header: BatchHeader) -> ConsumerRecord:
+    def _decoded(self, place: PartitionPosition, record: Record) -> ConsumerRecord:
         topic, partition = place.partition
         key, value = record.key, record.value
         try:
@@ -145,8 +142,6 @@ class Handout:
                 None if key is None else self._key_in(key),
                 None if value is None else self._value_in(value),
                 record.headers,
-                _LOG_APPEND_TIME if header.is_log_append_time else _CREATE_TIME,
-                header.leader_epoch,
             )
         except BaseException:
             place.unread(record)

@@ -13,6 +13,7 @@ from strandline.broker.internal_topics.topic import InternalTopic, offsets_topic
 from strandline.broker.metadata.cache import Picture
 from strandline.protocol.batches import headers, stamp
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
+from strandline.protocol.markers import EndMarker, marker_batch
 from strandline.protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from strandline.protocol.primitives import Slices
 from strandline.storage.disk import DiskError
@@ -49,6 +50,10 @@ class MemoryLog:
         self.end_offset = base + header.record_count
         return base
 
+    def cut_last(self) -> None:
+        """The last batch was refused: it is in no log."""
+        self.end_offset, _ = self.batches.pop()
+
     def read(self, offset: int, bytes_max: int, end: int) -> Slices:
         """One batch at a time, so that loading has many slices."""
         self.asked_for.append(bytes_max)
@@ -78,8 +83,10 @@ class Stage:
     log: MemoryLog = field(default_factory=MemoryLog)
     clock: Clock = field(default_factory=Clock)
     waiting: list[tuple[Callable[[ErrorCode, int], None], int]] = field(default_factory=list)
+    markers: list[tuple[int, bool, int]] = field(default_factory=list)  # not committed yet
     created: list[CreateTopicsRequest] = field(default_factory=list)
     is_leader: bool = True
+    refuses: ErrorCode | None = None  # every append
 
     def __post_init__(self) -> None:
         self.picture = Picture()
@@ -100,14 +107,26 @@ class Stage:
         assert tp == TP
         if not self.is_leader:
             raise NotLeaderOrFollower("moved")
-        self.waiting.append((on_committed, self.log.append(batch)))
+        if self.refuses is not None:
+            return on_committed(self.refuses, -1)
+        return self.waiting.append((on_committed, self.log.append(batch)))
 
     def commit(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Acknowledge everything that waits, or refuse it; what timed out stands in the log all the same."""
         stands = error in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+        if error is ErrorCode.NONE:
+            markers, self.markers = self.markers, []
+            for producer_id, committed, offset in markers:
+                self.groups.on_transaction_ended(TP, producer_id, committed, offset)
         waiting, self.waiting = self.waiting, []
         for on_committed, base in waiting:
             on_committed(error, base if stands else -1)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """Another coordinator writes its marker, which counts once it is committed."""
+        marker = EndMarker(committed, coordinator_epoch=1)
+        offset = self.log.append(marker_batch(producer_id, 0, marker, self.clock.ms))
+        self.markers.append((producer_id, committed, offset))
 
     async def lead(self) -> "Stage":
         """Take the partition and load it."""

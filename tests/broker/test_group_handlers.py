@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from strandline.base.types import TopicPartition
+from strandline.broker.groups.offsets import GroupOffset
+from strandline.broker.groups.transactional_commits import Producer
 from strandline.broker.handlers.groups import admin, coordinators, membership, offset_deletion, offsets
 from strandline.broker.metadata.cache import Address, LiveBroker, Picture, PicturedTopic
 from strandline.broker.network.exchange import Exchange, Listener
@@ -19,7 +23,7 @@ from strandline.protocol.messages.control import UpdateMetadataPartitionState
 from strandline.protocol.primitives import NO_UUID
 from strandline.protocol.schema import decode, encode
 from tests.broker.cluster_harness import TellsAtOnce
-from tests.broker.group_harness import Stage
+from tests.broker.group_harness import SIMPLE, Stage
 
 HANDLERS = {
     api: entry
@@ -256,6 +260,38 @@ def test_fetch(version: int) -> None:
         else:
             assert answer.topics[0].partitions[0].error_code == 16
             assert version < 2 or answer.error_code == 16
+
+    play(story)
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+def test_a_fetch_of_stable_offsets_is_told_which_are_not(version: int) -> None:
+    async def story(client: Client) -> None:
+        commit(client, 9, ("t", ""))
+        pending = {TopicPartition("t", 1): GroupOffset(8, -1, "", -1)}
+
+        def told(topics: list[str] | None, stable: bool) -> list[tuple[int, int, int]]:
+            request = replace(asked(version, "g", topics), require_stable=stable)
+            (answer,) = client.send(request, version)
+            (found,) = (answer.groups[0] if version >= 8 else answer).topics
+            return [
+                (each.partition_index, each.committed_offset, each.error_code) for each in found.partitions
+            ]
+
+        client.stage.groups.commit_in_transaction("g", SIMPLE, Producer(1, 0), pending, lambda _: None)
+        client.stage.commit()
+        assert told(["t"], stable=True) == [(0, 7, 0), (1, -1, 88)]
+        assert told(["t"], stable=False) == [(0, 7, 0), (1, -1, 0)]
+        assert told(None, stable=True) == [(0, 7, 0)], "as Kafka: of all that were ever committed"
+        client.stage.end_transaction(1, committed=True)
+        client.stage.commit()
+        assert told(["t"], stable=True) == [(0, 7, 0), (1, 8, 0)]
+        client.stage.groups.commit_in_transaction("g", SIMPLE, Producer(1, 0), pending, lambda _: None)
+        client.stage.groups.commit(
+            "g", SIMPLE, {TopicPartition("t", 0): pending[TopicPartition("t", 1)]}, lambda _: None
+        )
+        assert told(None, stable=True) == [(0, -1, 88), (1, -1, 88)], "one is on its way to the log"
+        assert told(None, stable=False) == [(0, 7, 0), (1, 8, 0)]
 
     play(story)
 

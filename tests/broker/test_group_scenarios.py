@@ -5,7 +5,7 @@ bounds. `REWRITE=1 pytest tests/broker` writes today's answers into the files; t
 
   a joins, v9, static s1, session 6, patience 30, speaks range roundrobin, as consumer, id a-1
   a syncs generation 1 [giving a-1=x b-2=y]      a beats generation 1          a leaves      s1 is sent away
-  a commits in generation 1                      write 1 is committed          write 1 fails REQUEST_TIMED_OUT
+  a commits [by a transaction] in generation 1   write 1 is committed          write 1 fails REQUEST_TIMED_OUT
   5 s pass                                       the coordinator moves away    … and a new one reads the log
 """
 
@@ -148,8 +148,10 @@ class Play:
         error = self.group.heartbeat(self.ids[who], instance, int(generation), self.now)
         self.told.append(f"{who}: {error.name}")
 
-    def commits(self, who: str, generation: str) -> None:
-        error = self.group.commit_error(self.ids.get(who, ""), None, int(generation), self.now)
+    def commits(self, who: str, transaction: str | None, instance: str | None, generation: str) -> None:
+        error = self.group.commit_error(
+            self.ids.get(who, ""), instance, int(generation), self.now, transactional=transaction is not None
+        )
         self.told.append(f"{who}: {error.name}")
 
     def leaves(self, who: str) -> Effects:
@@ -195,7 +197,11 @@ EVENTS = (
     (r"(?P<who>\w+) joins(?P<rest>.*)", "joins"),
     (r"(?P<who>\w+) syncs generation (?P<generation>\d+)( giving (?P<given>.*))?", "syncs"),
     (r"(?P<who>\w+) beats generation (?P<generation>\d+)( as (?P<instance>\w+))?", "beats"),
-    (r"(?P<who>\w+) commits in generation (?P<generation>-?\d+)", "commits"),
+    (
+        r"(?P<who>\w+) commits( (?P<transaction>by a transaction))?( as (?P<instance>\w+))? "
+        r"in generation (?P<generation>-?\d+)",
+        "commits",
+    ),
     (r"(?P<who>\w+) leaves", "leaves"),
     (r"(?P<instance>\w+) is sent away", "sent_away"),
     (r"write (?P<token>\d+) (is committed|fails (?P<failure>\w+))", "written"),

@@ -1,19 +1,22 @@
 """OffsetCommit 2-9 and OffsetFetch 1-9: the offsets from which a group goes on reading.
 
 OffsetCommit: v2-4 a retention of its own · v6 leader epoch · v7 static members · v8 flexible
-OffsetFetch: v2 null means all, an error for the whole · v5 leader epoch · v6 flexible · v7 require_stable,
-which changes nothing without transactions · v8 several groups · v9 member id and epoch of KIP-848, not used
+OffsetFetch: v2 null means all, an error for the whole · v5 leader epoch · v6 flexible · v7 require_stable:
+UNSTABLE_OFFSET_COMMIT while a transaction has an offset pending · v8 several groups · v9 member id and epoch
+of KIP-848, not used
 A commit is answered when its record is committed; each partition that cannot be committed has its own error.
 Left to others: who may commit (groups/group.py), how it is written (groups/coordinator.py).
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from ....base.types import NO_OFFSET, TopicPartition
 from ....protocol.apis import Api
 from ....protocol.errors import ApiError, ErrorCode
 from ....protocol.messages.group_offsets import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -26,6 +29,7 @@ from ....protocol.messages.group_offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
+    TxnOffsetCommitRequestTopic,
 )
 from ...context import BrokerContext
 from ...groups.offsets import NO_EXPIRY, GroupOffset
@@ -35,18 +39,33 @@ from ...network.exchange import Exchange, HandlerEntry
 SEVERAL_GROUPS_SINCE = 8
 NO_RETENTION = -1
 NOTHING = GroupOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
+UNSTABLE = GroupOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="", commit_ms=-1)
+"""Stands for an offset that was to be stable: it may soon be another, without any further commit."""
 
+CommittedTopic: TypeAlias = OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic
 Wanted = Iterable[tuple[str, Sequence[int]]]  # topics with their partitions
 Found = list[tuple[str, list[tuple[int, GroupOffset]]]]
 
 
 def commit(broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> None:
     """Parked until the offsets are committed; a refused partition does not affect the others."""
+    offsets, errors = offsets_in(broker, request.topics, request.retention_time_ms)
+
+    def done(error: ErrorCode) -> None:
+        exchange.answer(_commit_response(request, errors, error))
+
+    member = (request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+    broker.groups.commit(request.group_id, member, offsets, done)
+
+
+def offsets_in(
+    broker: BrokerContext, topics: Sequence[CommittedTopic], retention_ms: int = NO_RETENTION
+) -> tuple[dict[TopicPartition, GroupOffset], dict[TopicPartition, ErrorCode]]:
+    """The offsets of a request that may be committed, and why the others may not."""
     errors: dict[TopicPartition, ErrorCode] = {}
     offsets: dict[TopicPartition, GroupOffset] = {}
     now_ms = broker.groups.wall_ms()
-    retention_ms = request.retention_time_ms
-    for topic in request.topics:
+    for topic in topics:
         for partition in topic.partitions:
             tp = TopicPartition(topic.name, partition.partition_index)
             note = partition.committed_metadata or ""
@@ -62,12 +81,7 @@ def commit(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
                     commit_ms=now_ms,
                     expire_ms=now_ms + retention_ms if retention_ms != NO_RETENTION else NO_EXPIRY,
                 )
-
-    def done(error: ErrorCode) -> None:
-        exchange.answer(_commit_response(request, errors, error))
-
-    member = (request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
-    broker.groups.commit(request.group_id, member, offsets, done)
+    return offsets, errors
 
 
 def _commit_response(
@@ -97,9 +111,10 @@ def refuse_commit(request: OffsetCommitRequest, error: ApiError) -> OffsetCommit
 def fetch(broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Committed offsets; -1 where there is none, also for a group that does not exist."""
     if exchange.version >= SEVERAL_GROUPS_SINCE:
-        groups = [_of_group(broker, each.group_id, _asked(each.topics)) for each in request.groups]
+        stable = request.require_stable
+        groups = [_of_group(broker, each.group_id, _asked(each.topics), stable) for each in request.groups]
         return OffsetFetchResponse(groups=groups)
-    found = _committed(broker, request.group_id, _asked(request.topics))
+    found = _committed(broker, request.group_id, _asked(request.topics), request.require_stable)
     return OffsetFetchResponse(topics=[_topic(name, partitions) for name, partitions in found])
 
 
@@ -109,26 +124,27 @@ def _asked(
     return None if topics is None else [(each.name, each.partition_indexes) for each in topics]
 
 
-def _committed(broker: BrokerContext, group_id: str, wanted: Wanted | None) -> Found:
+def _committed(broker: BrokerContext, group_id: str, wanted: Wanted | None, stable: bool) -> Found:
     held = broker.groups.find(group_id, empty_name_ok=True)
-    if held is not None and held.group.state is GroupState.DEAD:
-        held = None  # its tombstones are on their way to the log
+    if held is None or held.group.state is GroupState.DEAD:  # its tombstones are on their way to the log
+        return [(name, [(index, NOTHING) for index in indexes]) for name, indexes in wanted or ()]
+    unstable = held.offsets.unsettled if stable else ()
     if wanted is None:
-        return list(held.offsets.by_topic().items()) if held is not None else []
+        wanted = [(name, [index for index, _ in each]) for name, each in held.offsets.by_topic().items()]
     found: Found = []
     for name, indexes in wanted:
-        partitions = []
-        for index in indexes:
-            committed = held.offsets.get(TopicPartition(name, index)) if held is not None else None
-            partitions.append((index, committed or NOTHING))
-        found.append((name, partitions))
+        places = [TopicPartition(name, index) for index in indexes]
+        offsets = [UNSTABLE if tp in unstable else held.offsets.get(tp) or NOTHING for tp in places]
+        found.append((name, list(zip(indexes, offsets, strict=True))))
     return found
 
 
-def _of_group(broker: BrokerContext, group_id: str, wanted: Wanted | None) -> OffsetFetchResponseGroup:
+def _of_group(
+    broker: BrokerContext, group_id: str, wanted: Wanted | None, stable: bool
+) -> OffsetFetchResponseGroup:
     """From v8 on each group has its own error."""
     try:
-        found = _committed(broker, group_id, wanted)
+        found = _committed(broker, group_id, wanted, stable)
     except ApiError as error:
         return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=error.code)
     topics = [
@@ -140,6 +156,7 @@ def _of_group(broker: BrokerContext, group_id: str, wanted: Wanted | None) -> Of
                     committed_offset=committed.offset,
                     committed_leader_epoch=committed.leader_epoch,
                     metadata=committed.metadata,
+                    error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if committed is UNSTABLE else ErrorCode.NONE,
                 )
                 for index, committed in partitions
             ],
@@ -160,7 +177,7 @@ def _topic(
                 committed_offset=committed.offset,
                 committed_leader_epoch=committed.leader_epoch,
                 metadata=committed.metadata,
-                error_code=error,
+                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if committed is UNSTABLE else error,
             )
             for index, committed in partitions
         ],
