@@ -8,18 +8,18 @@ Left to others: who may append and what is committed (broker/replicas/partition.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
 from uuid import UUID
 
 import structlog
 
 from ...base.types import NO_OFFSET, TopicPartition
-from ...protocol.batches import LENGTH_END, BatchHeader, stamp, stamp_append_time
+from ...protocol.batches import CONTROL, LENGTH_END, BatchHeader, stamp, stamp_append_time
 from ...protocol.errors import ErrorCode, error_for
 from ...protocol.primitives import Buffer, Slices
 from ..config import TopicConfig
 from ..disk import Disk, DiskError, DiskFailed, DiskFull, NoDescriptor
-from ..segment.batch_walk import ANY_EPOCH, Placed, WalkRules
+from ..segment.batch_walk import ANY_EPOCH, Placed, WalkRules, marker_in
 from ..segment.index import RELATIVE_MAX
 from ..segment.open_files import OpenSegments
 from ..segment.replicated_run import NotNext, checked_run
@@ -27,34 +27,29 @@ from ..segment.roll import stretch_end
 from ..segment.segment import CorruptBatch, Segment
 from ..segment.tail_cache import Tail
 from . import checkpoints, producer_snapshots
+from .aborts import Aborts
 from .epoch_file import EpochFile
 from .flush import Flush, FlushState
 from .leader_epochs import EpochHistory
 from .log_settings import LogSettings
-from .producer_state import ProducerStates
+from .pending_deletion import delete_now
+from .producer_state import AsOf, ProducerStates
 from .restart import NewBeginning
 from .segments import Segments
 from .time_lookup import Found, TimeLookup
-from .truncation import Leaving
+from .truncation import Leaving, leaving
 from .uncached_read import ReadApart
 
 logger = structlog.get_logger(__name__)
 
-__all__ = ["CorruptBatch", "DiskError", "DiskFailed", "DiskFull", "Log", "NotNext"]
-
-
-class AsOf(NamedTuple):
-    """The producer state as of log end offset `end`."""
-
-    end: int
-    producers: ProducerStates
+__all__ = ["AsOf", "CorruptBatch", "DiskError", "DiskFailed", "DiskFull", "Log", "NotNext"]
 
 
 class Log:
     """A partition's log. It holds the offsets in [start_offset, end_offset).
 
     Its parts: the segments, what of them is synced, the epochs with their file, the settings with theirs, the
-    producers, and the newest batches in memory.
+    producers, the aborted transactions, and the newest batches in memory.
     """
 
     def __init__(
@@ -87,9 +82,10 @@ class Log:
         self.keep_tail = False
         self.before_cut: Callable[[int, int], None] = _nothing  # told end and start before records go
         self.start_moved: Callable[[int], None] = _nothing  # told the new start
-        self.gone: Callable[[list[str]], None] = self._delete  # told which files may be deleted
+        self.gone: Callable[[list[str]], None] = partial(delete_now, disk)  # told which files may be deleted
         self._chain = Segments(disk, directory, segments, open_segments)
         self._flush_state = FlushState(self._chain, flushed_offset)
+        self._aborts = Aborts(self._chain, self._flush_state)
         self._epoch_file = EpochFile(self._chain, self._flush_state, epochs)
         self._settings = LogSettings(self._chain, self._flush_state, config, gaps_allowed)
         self._tail = Tail(tail_bytes_max, open_segments.memory)
@@ -176,7 +172,10 @@ class Log:
         segment.placed(last_offset, size, max_time, settings.index_interval)
         self.end_offset = last_offset + 1
         if header.producer_id >= 0:
-            self.producers.update(header, base_offset, max_time)
+            marker = marker_in(batch, 0, header) if header.attributes & CONTROL else None
+            ended = self.producers.update(header, base_offset, max_time, marker)
+            if ended is not None:
+                self._aborts.note(ended)
         if self.keep_tail:
             self._tail.add(base_offset, last_offset + 1, batch, 0, size)
         return base_offset
@@ -220,7 +219,10 @@ class Log:
                 self._tail.clear()  # it cannot hold gaps
             segment.placed(batch.last_offset, batch.size, batch.max_timestamp, settings.index_interval)
             self.end_offset = batch.next_offset
-            self.producers.update(batch, batch.base_offset)
+            marker = marker_in(records, at, batch) if batch.attributes & CONTROL else None
+            ended = self.producers.update(batch, batch.base_offset, marker=marker)
+            if ended is not None:
+                self._aborts.note(ended)
             if self.keep_tail:
                 self._tail.add(batch.base_offset, batch.next_offset, records, at, batch.size)
         return last
@@ -307,6 +309,23 @@ class Log:
         """(timestamp, offset, epoch) of the record below `end` with the largest timestamp. Blocking."""
         return self.lookup(end).now()
 
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to where every transaction is decided and its marker committed: there readers of committed
+        records end. To be told every high watermark, in order.
+        """
+        first = self.producers.unstable.first(high_watermark)
+        return min(high_watermark, max(first, self.start_offset))
+
+    def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions with records in [start, end)."""
+        return self._aborts.overlapping(start, end)
+
+    def upper_bound(self, offset: int, nbytes: int) -> int:
+        """An `end` for `aborted`: not before the end of the batches of a read of `nbytes` from `offset`."""
+        if 0 <= self._tail.first_offset <= offset:
+            return self.end_offset
+        return self._aborts.upper_bound(offset, nbytes, self.end_offset)
+
     # -- taking away
 
     def leaving(self, offset: int) -> Leaving | None:
@@ -314,12 +333,7 @@ class Log:
         offset = max(offset, self.start_offset)
         if offset >= self.end_offset:
             return None
-        with self._chain.guarded():
-            end = self._chain.boundary_before(offset)
-            files = self._chain.leaving(end)
-        epochs = EpochHistory(self.epochs.entries)
-        epochs.truncate_from_start(end)
-        return Leaving(end, self.end_offset, tuple(epochs.entries), tuple(files))
+        return leaving(self._chain, self.epochs, offset, self.end_offset)
 
     def producers_as_of(self, end: int) -> AsOf:
         """The producer state if the log is truncated to `end`, a batch boundary. Blocking, for any thread.
@@ -384,12 +398,14 @@ class Log:
             producer_snapshots.drop(self.disk, self.directory, high=end)
             if known is None or known.end != end:
                 known = self.producers_as_of(end)
+            self._aborts.mend(chain.segments[chain.place_of(end)])
         with chain.ready_to_cut(end) as cut:
             chain.generation += 1
             with chain.all_or_closed():
                 gone = cut()
         self._tail.clear()
         self.gone(gone)
+        known.producers.unstable.take_ended(self.producers.unstable, end)
         self.end_offset, self.producers = end, known.producers
         assert known.end == end and self.flushed_offset <= end, "nothing is known of what is gone"
         chain.count_opened()
@@ -578,12 +594,6 @@ class Log:
         """Close the files and write nothing: the log is being deleted, or its disk is gone."""
         self._tail.clear()
         self._chain.close()
-
-    def _delete(self, paths: Sequence[str]) -> None:
-        """Delete at once, where nobody else does. On a broker a thread deletes them, a little at a time."""
-        for path in paths:
-            with suppress(OSError):  # the next start does
-                self.disk.unlink(path)
 
 
 def _nothing(*_offsets: int) -> None:

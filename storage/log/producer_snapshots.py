@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..disk import Disk
 from ..segment.file_names import SNAPSHOT, file_name, is_segment_file
 from ..segment.segment import Segment
-from .producer_state import InvalidSnapshot, ProducerStates
+from .producer_state import Ended, InvalidSnapshot, ProducerStates
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
@@ -36,13 +36,17 @@ def rebuild(
     segments: Sequence[Segment],
     end_offset: int,
     *,
+    before: int | None = None,
     apart: bool = False,
-) -> None:
-    """Bring `producers` to the state as of `end_offset`: newest usable snapshot, then batch headers.
+) -> list[Ended]:
+    """Bring `producers` to the state as of `end_offset`: newest usable snapshot, then headers and markers.
 
-    With `apart` it opens its own files, so any thread may run it. Blocking: reads up to a segment.
+    Returns the transactions that ended on the way; `before`: all that ended from there on, so an older
+    snapshot is used. With `apart` it opens its own files, so any thread may run it. Blocking: reads up to a
+    segment, or from the last snapshot on.
     """
-    start = restore_newest(disk, directory, producers, end_offset)
+    start = restore_newest(disk, directory, producers, end_offset if before is None else before)
+    ended: list[Ended] = []
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is not None and following.base_offset <= start:
             continue
@@ -50,22 +54,28 @@ def rebuild(
             continue
         read = segment.apart() if apart else segment
         try:
-            _take_in(producers, read, start, end_offset)
+            ended += _take_in(producers, read, start, end_offset)
         finally:
             if apart:
                 read.close()
+    return ended
 
 
-def _take_in(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> None:
-    """Take in the batches of a segment in [start, end_offset)."""
+def _take_in(producers: ProducerStates, segment: Segment, start: int, end_offset: int) -> list[Ended]:
+    """Take in the batches of a segment in [start, end_offset); returns the transactions that they end."""
+    ended: list[Ended] = []
     found = segment.locate(max(start, segment.base_offset))
     if found is None:
-        return
-    for _, header in segment.headers(found[0]):
+        return ended
+    for position, header in segment.headers(found[0]):
         if header.base_offset >= end_offset:
-            return
-        if header.base_offset >= start:
-            producers.update(header, header.base_offset)
+            break
+        if header.base_offset >= start and header.producer_id >= 0:
+            marker = segment.marker(position, header) if header.is_control else None
+            done = producers.update(header, header.base_offset, marker=marker)
+            if done is not None:
+                ended.append(done)
+    return ended
 
 
 def restore_newest(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> int:
@@ -75,7 +85,7 @@ def restore_newest(disk: Disk, directory: str, producers: ProducerStates, end_of
         if offset > end_offset:
             continue
         try:
-            producers.restore(disk.read(path))
+            producers.restore(disk.read(path), offset)
         except InvalidSnapshot:
             disk.unlink(path)
         else:

@@ -1,25 +1,34 @@
-"""ProducerStates: the last batches of each producer, so that a batch sent twice is stored once.
+"""ProducerStates: the last batches of each producer, so that a batch sent twice is stored once, and its
+open transaction.
 
 A leader checks a batch against the last five of its producer. Followers, and a log that is opened again,
-rebuild the same state from batch headers. Snapshots have Kafka's format, which keeps one batch per producer.
-The four before it are stored after the part that Kafka reads: a producer may have five batches in flight
-when its leader stops, and it will send all of them again.
-Left to others: where snapshots lie and when they are taken (producer_snapshots.py).
+rebuild the same state from batch headers and markers. Snapshots have Kafka's format, which keeps one batch
+per producer. The four before it are stored after the part that Kafka reads: a producer may have five batches
+in flight when its leader stops, and it will send all of them again.
+The first transactional batch of a producer opens its transaction, a marker ends it. A marker may come for a
+producer without one: it fences all the same.
+Left to others: where snapshots lie and when they are taken (producer_snapshots.py), how far readers of
+committed records come (unstable.py).
 Why: docs/decisions/0048-an-unknown-producer-begins-anywhere.md
 """
 
 from collections import deque
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from ...protocol.batches import SEQUENCES, BatchHeader
+from ...protocol.batches import CONTROL, SEQUENCES, TRANSACTIONAL, BatchHeader
 from ...protocol.errors import ErrorCode, error_for
+from ...protocol.markers import NO_COORDINATOR_EPOCH, EndMarker
+from .unstable import NEVER, Unstable
 
 BATCHES_KEPT = 5  # as many as a producer may have in flight
 NO_EPOCH = -1
 NO_SEQUENCE = -1
+NO_TRANSACTION = -1  # as a first offset
+OF_TRANSACTIONS = TRANSACTIONAL | CONTROL
 
 SNAPSHOT_VERSION = 1
 SNAPSHOT_HEAD = Struct(">hIi")  # version, CRC-32C of what follows it, number of producers
@@ -49,6 +58,16 @@ class Stored(NamedTuple):
     timestamp: int
 
 
+class Ended(NamedTuple):
+    """A transaction whose marker is in the log."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # the marker's
+    last_stable_offset: int  # behind the marker, if all of the log were committed
+    committed: bool
+
+
 class ProducerState:
     """What a partition knows of one producer id."""
 
@@ -61,8 +80,8 @@ class ProducerState:
         self.batches: deque[Stored] = deque(maxlen=BATCHES_KEPT)
         self.last_timestamp = -1
         self.silent_from: int | None = None  # the first `expire` pass since its last batch
-        self.coordinator_epoch = -1
-        self.transaction_first_offset = -1
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH  # of its last marker
+        self.transaction_first_offset = NO_TRANSACTION
 
     @property
     def last_sequence(self) -> int:
@@ -76,10 +95,11 @@ class InvalidSnapshot(ValueError):
 class ProducerStates:
     """All producers of one partition, the least recently active first."""
 
-    __slots__ = ("_producers", "producers_max")
+    __slots__ = ("_producers", "producers_max", "unstable")
 
     def __init__(self, producers_max: int) -> None:
         self.producers_max = producers_max
+        self.unstable = Unstable()
         self._producers: dict[int, ProducerState] = {}
 
     def __len__(self) -> int:
@@ -88,10 +108,19 @@ class ProducerStates:
     def get(self, producer_id: int) -> ProducerState | None:
         return self._producers.get(producer_id)
 
+    def items(self) -> Iterator[tuple[int, ProducerState]]:
+        """(producer id, state), the least recently active first."""
+        return iter(self._producers.items())
+
+    def open_transactions(self) -> Iterator[tuple[int, int]]:
+        """(producer id, first offset), the earliest first."""
+        return self.unstable.open()
+
     def check(self, header: BatchHeader) -> Duplicate | None:
         """The leader's check before an append: is the batch new (None), already stored, or out of order?
 
-        Raises INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap.
+        Raises INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap,
+        INVALID_TXN_STATE for a batch beside the producer's open transaction.
         """
         if header.producer_id < 0:
             return None
@@ -104,29 +133,66 @@ class ProducerStates:
                 if (batch.base_sequence, batch.last_sequence) == sequences:
                     return Duplicate(batch.base_offset, batch.last_offset, batch.timestamp)
             expected = (known.last_sequence + 1) % SEQUENCES
-            if known.batches and header.base_sequence != expected:
+            if header.base_sequence != expected:
                 raise out_of_order(header, expected)
         elif header.producer_epoch < known.epoch:
-            raise error_for(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                (
-                    f"producer {header.producer_id} has epoch {known.epoch}, the batch has "
-                    f"{header.producer_epoch}"
-                ),
-            )
+            raise fenced(header.producer_id, header.producer_epoch, known.epoch)
         elif header.base_sequence != 0:
             raise out_of_order(header, 0)
+        _insist_on_transaction(header, known)
         return None
 
-    def update(self, header: BatchHeader, base_offset: int, timestamp: int | None = None) -> None:
-        """Take in a batch that is in the log at `base_offset`."""
+    def check_epoch(self, header: BatchHeader) -> None:
+        """The check of a batch that a broker writes for a producer: it has an epoch and no sequence.
+
+        Raises INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE.
+        """
+        known = self._producers.get(header.producer_id)
+        if known is not None:
+            if header.producer_epoch < known.epoch:
+                raise fenced(header.producer_id, header.producer_epoch, known.epoch)
+            _insist_on_transaction(header, known)
+
+    def check_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker) -> None:
+        """The check of a marker before an append.
+
+        Raises INVALID_PRODUCER_EPOCH, or TRANSACTION_COORDINATOR_FENCED if a later coordinator has spoken.
+        """
+        known = self._producers.get(producer_id)
+        if known is None:
+            return
+        if producer_epoch < known.epoch:
+            raise fenced(producer_id, producer_epoch, known.epoch)
+        if marker.coordinator_epoch < known.coordinator_epoch:
+            raise error_for(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                (
+                    f"producer {producer_id}: its last marker has coordinator epoch "
+                    f"{known.coordinator_epoch}, this one has {marker.coordinator_epoch}"
+                ),
+            )
+
+    def update(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        timestamp: int | None = None,
+        marker: EndMarker | None = None,
+    ) -> Ended | None:
+        """Take in a batch that is in the log at `base_offset`; of a control batch also its marker.
+
+        Returns the transaction that it ends, if there was one.
+        """
         producer_id = header.producer_id
         if producer_id < 0:
-            return
+            return None
         assert base_offset >= 0, "the batch has its place in the log"
         known = self._producers.pop(producer_id, None)
-        if known is None or known.epoch != header.producer_epoch:
+        if known is None:
             known = ProducerState(header.producer_epoch)
+        elif known.epoch != header.producer_epoch:
+            known.epoch = header.producer_epoch
+            known.batches.clear()
         self._producers[producer_id] = known  # at the end: the most recently active
         known.last_timestamp = header.max_timestamp if timestamp is None else timestamp
         known.silent_from = None
@@ -137,8 +203,39 @@ class ProducerStates:
                     header.base_sequence, header.last_sequence, base_offset, last_offset, known.last_timestamp
                 )
             )
+        ended = None
+        if header.attributes & OF_TRANSACTIONS:
+            ended = self._transact(known, header, base_offset, marker)
         if len(self._producers) > self.producers_max:
-            del self._producers[next(iter(self._producers))]
+            self._forget_one()
+        return ended
+
+    def _transact(
+        self, known: ProducerState, header: BatchHeader, base_offset: int, marker: EndMarker | None
+    ) -> Ended | None:
+        """Open or end the producer's transaction. A control batch without a marker does neither: compaction
+        has emptied it, and the transaction before.
+        """
+        producer_id = header.producer_id
+        if marker is None:
+            if not header.is_control and known.transaction_first_offset == NO_TRANSACTION:
+                known.transaction_first_offset = base_offset
+                self.unstable.begin(producer_id, base_offset)
+            return None
+        known.coordinator_epoch = marker.coordinator_epoch
+        if known.transaction_first_offset == NO_TRANSACTION:
+            return None
+        known.transaction_first_offset = NO_TRANSACTION
+        first, first_open = self.unstable.end(producer_id, base_offset), self.unstable.first_open
+        stable = base_offset + 1 if first_open == NEVER else first_open
+        return Ended(producer_id, first, base_offset, stable, marker.committed)
+
+    def _forget_one(self) -> None:
+        """Forget the least recently active producer without an open transaction, if there is one."""
+        for producer_id, known in self._producers.items():
+            if known.transaction_first_offset == NO_TRANSACTION:
+                del self._producers[producer_id]
+                return
 
     def last_batches(self) -> list[tuple[int, int, int]]:
         """Per producer: id, last offset of its last batch (-1 if it has none), epoch."""
@@ -148,7 +245,7 @@ class ProducerStates:
         ]
 
     def expire(self, now_ms: int, after_ms: int) -> int:
-        """Forget producers silent for longer than `after_ms`; returns how many.
+        """Forget producers silent for longer than `after_ms`, without an open transaction; returns how many.
 
         Silence is measured between these passes, not by timestamps, which producers choose: a producer that
         writes last year's records must still have its retries recognised.
@@ -157,7 +254,7 @@ class ProducerStates:
         for producer_id, known in self._producers.items():
             if known.silent_from is None:
                 known.silent_from = now_ms
-            elif now_ms - known.silent_from > after_ms:
+            elif now_ms - known.silent_from > after_ms and known.transaction_first_offset == NO_TRANSACTION:
                 silent.append(producer_id)
         for producer_id in silent:
             del self._producers[producer_id]
@@ -165,6 +262,7 @@ class ProducerStates:
 
     def clear(self) -> None:
         self._producers.clear()
+        self.unstable.clear()
 
     def snapshot(self) -> bytes:
         """The bytes of a .snapshot file."""
@@ -186,9 +284,12 @@ class ProducerStates:
         body = len(self._producers).to_bytes(4, "big") + entries + earlier
         return SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
-    def restore(self, data: bytes) -> None:
-        """Replace everything by a snapshot's content. After InvalidSnapshot the state is empty."""
-        self._producers.clear()
+    def restore(self, data: bytes, end: int = NEVER) -> None:
+        """Replace everything by the content of a snapshot as of offset `end`.
+
+        After InvalidSnapshot the state is empty.
+        """
+        self.clear()
         if len(data) < SNAPSHOT_HEAD.size:
             raise InvalidSnapshot("the file is shorter than its header")
         version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
@@ -204,6 +305,21 @@ class ProducerStates:
             earlier.setdefault(producer_id, []).append(Stored(*batch))
         for entry in SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEAD.size : end]):
             self._restore_entry(earlier.get(entry[0], []), *entry)
+        self._restore_open(end)
+
+    def _restore_open(self, end: int) -> None:
+        """Note the open transactions of what was restored."""
+        begun = {
+            known.transaction_first_offset: producer_id
+            for producer_id, known in self._producers.items()
+            if known.transaction_first_offset != NO_TRANSACTION
+        }
+        count = sum(known.transaction_first_offset != NO_TRANSACTION for known in self._producers.values())
+        if count != len(begun) or any(not 0 <= offset < end for offset in begun):
+            self.clear()
+            raise InvalidSnapshot("its open transactions begin where none can")
+        for offset in sorted(begun):
+            self.unstable.begin(begun[offset], offset)
 
     def _restore_entry(
         self,
@@ -225,6 +341,32 @@ class ProducerStates:
             known.batches.extend(earlier)
             first = (last_sequence - delta) % SEQUENCES
             known.batches.append(Stored(first, last_sequence, last_offset - delta, last_offset, timestamp))
+
+
+class AsOf(NamedTuple):
+    """The producer state as of log end offset `end`."""
+
+    end: int
+    producers: ProducerStates
+
+
+def _insist_on_transaction(header: BatchHeader, known: ProducerState) -> None:
+    if known.transaction_first_offset != NO_TRANSACTION and not header.is_transactional:
+        raise error_for(
+            ErrorCode.INVALID_TXN_STATE,
+            (
+                f"producer {header.producer_id}: its transaction is open since offset "
+                f"{known.transaction_first_offset}, the batch is outside of any"
+            ),
+        )
+
+
+def fenced(producer_id: int, epoch: int, newest: int) -> Exception:
+    """The error for an epoch that is no longer the producer's."""
+    return error_for(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id} has epoch {newest}, the batch has {epoch}",
+    )
 
 
 def out_of_order(header: BatchHeader, expected: int) -> Exception:

@@ -15,14 +15,15 @@ from operator import attrgetter
 from ...protocol.primitives import Buffer
 from ..disk import FULL, NO_DESCRIPTOR, Disk, DiskError, DiskFailed, File, LogDamaged, disk_error
 from ..segment.batch_walk import WalkRules
-from ..segment.file_names import CLEANED, DELETED, LOG, SNAPSHOT, SUFFIXES, file_name
+from ..segment.file_names import CLEANED, DELETED, LOG, SNAPSHOT, SUFFIXES, TRANSACTION_INDEX, file_name
 from ..segment.open_files import OpenSegments
 from ..segment.segment import CorruptBatch, Segment
 from ..segment.segment_swap import swap
 from .restart import NewBeginning
 
 PASSING = FULL | NO_DESCRIPTOR
-RETIRED = (*SUFFIXES, SNAPSHOT)  # a segment's producer snapshot goes with it
+IN_CUT = (*SUFFIXES, TRANSACTION_INDEX)
+RETIRED = (*IN_CUT, SNAPSHOT)  # a segment's producer snapshot goes with it
 
 _base_offset = attrgetter("base_offset")
 
@@ -212,7 +213,7 @@ class Segments:
         with self.guarded():
             found = segment.locate(end)
             position = segment.size if found is None else found[0]
-            index_files = segment.indexes.open_files()
+            index_files = segment.open_index_files()
         try:
             with self.guarded():
                 segment.file.size()
@@ -225,7 +226,8 @@ class Segments:
         assert self.segments[0].base_offset <= end, "the first segment stays"
         renamed: list[str] = []
         while self.segments[-1].base_offset > end:
-            renamed += self._take_out(self.segments.pop(), SUFFIXES)
+            renamed += self._take_out(self.segments.pop(), IN_CUT)
+        self.segments = list(self.segments)  # another list, for those who note what it holds
         self.active = self.segments[-1]
         self._opened.grows(self.active)
         self.active.take_up(reckoned=True)  # by the cut
@@ -243,9 +245,9 @@ class Segments:
         old, self.segments, self.active = self.segments, [fresh.segment], fresh.segment
         renamed: list[str] = []
         while len(old) > 1 and old[1].base_offset <= start:
-            renamed += self._take_out(old.pop(0), SUFFIXES)
+            renamed += self._take_out(old.pop(0), IN_CUT)
         while old:
-            renamed += self._take_out(old.pop(), SUFFIXES)
+            renamed += self._take_out(old.pop(), IN_CUT)
         fresh.put_in_place()
         self.active.belongs_to(self._opened)
         return renamed
@@ -300,6 +302,8 @@ class Segments:
     def _take_out(self, segment: Segment, suffixes: Sequence[str]) -> list[str]:
         """Rename a segment's files. Deleting a large one takes long, so a thread does that later."""
         segment.close()
+        if segment.transactions.is_empty:
+            suffixes = [suffix for suffix in suffixes if suffix != TRANSACTION_INDEX]
         return list(filter(None, (self._condemn(segment.path(suffix)) for suffix in suffixes)))
 
     def _condemn(self, path: str) -> str | None:
@@ -315,6 +319,11 @@ class Segments:
             self.disk.unlink(path)
             return None
         return gone
+
+    def was_read(self, segment: Segment) -> None:
+        """A segment's indexes were used."""
+        if segment is not self.active:
+            self._opened.used(segment)
 
     def count_opened(self) -> None:
         """Report closed segments that were opened on the way to `opened`, which limits them."""

@@ -1,4 +1,4 @@
-"""How the transactions of a range ended, by their markers. `.txnindex` says less: only Kafka writes it.
+"""How the transactions of a range ended, by their markers. `.txnindex` says less: no open ones.
 
 The next marker of its producer decides about a transactional batch. A transaction without a marker is
 undecided: readers of committed transactions end before the first one, at the last stable offset.

@@ -12,8 +12,9 @@ from contextlib import closing
 from typing import NamedTuple
 
 from ...protocol.batches import HEADER_SIZE, MAGIC, BatchHeader, crc_ok, read_header
+from ...protocol.markers import EndMarker
 from ..disk import File
-from ..segment.batch_walk import walk
+from ..segment.batch_walk import marker_in, walk
 from ..segment.file_names import INDEX, LOG, TIME_INDEX
 from ..segment.index import OFFSET_ENTRY, TIME_ENTRY
 from ..segment.segment import Segment
@@ -107,6 +108,15 @@ def headers_from(segment: Segment, offset: int) -> Iterator[BatchHeader]:
         begin = floor_position(segment, offset - segment.base_offset)
         for _, header in walk(file.pread, begin, segment.size):
             yield header
+
+
+def produced_from(segment: Segment, offset: int) -> Iterator[tuple[BatchHeader, EndMarker | None]]:
+    """The same, only batches with a producer, each with its marker if it has one."""
+    with closing(segment.disk.open(segment.path(LOG))) as file:
+        begin = floor_position(segment, offset - segment.base_offset)
+        for at, header in walk(file.pread, begin, segment.size):
+            if header.producer_id >= 0:
+                yield header, marker_in(file.pread(at, header.size), 0, header) if header.is_control else None
 
 
 def floor_position(segment: Segment, relative: int) -> int:

@@ -15,17 +15,18 @@ from ...base.types import TopicPartition
 from ...base.values import dataclass
 from ..config import StorageConfig, TopicConfig
 from ..disk import FULL, Disk, DiskError
-from ..log import checkpoints, producer_snapshots
+from ..log import checkpoints
 from ..log.checkpoints import Torn, Unreadable
 from ..log.log import Log
 from ..log.producer_state import ProducerStates
 from ..quarantine import Aside, Removal, Shelf
-from ..segment.file_names import INDEX, LOG, SUFFIXES, TIME_INDEX
+from ..segment.file_names import INDEX, LOG, SUFFIXES, TIME_INDEX, TRANSACTION_INDEX
 from ..segment.open_files import OpenSegments
 from ..segment.segment import CorruptBatch, Segment
-from .check_sealed import SegmentEnd, headers_from
+from .check_sealed import SegmentEnd
 from .epoch_check import KeptHistory, rebuilt
 from .old_formats import OldFormat, find_old_format, old_message_at
+from .recover_producers import recover_producers
 from .scan_segment import Expected, Fault, Scan, scan
 from .survey import Known, Survey, look_into
 
@@ -254,7 +255,7 @@ class LogRecovery:
         assert 0 <= good <= len(segments), "the good ones are the first"
         for segment in self.surveyed.hollow:
             self.repairs.append(f"segment {segment.base_offset} was empty and is removed")
-            for path in map(segment.path, (LOG, INDEX, TIME_INDEX)):
+            for path in map(segment.path, (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)):
                 self.disk.unlink(path)
         self._set_aside(segments[good:], end)
         segments = segments[:good]
@@ -263,6 +264,7 @@ class LogRecovery:
             if found is None:
                 continue
             segment.adopt_indexes(found.index, found.times, found.newest, found.unindexed)
+            segment.transactions.take([])  # until it is known what was aborted
             if found.valid_bytes < segment.size:
                 self._cut(segment, found, end)
             self._write_indexes(segment)
@@ -297,7 +299,7 @@ class LogRecovery:
         shelf = self._shelf_from(end, "")
         for segment in reversed(segments):
             segment.close()
-            for path in filter(self.disk.exists, map(segment.path, SUFFIXES)):
+            for path in filter(self.disk.exists, map(segment.path, (*SUFFIXES, TRANSACTION_INDEX))):
                 shelf.move(path)
         shelf.close()
         self.disk.sync_dir(self.directory)
@@ -376,19 +378,7 @@ class LogRecovery:
         """
         known, producers = self.known, ProducerStates(self.around.storage.producer_ids_max)
         high = end if known.same_boot else min(end, known.recovery_point)
-        producer_snapshots.drop(self.disk, self.directory, low=segments[0].base_offset, high=high)
-        start = producer_snapshots.restore_newest(self.disk, self.directory, producers, end)
-        for segment, following in zip(segments, [*segments[1:], None], strict=True):
-            found = self.scans.get(segment.base_offset)
-            stop = end if following is None else following.base_offset
-            if found is not None:
-                for header in found.of_producers():
-                    if header.base_offset >= start:
-                        producers.update(header, header.base_offset)
-            elif stop > start:
-                for header in headers_from(segment, start):
-                    if start <= header.base_offset < stop:
-                        producers.update(header, header.base_offset)
+        recover_producers(self.disk, self.directory, producers, segments, self.scans, end, high)
         return producers
 
     def _make_last(self, log: Log) -> None:

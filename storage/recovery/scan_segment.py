@@ -17,20 +17,25 @@ from crc32c import crc32c
 
 from ...base.values import dataclass
 from ...protocol.batches import (
+    ATTRIBUTES_AT,
     BASE_OFFSET,
     CRC_FROM,
     HEADER_SIZE,
     LENGTH_END,
     MAGIC,
+    TRANSACTIONAL,
     BatchHeader,
     crc_ok,
     read_header,
 )
-from ..log.producer_state import BATCHES_KEPT
+from ...protocol.markers import EndMarker
+from ..log.producer_state import BATCHES_KEPT, OF_TRANSACTIONS
+from ..segment.batch_walk import marker_in
 from ..segment.index import RELATIVE_MAX, OffsetIndex, TimeIndex
 from ..segment.segment import NO_TIME, Segment
 
 BLOCK_BYTES = 1 << 20
+FLAGS_AT = ATTRIBUTES_AT + 1  # the lower byte of the attributes
 MAGIC_BYTE, MAGIC_AT = bytes([MAGIC]), 16
 # base offset, length, epoch, magic, CRC, last offset delta, newest timestamp, producer id, its sequence
 _read_batch = Struct(">qiibI2xi8xqq2xi").unpack_from
@@ -73,16 +78,26 @@ class Scan:
     newest: tuple[int, int] = (NO_TIME, 0)  # the largest timestamp and the last offset of its batch
     unindexed: int = 0  # bytes after the last index entry
     producers: dict[int, deque[tuple[int, bytes]]] = field(default_factory=dict)
-    markers: list[tuple[int, bytes]] = field(default_factory=list)  # of producers, without a sequence
+    begun: list[tuple[int, bytes]] = field(default_factory=list)  # the first batch of each transaction
+    without_sequence: list[tuple[int, bytes]] = field(default_factory=list)  # of producers: markers
+    markers: dict[int, EndMarker] = field(default_factory=dict)  # by position
 
     @property
     def latest_epoch(self) -> int:
         return self.epochs[-1][0] if self.epochs else -1
 
-    def of_producers(self) -> list[BatchHeader]:
-        """The batches that the producer state is made of, in log order."""
-        kept = [entry for entries in self.producers.values() for entry in entries] + self.markers
-        return [read_header(head) for at, head in sorted(kept) if at < self.valid_bytes]
+    @property
+    def has_aborts(self) -> bool:
+        """Whether it has the marker of an aborted transaction."""
+        return any(at < self.valid_bytes and not marker.committed for at, marker in self.markers.items())
+
+    def of_producers(self) -> list[tuple[BatchHeader, EndMarker | None]]:
+        """The batches that the producer state is made of, in log order, each with its marker if any."""
+        kept = {entry for entries in self.producers.values() for entry in entries}
+        kept.update(self.begun, self.without_sequence)
+        return [
+            (read_header(head), self.markers.get(at)) for at, head in sorted(kept) if at < self.valid_bytes
+        ]
 
 
 def scan(segment: Segment, expected: Expected, advance: Callable[[int], None] = lambda _: None) -> Scan:
@@ -112,6 +127,7 @@ class _Scanner:
         self._run_at = self._run_end = 0  # where the current run begins, and the end of its first batch
         self._newest, self._newest_offset = NO_TIME, segment.base_offset
         self._unindexed = 0
+        self._inside: set[int] = set()  # producers with a transaction that began here and has no end yet
 
     def _window(self, position: int, size: int) -> memoryview:
         """`size` bytes at `position`, or fewer at the segment's end."""
@@ -167,6 +183,8 @@ class _Scanner:
                 unindexed = 0
             if producer >= 0:
                 head = bytes(block[skip : skip + HEADER_SIZE])
+                if head[FLAGS_AT] & OF_TRANSACTIONS:
+                    self._transact(producer, self._at + skip, head, block[skip:end])
                 if producer == last_producer and sequence >= 0:
                     found.producers[producer].append((self._at + skip, head))
                 else:
@@ -181,7 +199,8 @@ class _Scanner:
     def _produced(self, producer: int, sequence: int, position: int, head: bytes) -> None:
         """Remember the last batches of each producer, the most recently active at the end."""
         if sequence < 0:
-            self.found.markers.append((position, head))
+            if head[FLAGS_AT] & OF_TRANSACTIONS != TRANSACTIONAL:  # of those the first is enough
+                self.found.without_sequence.append((position, head))
             return
         recent = self.found.producers
         kept = recent.pop(producer, None)
@@ -191,6 +210,19 @@ class _Scanner:
                 del recent[next(iter(recent))]
         recent[producer] = kept
         kept.append((position, head))
+
+    def _transact(self, producer: int, position: int, head: bytes, batch: memoryview) -> None:
+        """Remember where transactions begin, and how they end."""
+        header = read_header(head)
+        if not header.is_control:
+            if producer not in self._inside:
+                self._inside.add(producer)
+                self.found.begun.append((position, head))
+            return
+        marker = marker_in(batch, 0, header)
+        if marker is not None:
+            self._inside.discard(producer)
+            self.found.markers[position] = marker
 
     # One batch that needs a closer look: a block ends, an epoch begins, offsets leap, or it is not good.
 

@@ -10,7 +10,15 @@ from itertools import zip_longest
 
 from ...base.values import dataclass
 from ..disk import Disk
-from ..segment.file_names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, UNFINISHED, is_segment_file
+from ..segment.file_names import (
+    INDEX,
+    LOG,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    UNFINISHED,
+    file_name,
+    is_segment_file,
+)
 from ..segment.segment import Segment
 from ..segment.segment_swap import clear, finish_swaps
 from .check_sealed import SegmentEnd, sealed_end
@@ -74,9 +82,9 @@ class Survey:
 def look_into(disk: Disk, directory: str, now_ms: int) -> Survey:
     """Remove leftovers, then list the segments in offset order, with their files closed."""
     finish_swaps(disk, directory)
-    names = disk.listdir(directory)
+    names = set(disk.listdir(directory))
     bases = sorted(int(name[:20]) for name in names if is_segment_file(name, LOG))
-    for name in names:
+    for name in sorted(names):
         path = f"{directory}/{name}"
         if is_segment_file(name, LOG) and disk.is_link(path):
             raise Obstructed(f"{path} is a symbolic link: expected a file")
@@ -86,6 +94,8 @@ def look_into(disk: Disk, directory: str, now_ms: int) -> Survey:
     segments = []
     for base in bases:
         segment = Segment(disk, directory, base, now_ms, create=False)
+        if file_name(base, TRANSACTION_INDEX) not in names:
+            segment.transactions.begin()
         segment.release()
         segments.append(segment)
     hollow = [segment for segment in segments[1:-1] if not segment.size]

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from ...protocol.batches import HEADER_SIZE, LENGTH_END, MAGIC, BatchHeader, read_header
 from ...protocol.batches import headers as batches_of
-from ...protocol.primitives import Malformed
+from ...protocol.markers import EndMarker, read_marker
+from ...protocol.primitives import Buffer, Malformed
 from .index import OffsetIndex
 
 BLOCK_BYTES = 8192  # read at once when walking from header to header
@@ -235,6 +236,18 @@ def whole_batches(
         if at < rest:
             raise CorruptBatch(f"{where}: the batch at {start + at} is larger than the rest of the file")
     return at, expected, first
+
+
+def marker_in(data: Buffer, at: int, header: BatchHeader) -> EndMarker | None:
+    """The marker in the batch of a log; None if it has none.
+
+    Also if it cannot be read, though its checksum is right: nobody knows what it decides, so its transaction
+    stays open.
+    """
+    try:
+        return read_marker(data, at, header) if header.is_control else None
+    except Malformed:
+        return None
 
 
 def index_of(pread: Pread, where: str, base_offset: int, stop: int, interval: int = 4096) -> OffsetIndex:

@@ -5,7 +5,7 @@ checkpoints (log/checkpoints.py).
 """
 
 LOG, INDEX, TIME_INDEX = SUFFIXES = (".log", ".index", ".timeindex")
-TRANSACTION_INDEX = ".txnindex"  # Kafka's, of aborted transactions: wrong once the records change
+TRANSACTION_INDEX = ".txnindex"  # of aborted transactions; a segment without any has none
 SNAPSHOT = ".snapshot"  # the producers' state as of the offset in its name
 LOG_LAST = (INDEX, TIME_INDEX, LOG)  # the order of making and renaming: once the .log is there, all is
 REPLACED = (TRANSACTION_INDEX, *LOG_LAST)  # .txnindex goes too: cleaning leaves no aborted records

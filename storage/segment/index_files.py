@@ -10,14 +10,13 @@ Why: docs/decisions/0017-index-files-follow.md
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import takewhile
 
 import structlog
 
 from ..disk import Disk, File
 from .batch_walk import index_of
-from .file_names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
-from .index import ABORTED_ENTRY, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from .file_names import INDEX, LOG, TIME_INDEX
+from .index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from .roll import RollLimits
 
 GROUP_ENTRIES = 128  # so many go to the files at once,
@@ -221,7 +220,7 @@ class Indexes:
         files: dict[str, File] = {}
         assert self.offsets is not None and self.times is not None, "the index is in memory"
         try:
-            for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            for suffix in (INDEX, TIME_INDEX):
                 with suppress(FileNotFoundError):
                     files[suffix] = self.disk.open(self.stem + suffix)
         except OSError:
@@ -230,17 +229,10 @@ class Indexes:
             raise
         return files
 
-    def cut(self, position: int, relative: int, files: Mapping[str, File] | None = None) -> None:
+    def cut(self, position: int, relative: int, files: Mapping[str, File]) -> None:
         """Forget batches at or after `position`, offsets from `relative` on. Call it before the log itself is
         truncated: index files must never have more than the log. `files`: from `open_files`.
         """
-        if files is None:
-            opened = self.open_files()
-            try:
-                return self.cut(position, relative, opened)
-            finally:
-                for file in opened.values():
-                    file.close()
         offsets, times = self.offsets, self.times
         self.version += 1
         offsets.truncate(position)
@@ -248,22 +240,10 @@ class Indexes:
         self._saved = _shorten(files.get(INDEX), self._saved, OFFSET_ENTRY.size, len(offsets))
         self._saved_times = _shorten(files.get(TIME_INDEX), self._saved_times, TIME_ENTRY.size, len(times))
         self._saved_up_to = offsets.positions[-1] if len(offsets) else 0
-        _forget_aborted(files.get(TRANSACTION_INDEX), self.base_offset + relative)
-        return None
 
     def release(self) -> None:
         """Drop both from memory; the files have everything."""
         self._offsets = self._times = None
-
-
-def _forget_aborted(file: File | None, offset: int) -> None:
-    """Drop entries of Kafka's index of aborted transactions that end at `offset` or later. Otherwise a Kafka
-    that takes the log over would hide the records that replaced theirs.
-    """
-    if file is not None:
-        entries = ABORTED_ENTRY.iter_unpack(file.pread(0, file.size() - file.size() % ABORTED_ENTRY.size))
-        kept = sum(1 for _ in takewhile(lambda entry: entry[3] < offset, entries))
-        file.truncate(kept * ABORTED_ENTRY.size)
 
 
 def _shorten(file: File | None, saved: int, entry_bytes: int, count: int) -> int:

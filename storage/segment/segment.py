@@ -5,6 +5,7 @@ checked against its neighbours' headers (batch_walk.py) first.
 Left to others: which segment holds what (log/segments.py), damage after a crash (recovery/recover_log.py).
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from zlib import crc32
@@ -12,6 +13,7 @@ from zlib import crc32
 import structlog
 
 from ...protocol.batches import HEADER_SIZE, BatchHeader, read_header
+from ...protocol.markers import EndMarker
 from ...protocol.primitives import Buffer
 from ..disk import Disk, File, NotResident
 from .batch_walk import (
@@ -22,6 +24,7 @@ from .batch_walk import (
     WalkStart,
     WrongIndex,
     headers,
+    marker_in,
     reach,
     whole_batches,
 )
@@ -31,6 +34,7 @@ from .index_files import Indexes
 from .not_resident import Cold
 from .open_files import OpenSegments
 from .roll import RollLimits
+from .transaction_index import TransactionIndex
 
 BOUNDARIES_MAX = 32  # batch positions remembered for readers that continue where they stopped
 NO_TIME = -1
@@ -66,8 +70,8 @@ class Segment:
 
     __slots__ = (
         "_boundaries", "_file", "_max_time", "_max_time_offset", "base_offset", "created_ms", "directory",
-        "disk", "first_time", "grows", "indexes", "modified_ms", "opened", "size", "touched", "unindexed",
-        "was_read",
+        "disk", "first_time", "grows", "indexes", "modified_ms", "opened", "size", "touched",
+        "transactions", "unindexed", "was_read",
     )  # fmt: skip
 
     def __init__(
@@ -89,10 +93,12 @@ class Segment:
         self.touched = False  # the file was used since `OpenSegments` last looked
         self.was_read = False  # read while closed, since the memory budget last looked
         self.indexes = Indexes(disk, directory, base_offset)
+        self.transactions = TransactionIndex(disk, self.path(TRANSACTION_INDEX), base_offset)
         if file is None:
             file = make_files(disk, directory, base_offset) if create else disk.open(self.path(LOG))
         if create:
             self.indexes.begin()
+            self.transactions.begin()
         self._file: File | None = file
         self._boundaries: dict[int, int] = {}
         self.size = file.size()
@@ -136,7 +142,7 @@ class Segment:
     @property
     def held(self) -> bool:
         """Whether the segment keeps a descriptor or indexes in memory."""
-        return self._file is not None or self.indexes.held
+        return self._file is not None or self.indexes.held or self.transactions.held
 
     def close_file(self) -> None:
         """Give the descriptor back; the next use opens the file again."""
@@ -148,6 +154,7 @@ class Segment:
         """Close the file and drop the indexes; the next use loads them again."""
         self.close()
         self.indexes.release()
+        self.transactions.release()
         self._boundaries.clear()
 
     def let_go(self) -> None:
@@ -157,7 +164,7 @@ class Segment:
     @property
     def index_bytes(self) -> int:
         """What the indexes take in memory."""
-        return self.indexes.nbytes
+        return self.indexes.nbytes + self.transactions.nbytes
 
     def close(self) -> None:
         if self.opened is not None:
@@ -166,7 +173,7 @@ class Segment:
 
     def sync(self) -> None:
         """Sync data and written indexes. Opens the files itself, so a thread may call it."""
-        for suffix in SUFFIXES:
+        for suffix in (*SUFFIXES, TRANSACTION_INDEX):
             path = self.path(suffix)
             if suffix == LOG or self.disk.exists(path):
                 file = self.disk.open(path)
@@ -224,11 +231,12 @@ class Segment:
         self.unindexed = unindexed
 
     def write_indexes(self) -> None:
-        """Write both files completely; the time index ends with the newest timestamp, as in Kafka."""
+        """Write all files completely; the time index ends with the newest timestamp, as in Kafka."""
         newest, offset = self.newest
         if newest > NO_TIME:
             self.times.append(newest, offset - self.base_offset)
         self.indexes.save()
+        self.transactions.save()
 
     # -- growing
 
@@ -273,14 +281,36 @@ class Segment:
             waited += crc32(self.path(LOG).encode()) % limits.jitter_ms
         return waited > limits.segment_ms or self.indexes.full(limits)
 
+    def open_index_files(self) -> dict[str, File]:
+        """For `cut`: load the indexes and open their files that exist."""
+        self.transactions.load()
+        files = self.indexes.open_files()
+        try:
+            if not self.transactions.is_empty:
+                with suppress(FileNotFoundError):
+                    files[TRANSACTION_INDEX] = self.disk.open(self.transactions.path)
+        except OSError:
+            for file in files.values():
+                file.close()
+            raise
+        return files
+
     def cut(self, position: int, next_offset: int, index_files: Mapping[str, File] | None = None) -> None:
         """Truncate the file to `position`, a batch's start, and the indexes to before `next_offset`.
 
-        `index_files`: from `Indexes.open_files`, so that no new descriptor is needed.
+        `index_files`: from `open_index_files`, so that no new descriptor is needed.
         """
         assert 0 <= position <= self.size and next_offset >= self.base_offset, "a cut makes it no longer"
+        if index_files is None:
+            files = self.open_index_files()
+            try:
+                return self.cut(position, next_offset, files)
+            finally:
+                for file in files.values():
+                    file.close()
         newest, offset = self.newest
         self.indexes.cut(position, next_offset - self.base_offset, index_files)
+        self.transactions.cut(next_offset, index_files.get(TRANSACTION_INDEX))
         self.file.truncate(position)
         self.size = position
         self._boundaries.clear()
@@ -289,6 +319,7 @@ class Segment:
             self.unindexed = position - (self.index.positions[-1] if len(self.index) else 0)
         else:
             self._reckon(position)
+        return None
 
     def seal(self) -> None:
         """Nothing more is appended; its indexes have been written."""
@@ -327,6 +358,27 @@ class Segment:
     def headers(self, position: int = 0, limit: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from `position`, a batch's start, up to `limit`. Reads headers only."""
         return headers(self._pread, self.path(LOG), position, self.size if limit is None else limit)
+
+    def marker(self, position: int, header: BatchHeader) -> EndMarker | None:
+        """The marker in the batch at `position`, if it is one that ends a transaction."""
+        return marker_in(self._pread(position, header.size), 0, header)
+
+    def upper_bound(self, offset: int, nbytes: int) -> int:
+        """An offset at or behind the end of `nbytes` of batches from `offset` on, by the offset index.
+
+        0 if they may reach the segment's end, or if the index is not in memory. An entry of Kafka's may point
+        to the first batch of the write that holds its offset, so it is the entry behind that counts.
+        """
+        if not self.indexes.loaded:
+            return 0
+        index, relative = self.index, offset - self.base_offset
+        start, place = 0, bisect_left(index.offsets, relative) + 1
+        if relative > 0:
+            if place >= len(index):
+                return 0
+            start = index.positions[place]
+        place = bisect_left(index.positions, start + nbytes)
+        return self.base_offset + index.offsets[place] + 1 if place < len(index) else 0
 
     def _pread(self, position: int, size: int) -> bytes:
         return self.file.pread(position, size)

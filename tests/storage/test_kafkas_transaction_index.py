@@ -1,5 +1,5 @@
-"""Kafka's index of aborted transactions lies beside a segment, unread. What it says of records that have gone
-must go with them, or a Kafka that takes the log over hides those that have come in their place.
+"""What an index of aborted transactions says of records that have gone must go with them, or readers hide
+those that have come in their place.
 """
 
 from struct import Struct
@@ -21,8 +21,11 @@ def test_a_cut_takes_along_what_ended_behind_it(place: Place, end: int, kept: in
     for _ in range(10):
         put(place.log, b"x")
     index = place.file(f"{0:020d}.txnindex")
+    place.stop()
     index.write_bytes(b"".join(entries))
-    assert place.log.truncate_to(end) == end
+    log = place.start(clean=True)
+    assert log.truncate_to(end) == end
+    assert log.aborted(0, 10) == [(7, 1), (7, 5)][:kept]
     assert index.read_bytes() == b"".join(entries[:kept])
 
 

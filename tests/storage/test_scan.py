@@ -59,8 +59,8 @@ def test_producers_are_what_all_headers_make(tmp_path: Path) -> None:
     for batch in run:
         header = read_header(batch)
         whole.update(header, header.base_offset)
-    for header in found.of_producers():
-        quick.update(header, header.base_offset)
+    for header, marker in found.of_producers():
+        quick.update(header, header.base_offset, marker=marker)
     assert quick.snapshot() == whole.snapshot()
     assert len(found.producers) <= 3, "as many as a log may know, and no more"
 

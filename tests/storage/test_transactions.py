@@ -1,0 +1,252 @@
+"""Transactions in a log: what is open, how far readers of committed records come, what they leave out."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from strandline.protocol.batches import headers, read_header
+from strandline.protocol.errors import ApiError, ErrorCode
+from strandline.protocol.markers import EndMarker
+from strandline.storage.log.log import Log
+from tests.storage.conftest import START_MS, Place, make_batch, put
+from tests.storage.transactions import (
+    Truth,
+    abort,
+    commit,
+    data_batch,
+    end_transaction,
+    put_data,
+    raw,
+    seen_by_a_reader,
+)
+
+A, B, C = 1, 2, 3
+
+
+def check(log: Log, watermark: int | None = None) -> None:
+    """The log against the batches that it holds."""
+    truth = Truth(raw(log))
+    watermark = log.end_offset if watermark is None else watermark
+    assert log.last_stable_offset(watermark) == truth.last_stable(watermark, log.start_offset)
+    assert dict(log.producers.open_transactions()) == truth.open
+    for start in range(log.start_offset, log.end_offset + 1):
+        for end in range(start, log.end_offset + 1, 3):
+            assert set(log.aborted(start, end)) == truth.aborted(start, end), (start, end)
+
+
+def test_readers_of_committed_records_wait_for_the_earliest_open_transaction(place: Place) -> None:
+    log = place.log
+    put(log, b"plain")
+    assert log.last_stable_offset(1) == 1
+    put_data(log, A, 0)
+    put(log, b"plain")
+    put_data(log, B, 0)
+    assert log.last_stable_offset(log.end_offset) == 1
+    assert list(log.producers.open_transactions()) == [(A, 1), (B, 3)]
+    commit(log, A)
+    assert log.last_stable_offset(log.end_offset) == 3
+    abort(log, B)
+    assert log.last_stable_offset(log.end_offset) == log.end_offset == 6
+    assert log.aborted(0, 6) == [(B, 3)]
+    assert not list(log.producers.open_transactions())
+
+
+def test_a_marker_above_the_watermark_decides_nothing_yet(place: Place) -> None:
+    log = place.log
+    put_data(log, A, 0)
+    put_data(log, B, 0)
+    commit(log, B)
+    commit(log, A)
+    assert [log.last_stable_offset(watermark) for watermark in range(5)] == [0, 0, 0, 0, 4]
+
+
+def test_a_later_marker_covers_those_before_it(place: Place) -> None:
+    log = place.log
+    put_data(log, A, 0)
+    for number in range(3):
+        put_data(log, B, number)
+        commit(log, B)
+    assert commit(log, A) == 7
+    put_data(log, C, 0)
+    commit(log, C)
+    assert [log.last_stable_offset(watermark) for watermark in (3, 7, 8, 9, 10)] == [0, 0, 8, 8, 10]
+
+
+def test_nothing_but_bounds_grows_if_nobody_tells_the_watermark(place: Place) -> None:
+    log = place.log
+    for number in range(2500):
+        put_data(log, A, number)
+        commit(log, A)
+    assert len(log.producers.unstable._ended) <= 1000
+    assert log.last_stable_offset(100) == 0
+    assert log.last_stable_offset(log.end_offset) == log.end_offset
+
+
+def test_a_producer_in_a_transaction_writes_nothing_outside_of_it(place: Place) -> None:
+    put_data(place.log, A, 0)
+    with pytest.raises(ApiError) as caught:
+        place.log.producers.check(read_header(make_batch(b"x", pid=A, seq=1)))
+    assert caught.value.code == ErrorCode.INVALID_TXN_STATE
+    assert place.log.producers.check(read_header(data_batch(A, 1))) is None
+    commit(place.log, A)
+    assert place.log.producers.check(read_header(make_batch(b"x", pid=A, seq=1))) is None
+
+
+def test_a_marker_with_a_newer_epoch_fences_and_begins_sequences_anew(place: Place) -> None:
+    log, producers = place.log, place.log.producers
+    put_data(log, A, 0)
+    put_data(log, A, 1)
+    producers.check_marker(A, 1, EndMarker(False, 4))
+    abort(log, A, producer_epoch=1, coordinator_epoch=4)
+    for check_it in (producers.check, producers.check_epoch):
+        with pytest.raises(ApiError) as caught:
+            check_it(read_header(data_batch(A, 2)))
+        assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    for seq, expected in ((0, None), (2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)):
+        header = read_header(data_batch(A, seq, producer_epoch=1))
+        if expected is None:
+            assert producers.check(header) is None
+        else:
+            with pytest.raises(ApiError) as caught:
+                producers.check(header)
+            assert caught.value.code == expected
+    producers.check_epoch(read_header(data_batch(A, -1, producer_epoch=1)))
+
+
+def test_a_marker_of_an_older_producer_or_coordinator_is_refused(place: Place) -> None:
+    log = place.log
+    put_data(log, A, 0, producer_epoch=3)
+    commit(log, A, producer_epoch=3, coordinator_epoch=7)
+    for epoch, coordinator, code in (
+        (2, 7, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (3, 6, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+    ):
+        with pytest.raises(ApiError) as caught:
+            log.producers.check_marker(A, epoch, EndMarker(True, coordinator))
+        assert caught.value.code == code
+    log.producers.check_marker(A, 3, EndMarker(True, 7))
+    log.producers.check_marker(B, 0, EndMarker(True, 0))
+
+
+def test_a_marker_without_a_transaction_is_no_abort(place: Place) -> None:
+    abort(place.log, A, producer_epoch=2)
+    assert place.log.aborted(0, 10) == []
+    known = place.log.producers.get(A)
+    assert known is not None and known.epoch == 2
+
+
+def test_open_transactions_are_never_forgotten(place: Place) -> None:
+    producers = place.log.producers
+    producers.producers_max = 2
+    put_data(place.log, A, 0)
+    for pid in (B, C, 4):
+        put(place.log, b"x", pid=pid, seq=0)
+    assert [pid for pid, _ in producers.items()] == [A, 4]
+    producers.expire(0, 10)
+    producers.expire(100, 10)
+    assert [pid for pid, _ in producers.items()] == [A]
+    commit(place.log, A)
+    producers.expire(200, 10)
+    producers.expire(300, 10)
+    assert not len(producers)
+
+
+def some_history(log: Log, random: Random, steps: int) -> None:
+    """Transactions of three producers, and plain batches."""
+    sequences: dict[int, int] = {}
+    for _ in range(steps):
+        pid = random.choice((A, B, C))
+        known = log.producers.get(pid)
+        is_open = known is not None and known.transaction_first_offset >= 0
+        kind = random.random()
+        if kind < 0.2:
+            put(log, b"x" * random.randrange(60))
+        elif is_open and kind < 0.5:
+            end_transaction(log, pid, committed=random.random() < 0.4)
+        else:
+            count = random.randint(1, 3)
+            put_data(log, pid, sequences.get(pid, 0), records=count)
+            sequences[pid] = sequences.get(pid, 0) + count
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_range_is_told_what_was_aborted_in_it(place: Place, seed: int) -> None:
+    some_history(place.log, Random(seed), 60)
+    assert len(place.log.segments) > 3
+    check(place.log)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_start_finds_what_was_open_and_what_aborted(place: Place, seed: int, clean: bool) -> None:
+    some_history(place.log, Random(seed), 60)
+    before = place.log.producers.snapshot(), place.log.aborted(0, place.log.end_offset)
+    if clean:
+        place.stop()
+    else:
+        place.die()
+    log = place.start(clean)
+    assert (log.producers.snapshot(), log.aborted(0, log.end_offset)) == before
+    check(log)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_follower_knows_what_its_leader_knows(place: Place, tmp_path: Path, seed: int) -> None:
+    some_history(place.log, Random(seed), 40)
+    follower = Place(tmp_path / "follower", segment_bytes=700)
+    for at, header in headers(data := raw(place.log)):
+        follower.log.append_replicated(data[at : at + header.size])
+    check(follower.log)
+    assert follower.log.producers.snapshot() == place.log.producers.snapshot()
+    follower.die()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cut_opens_what_was_decided_behind_it(place: Place, seed: int) -> None:
+    log, random = place.log, Random(seed)
+    watermark = 0
+    for _ in range(6):
+        some_history(log, random, 40)
+        watermark = random.randrange(watermark, log.end_offset)
+        check(log, watermark)
+        watermark = min(watermark, log.truncate_to(random.randrange(watermark, log.end_offset)))
+        check(log, watermark)
+
+
+def test_a_cut_does_not_make_a_marker_committed(place: Place) -> None:
+    """The snapshot of a roll behind the marker knows no longer that it was above the watermark."""
+    log = place.log
+    put_data(log, A, 0)
+    commit(log, A)
+    log.roll(START_MS)
+    put(log, b"a")
+    put(log, b"b")
+    log.truncate_to(3)
+    assert log.last_stable_offset(1) == 0
+    assert log.last_stable_offset(2) == 2
+
+
+@pytest.mark.parametrize("nbytes", [1, 150, 400, 100_000])
+def test_a_read_lies_below_its_upper_bound(place: Place, nbytes: int) -> None:
+    some_history(place.log, Random(2), 120)
+    log = place.log
+    truth, bounds = Truth(raw(log)), set()
+    for offset in range(log.end_offset):
+        data = bytes(log.read(offset, nbytes, log.end_offset))
+        end = [header.next_offset for _, header in headers(data)][-1]
+        bound = log.upper_bound(offset, len(data))
+        assert end <= bound <= log.end_offset
+        bounds.add(bound)
+        stable = log.aborted(offset, bound)
+        seen = seen_by_a_reader(data, stable, offset)
+        assert not seen & truth.aborted_offsets
+    assert len(bounds) > 5, "later aborts are not listed"
+
+
+def test_a_log_without_aborts_has_no_index(place: Place) -> None:
+    for number in range(30):
+        put_data(place.log, A, number)
+        commit(place.log, A)
+    assert not list(Path(place.log.directory).glob("*.txnindex"))
+    assert place.log.upper_bound(0, 1) == place.log.end_offset
