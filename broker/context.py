@@ -18,8 +18,9 @@ from .replicas.shared import ReplicaShared
 
 if TYPE_CHECKING:
     from ..controller.controller import Controller
+    from .fetch.client_sessions import ClientSessions
+    from .fetch.follower_sessions import FollowerSessions
     from .fetch.parked import ParkedReplicas
-    from .fetch.sessions import FetchSessions
     from .follower.fetcher import Fetchers
     from .forward import Forwarder
     from .groups.coordinator import GroupCoordinator
@@ -48,7 +49,8 @@ class BrokerContext:
     settings: "TopicSettings"
     isr: "IsrWriter"
     parked: "ParkedReplicas"
-    sessions: "FetchSessions"
+    sessions: "FollowerSessions"
+    client_sessions: "ClientSessions"
     fetchers: "Fetchers"
     deletions: "Deletions"
     roles: "LeaderAndIsr"

@@ -229,10 +229,11 @@ class Node:
         self.broker = BrokerContext(
             live=self.live, clock=self._clock, cluster_id=self._registration.cluster_id, cache=cache,
             metrics=metrics, logs=logs, shared=shared, replicas=replicas, settings=parts.settings,
-            isr=parts.isr, parked=parts.parked, sessions=parts.sessions, fetchers=parts.fetchers,
-            deletions=parts.deletions, roles=parts.roles, groups=groups, controller=controller,
-            forwarder=forwarder, producer_ids=ProducerIds(zk, config.id), cleaning=self.cleaning,
-            held=held, refresh=self._watch.refresh, fail=self.fail,
+            isr=parts.isr, parked=parts.parked, sessions=parts.sessions,
+            client_sessions=parts.client_sessions, fetchers=parts.fetchers, deletions=parts.deletions,
+            roles=parts.roles, groups=groups, controller=controller, forwarder=forwarder,
+            producer_ids=ProducerIds(zk, config.id), cleaning=self.cleaning, held=held,
+            refresh=self._watch.refresh, fail=self.fail,
         )  # fmt: skip
         upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
         for part in (parts, groups, upkeep, self.cleaning):

@@ -15,8 +15,9 @@ from ..replication.leader import LeaderOptions, LiveBrokers
 from ..storage.directories.log_manager import Logs
 from ..zookeeper.client import ZkClient
 from .config.broker import BrokerConfig
+from .fetch.client_sessions import ClientSessions
+from .fetch.follower_sessions import FollowerSessions
 from .fetch.parked import ParkedReplicas
-from .fetch.sessions import FetchSessions
 from .follower.fetcher import Fetchers
 from .recorder import Recorder
 from .replicas.cold_reads import ColdReads
@@ -79,7 +80,8 @@ class ReplicaParts:
             shared, logs, self.replicas, storage.high_watermark_checkpoint_interval_ms, tasks
         )
         self.parked = ParkedReplicas(replication.fetch_gather_ms / 1000)
-        self.sessions = FetchSessions(shared)
+        self.sessions = FollowerSessions(shared)
+        self.client_sessions = ClientSessions(shared, config.fetch_session_slots_max)
         self.fetchers = Fetchers(shared, replication, tasks, self.flushing)
         self.deletions = Deletions(shared, logs, self.parked, tasks)
         self.roles = LeaderAndIsr(

@@ -122,6 +122,13 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
     fetch_max_bytes: int = option(
         55 << 20, ge=1024, kafka="fetch.max.bytes", help="Largest response to a consumer's fetch in bytes."
     )
+    fetch_session_slots_max: int = option(
+        1000,
+        ge=0,
+        le=INT32_MAX,
+        kafka="max.incremental.fetch.session.cache.slots",
+        help="How many clients may have a fetch session, where they name only partitions that have moved on.",
+    )
     partitions_per_request_max: int = option(
         2000,
         ge=1,

@@ -41,7 +41,7 @@ NO_EFFECT = frozenset(
         "log.flush.start.offset.checkpoint.interval.ms", "log.initial.task.delay.ms",
         "log.message.downconversion.enable", "log.message.format.version", "log.preallocate",
         "max.connection.creation.rate",
-        "max.connections.per.ip", "max.incremental.fetch.session.cache.slots", "metric.reporters",
+        "max.connections.per.ip", "metric.reporters",
         "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "num.io.threads",
         "num.network.threads", "num.replica.alter.log.dirs.threads",
         "num.replica.fetchers", "offsets.commit.required.acks", "offsets.load.buffer.size",

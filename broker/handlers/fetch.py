@@ -1,17 +1,18 @@
 """Fetch 4-17: batches from an offset on, for consumers and for followers.
 
 A follower's fetch also acknowledges all records before that offset; it is accepted only on the listener
-between brokers. v5 log start offset · v7 sessions, kept for followers only · v9 leader epoch · v10
+between brokers. v5 log start offset · v7 sessions · v9 leader epoch · v10
 zstd · v11 rack, not looked at · v12 flexible, epoch of the last record, diverging epoch, current leader ·
 v13 topic ids · v15 the follower's incarnation · v16 addresses of leaders · v17 replica
 directory, not looked at.
 Left to others: reading (fetch/read.py), waiting (fetch/parked.py).
-Why: docs/decisions/0012-fetch-sessions-not-kept.md
+Why: docs/decisions/0012-fetch-sessions-end-with-their-connection.md
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from ...base.types import BrokerId, Incarnation
 from ...protocol.apis import Api
@@ -19,6 +20,7 @@ from ...protocol.errors import (
     ApiError,
     ErrorCode,
     FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
     TopicAuthorizationFailed,
 )
@@ -26,9 +28,9 @@ from ...protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
+from ..fetch.client_sessions import TOPIC_IDS_FROM, ClientSession
 from ..fetch.parked import ParkedFetch
 from ..fetch.read import CONSUMER, FetchItem, FetchSource, Reading, refused
 from ..fetch.sessions import FetchSession, SessionReading
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from ..context import BrokerContext
 
 ZSTD_FROM = 10
-FINAL_EPOCH = -1  # a session epoch: no session is wanted
-TOPIC_IDS_FROM = 13
 COLD_WAIT_MS = 5_000  # for a read from disk, even if the caller's max_wait_ms is shorter
 
 
@@ -55,7 +55,7 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -
     shared = broker.shared
     if broker.roles.change is not None:
         hold(broker.roles.change, broker.replicas, exchange, _named(broker, exchange, request))
-    session = _session(broker, fetcher, request)
+    session = _session(broker, exchange, fetcher, request)
     reading = _reading(broker, exchange, request, fetcher, session)
     hints = LeaderHints(broker, exchange.listener.name)
 
@@ -92,17 +92,21 @@ def _fetcher(request: FetchRequest) -> FetchSource:
     return FetchSource(BrokerId(request.replica_id), Incarnation(-1)) if request.replica_id >= 0 else CONSUMER
 
 
-def _session(broker: "BrokerContext", fetcher: FetchSource, request: FetchRequest) -> FetchSession | None:
-    """The follower's fetch session, updated by this request; None for consumers, who get no sessions."""
-    if not fetcher.is_replica:
-        if request.session_id != 0 and request.session_epoch > 0:
-            raise FetchSessionIdNotFound()
+def _session(
+    broker: "BrokerContext", exchange: Exchange, fetcher: FetchSource, request: FetchRequest
+) -> FetchSession | None:
+    """The fetch session, updated by this request; None if there is none."""
+    session: FetchSession | None
+    if fetcher.is_replica:
+        broker.parked.supersede(fetcher.replica)
+        session = broker.sessions.of(fetcher, request)
+    else:
+        session = broker.client_sessions.of(exchange, request)
+    if session is None:
         return None
-    broker.parked.supersede(fetcher.replica)
-    session = broker.sessions.of(fetcher, request)
-    if session is not None:
-        names, replicas = broker.metadata.names, broker.replicas
-        session.take(request, replicas.get, lambda id: names.get(id) or replicas.name_of(id))
+    session.take(request, broker.replicas.get, lambda id, name: _name(broker, exchange, id, name))
+    if isinstance(session, ClientSession) and broker.client_sessions.end_if_empty(session):
+        return None
     return session
 
 
@@ -113,9 +117,9 @@ def _reading(
     fetcher: FetchSource,
     session: FetchSession | None,
 ) -> Reading:
-    if session is not None:
-        return SessionReading(session, request.max_bytes)
     limit = request.max_bytes if fetcher.is_replica else min(request.max_bytes, broker.config.fetch_max_bytes)
+    if session is not None:
+        return SessionReading(session, limit)
     reading = Reading(fetcher, _wanted(broker, exchange, request), limit, request.isolation_level)
     if fetcher.is_replica:
         reading.acknowledge()
@@ -124,23 +128,26 @@ def _reading(
 
 def _named(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -> Iterator[tuple[str, int]]:
     for topic in request.topics:
-        name = _name(broker, exchange, topic)
+        name = _name(broker, exchange, topic.topic_id, topic.topic)
         if name is not None:
             yield from ((name, asked.partition) for asked in topic.partitions)
+    session = broker.client_sessions.held(exchange, request.session_id)
+    if session is not None:
+        yield from session.stirred_places()
 
 
-def _name(broker: "BrokerContext", exchange: Exchange, topic: FetchTopic) -> str | None:
+def _name(broker: "BrokerContext", exchange: Exchange, id: UUID, name: str) -> str | None:
     """The topic's name. From v13 a topic is asked for by its id alone; None if that is unknown."""
     if exchange.version < TOPIC_IDS_FROM:
-        return topic.topic
-    return broker.metadata.names.get(topic.topic_id) or broker.replicas.name_of(topic.topic_id)
+        return name
+    return broker.metadata.names.get(id) or broker.replicas.name_of(id)
 
 
 def _wanted(broker: "BrokerContext", exchange: Exchange, request: FetchRequest) -> list[FetchItem]:
     """The partitions asked for, each with its replica here, or with its error."""
     wanted = []
     for topic in request.topics:
-        name = _name(broker, exchange, topic)
+        name = _name(broker, exchange, topic.topic_id, topic.topic)
         for asked in topic.partitions:
             item = FetchItem(name or "", topic.topic_id, asked)
             item.look_up(name, broker.replicas.get)
@@ -183,7 +190,7 @@ def _with_hint(hints: LeaderHints, item: FetchItem, data: PartitionData) -> Part
 
 def refuse(request: FetchRequest, error: ApiError) -> FetchResponse:
     """A session error is one for the whole response; any other error is set at every partition."""
-    if isinstance(error, FetchSessionIdNotFound | InvalidFetchSessionEpoch):
+    if isinstance(error, FetchSessionIdNotFound | InvalidFetchSessionEpoch | FetchSessionTopicIdError):
         return FetchResponse(error_code=error.code, responses=[])
     return FetchResponse(
         responses=[

@@ -9,6 +9,7 @@ the end of the turn (broker/turn.py), which connections there are (admission.py)
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, cast
 
@@ -40,7 +41,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     """One connection: its arena, and its exchanges in the order in which their answers must leave."""
 
     __slots__ = (
-        "admission", "arena", "asked_at", "claims", "closed", "dirty", "exchanges", "exchanges_max",
+        "admission", "arena", "asked_at", "at_end", "claims", "closed", "dirty", "exchanges", "exchanges_max",
         "heard_at", "listener", "metrics", "partial_since", "reading", "routes", "service", "task_runs",
         "transport", "turn", "unsent_bytes", "writable",
     )  # fmt: skip
@@ -60,6 +61,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.exchanges_max = admission.config.queued_max_requests
         self.heard_at = admission.now
         self.asked_at = NEVER
+        self.at_end: Callable[[], None] = _nothing
         self.partial_since: float | None = None
         self.unsent_bytes = 0
         self.dirty = False
@@ -85,6 +87,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.closed = True
         self.exchanges.clear()
         self.admission.forget(self)
+        self.at_end()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.arena.room()
@@ -329,3 +332,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if not self.closed and self.turn.is_open:
             self.reading = True
             self.transport.resume_reading()
+
+
+def _nothing() -> None:
+    """The default for `at_end`."""

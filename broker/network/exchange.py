@@ -51,6 +51,7 @@ class Channel(Protocol):
     """The connection, as seen by an exchange."""
 
     asked_at: float  # when it last asked who leads or coordinates, by the loop's clock
+    at_end: Callable[[], None]  # called once it is lost
 
     def answered(self, exchange: "Exchange") -> None:
         """The exchange has its answer; it leaves when all before it have left."""

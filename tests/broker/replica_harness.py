@@ -129,7 +129,8 @@ class Member:
             live=LiveConfig(self.config), clock=clock, cluster_id="c", cache=self.cache,
             metrics=self.server.admission.metrics, logs=self.logs, shared=parts.shared,
             replicas=parts.replicas, settings=parts.settings, isr=parts.isr, parked=parts.parked,
-            sessions=parts.sessions, fetchers=parts.fetchers, deletions=parts.deletions, roles=parts.roles,
+            sessions=parts.sessions, client_sessions=parts.client_sessions,
+            fetchers=parts.fetchers, deletions=parts.deletions, roles=parts.roles,
             groups=groups, controller=nothing, forwarder=nothing, producer_ids=nothing, cleaning=nothing,
             held=HeldAnswers(parts.shared, self.cache.current), refresh=nothing, fail=self.failures.append,
         )  # fmt: skip

@@ -96,9 +96,9 @@ def test_each_side_tells_only_what_has_changed(tmp_path: Path) -> None:
         assert (await peer.next()).responses == []
         waiting = peer.send(max_wait_ms=4000)
         await append(stage)
-        assert bytes(fetched(await waiting).records), (
-            "a partition that was not named is told of when it grows"
-        )
+        grown = fetched(await waiting)
+        assert bytes(grown.records), "a partition that was not named is told of when it grows"
+        assert grown.high_watermark == 0, "before anything is committed"
         assert bytes(fetched(await peer.next()).records), "not named again: it has not arrived"
         named = fetched(await peer.next(1))
         assert (bytes(named.records), named.high_watermark) == (b"", 1)
@@ -118,7 +118,7 @@ def test_a_watermark_is_told_when_there_is_an_answer_and_wakes_nobody(tmp_path: 
         waiting = peer.send(max_wait_ms=200)
         await until(lambda: len(stage.members[1].parts.shared.deadlines))
         (entry,) = partition.parked
-        entry.told = (0, 0)  # another one than it is now
+        entry.told = (0, 0, 0)  # another one than it is now
         entry.news(grown=False, risen=True)
         answer = await waiting
         assert loop.time() - began > 0.15

@@ -1,0 +1,114 @@
+"""Fetch sessions of followers: what a fetch says by its silence, and who has a session.
+
+Silence about a partition also means: "I still hold everything before the offset that I named last". That
+costs no work per partition: the leader reads the session's pulse when it needs to know
+(replication/progress.py). A fetch also handles partitions whose ISR the follower is not in, because its
+fetches may let it join.
+A follower has one session, until it begins another.
+Left to others: what any session does (sessions.py), the follower's side (follower/round.py).
+"""
+
+from itertools import count
+
+from ...base.types import BrokerId
+from ...protocol.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
+from ...protocol.messages.fetch import FetchRequest, PartitionData
+from ...replication.progress import Pulse
+from ..replicas.partition import Partition
+from ..replicas.shared import ReplicaShared
+from .read import FetchSource
+from .sessions import EPOCH_MAX, FIRST_EPOCH, NO_SESSION_EPOCH, FetchSession, Find, Followed, NameOf
+
+OUTSIDE_AGAIN_S = 0.1  # how often a quiet follower outside an ISR is checked again
+
+
+class FollowerSession(FetchSession):
+    """The session of one follower. It reads to the log end: a new high watermark alone is not urgent."""
+
+    def __init__(self, id: int, fetcher: FetchSource, shared: ReplicaShared) -> None:
+        super().__init__(id, fetcher, shared)
+        self._outside: dict[Followed, None] = {}  # partitions whose ISR the follower is not in
+        self._outside_at = 0.0  # when to check these again
+        self._pulse = Pulse(shared.loop.time())
+
+    def take(self, request: FetchRequest, find: Find, name_of: NameOf) -> None:
+        """Process the next fetch: the partitions that it names, forgets, and implies."""
+        now = self.shared.loop.time()
+        super().take(request, find, name_of)
+        for entry in list(self.stirred):
+            self._acknowledge(entry)
+        if self._pulse.is_dropped:
+            self._pulse.is_dropped = False
+            self._outside.update(dict.fromkeys(each for each in self._entries.values() if self._is_out(each)))
+        if now >= self._outside_at:
+            self._outside_at = now + OUTSIDE_AGAIN_S
+            for entry in [each for each in self._outside if each not in self.stirred]:
+                self._acknowledge(entry)
+        self._pulse.at = now
+
+    def _end_of(self, partition: Partition, data: PartitionData) -> int:
+        return partition.log.end_offset
+
+    def _acknowledge(self, entry: Followed) -> None:
+        """Record the progress from the offset named last. From then on, the session's pulse repeats it."""
+        partition = entry.partition
+        if partition is None:
+            return
+        entry.acknowledge(self.fetcher)
+        replica = self.fetcher.replica
+        leader = partition.leading
+        progress = None if leader is None else leader.progress_of(replica)
+        self._outside.pop(entry, None)
+        if leader is None or progress is None:
+            return
+        counts = not entry.error and entry.parting is None
+        if counts and progress.incarnation == self.fetcher.incarnation:
+            progress.pulse = self._pulse
+            if replica not in leader.isr.members:
+                self._outside[entry] = None
+        elif progress.pulse is self._pulse:
+            progress.pulse = None
+
+    def _is_out(self, entry: Followed) -> bool:
+        leader = entry.partition.leading if entry.partition is not None else None
+        return leader is not None and self.fetcher.replica not in leader.isr.members
+
+    def _left(self, entry: Followed, partition: Partition) -> None:
+        self._outside.pop(entry, None)
+        leader = partition.leading
+        progress = None if leader is None else leader.progress_of(self.fetcher.replica)
+        if progress is not None and progress.pulse is self._pulse:
+            progress.pulse = None
+
+
+class FollowerSessions:
+    """The session of each follower."""
+
+    def __init__(self, shared: ReplicaShared) -> None:
+        self._shared = shared
+        self._of: dict[BrokerId, FollowerSession] = {}
+        self._ids = count(1)
+        shared.on_brokers.subscribe(self.keep_only)
+
+    def of(self, fetcher: FetchSource, request: FetchRequest) -> FollowerSession | None:
+        """The session of this fetch, a new one if it asks for that, None if it wants none. Raises if the
+        follower's session is unknown or its epoch is not the next.
+        """
+        held = self._of.get(fetcher.replica)
+        if request.session_epoch in (FIRST_EPOCH, NO_SESSION_EPOCH):
+            if held is not None and (request.session_epoch == FIRST_EPOCH or held.id == request.session_id):
+                self._of.pop(fetcher.replica).close()
+            if request.session_epoch == NO_SESSION_EPOCH:
+                return None
+            held = self._of[fetcher.replica] = FollowerSession(next(self._ids), fetcher, self._shared)
+        elif held is None or held.id != request.session_id or held.fetcher != fetcher:
+            raise FetchSessionIdNotFound()
+        elif request.session_epoch != held.next_epoch:
+            raise InvalidFetchSessionEpoch()
+        held.next_epoch = held.next_epoch % EPOCH_MAX + 1
+        return held
+
+    def keep_only(self, brokers: frozenset[BrokerId]) -> None:
+        """Close the sessions of brokers that are not registered; one that returns begins a new session."""
+        for broker in [each for each in self._of if each not in brokers]:
+            self._of.pop(broker).close()
