@@ -29,6 +29,7 @@ from .messages import (
     producers,
     reassignments,
     topics,
+    transactions,
 )
 from .schema import Spec, spec_of
 
@@ -59,6 +60,7 @@ class Api(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    WRITE_TXN_MARKERS = 27
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -70,6 +72,7 @@ class Api(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
     GET_REPLICA_LOG_INFO = 93
     INSPECT = 20_000  # our own, far from Kafka's keys; never advertised
 
@@ -125,8 +128,8 @@ _TABLE = (
         Api.PRODUCE,
         produce.ProduceRequest,
         produce.ProduceResponse,
-        advertised=_versions(0, 10),
-        served=_versions(3, 10),
+        advertised=_versions(0, 11),
+        served=_versions(3, 11),
     ),
     _public(Api.FETCH, fetch.FetchRequest, fetch.FetchResponse),
     _public(Api.LIST_OFFSETS, offsets.ListOffsetsRequest, offsets.ListOffsetsResponse),
@@ -156,6 +159,7 @@ _TABLE = (
         offsets.OffsetForLeaderEpochRequest,
         offsets.OffsetForLeaderEpochResponse,
     ),
+    _public(Api.WRITE_TXN_MARKERS, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
     _public(Api.DESCRIBE_CONFIGS, cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse),
     _public(Api.ALTER_CONFIGS, config_changes.AlterConfigsRequest, config_changes.AlterConfigsResponse),
     _public(Api.DESCRIBE_LOG_DIRS, log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),
@@ -179,6 +183,11 @@ _TABLE = (
     ),
     _public(Api.OFFSET_DELETE, group_offsets.OffsetDeleteRequest, group_offsets.OffsetDeleteResponse),
     _public(Api.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+    _public(
+        Api.DESCRIBE_PRODUCERS,
+        transactions.DescribeProducersRequest,
+        transactions.DescribeProducersResponse,
+    ),
     _between_brokers(
         Api.GET_REPLICA_LOG_INFO, elections.GetReplicaLogInfoRequest, elections.GetReplicaLogInfoResponse
     ),

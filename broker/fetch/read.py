@@ -1,7 +1,8 @@
 """Reads the partitions of one fetch, in order and within its limits; a parked fetch reads again.
 
-A follower reads up to the log end offset, a consumer up to the high watermark. There are no transactions, so
-read_committed ends there, too. The high watermark is read once per partition and read.
+A follower reads up to the log end offset, a consumer up to the high watermark, with read_committed up to the
+last stable offset; it is told which of the transactions before that were aborted. These offsets are read once
+per partition and read: what is shown and what is told are of one moment.
 Left to others: the message around it (handlers/fetch.py), the wait (parked.py).
 """
 
@@ -197,28 +198,34 @@ class Reading:
         parting = item.parting
         if not self._to_end and asked.last_fetched_epoch != NO_EPOCH:
             parting = partition.parting(asked.last_fetched_epoch, asked.fetch_offset)
+        high_watermark = leader.high_watermark
+        stable = partition.log.last_stable_offset(high_watermark)
         if parting is not None:
             self.must_be_told = True
             return PartitionData(
                 partition_index=asked.partition,
-                high_watermark=leader.high_watermark,
-                last_stable_offset=leader.high_watermark,
+                high_watermark=high_watermark,
+                last_stable_offset=stable,
                 log_start_offset=partition.log.start_offset,
                 diverging_epoch=FetchEpochEndOffset(epoch=parting[0], end_offset=parting[1]),
                 aborted_transactions=no_aborted(self._isolation_level),
                 records=b"",
             )
         room = min(asked.partition_max_bytes, self._bytes_max - self.nbytes)
-        end = partition.log.end_offset if self._to_end else leader.high_watermark
+        committed = self._isolation_level == READ_COMMITTED
+        end = partition.log.end_offset if self._to_end else stable if committed else high_watermark
         records = self._records(item, partition, max(room, 0), end)
+        aborted = no_aborted(self._isolation_level)
+        if committed and records.nbytes:
+            found = partition.aborted(asked.fetch_offset, records.nbytes, end)
+            aborted = [AbortedTransaction(producer_id=one, first_offset=first) for one, first in found]
         self.nbytes += records.nbytes
-        high_watermark = leader.high_watermark
         return PartitionData(
             partition_index=asked.partition,
             high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            last_stable_offset=stable,
             log_start_offset=partition.log.start_offset,
-            aborted_transactions=no_aborted(self._isolation_level),
+            aborted_transactions=aborted,
             records=records,
         )
 

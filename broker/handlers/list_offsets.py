@@ -1,12 +1,14 @@
 """ListOffsets 1-9: where a partition begins and ends, and the first record at or after a timestamp.
 
 -1 the end, -2 the beginning, -3 the record with the largest timestamp (v7), -4 the earliest local record
-(v8; all of ours are), -5 the last one in remote storage (v9; there is none).
-A new leader answers -1, -3 and times only once its high watermark covers all that earlier leaders may have
-committed, so an end that was shown never goes back. Timestamps are looked up in a
-thread, since that may read from disk. v2 isolation level · v4 leader epoch · v6 flexible
+(v8; all of ours are), -5 the last one in remote storage (v9; there is none). For read_committed a partition
+ends at its last stable offset. A new leader answers -1, -3 and times only once its high watermark covers all
+that earlier leaders may have committed, so an end that was shown never goes back. Timestamps are looked up in
+a thread, since that may read from disk. v2 isolation level · v4 leader epoch · v6 flexible
 """
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...base.types import TopicPartition
@@ -51,6 +53,13 @@ NOTHING_FOUND = (-1, -1, -1)
 LOOKUP_SECONDS_MAX = 20.0
 LOOKUP_TRIES = 3
 
+READ_COMMITTED = 1
+
+Bound = Callable[[Partition], int]  # where a partition ends for whoever asks
+LOG_END: Bound = attrgetter("log.end_offset")
+HIGH_WATERMARK: Bound = attrgetter("high_watermark")
+LAST_STABLE: Bound = attrgetter("last_stable_offset")
+
 Found = tuple[int, int, int]  # timestamp, offset, leader epoch
 Place = tuple[str, int]  # topic and partition
 
@@ -63,13 +72,15 @@ def handle(
     hold(broker.roles.change, broker.replicas, exchange, named)
     answers = Answers(exchange, request)
     shared = broker.shared
-    sees_end = request.replica_id == DEBUGGER or (request.replica_id >= 0 and exchange.internal)
+    bound = HIGH_WATERMARK if request.isolation_level != READ_COMMITTED else LAST_STABLE
+    if request.replica_id == DEBUGGER or (request.replica_id >= 0 and exchange.internal):
+        bound = LOG_END
     for topic in request.topics:
         for asked in topic.partitions:
             place = topic.name, asked.partition_index
             try:
                 partition = broker.replicas.get(TopicPartition(*place))
-                question = OffsetQuestion(partition, asked, sees_end, exchange.version)
+                question = OffsetQuestion(partition, asked, bound, exchange.version)
                 found = question.at_once()
                 if found is not None:
                     answers.give(place, found)
@@ -88,14 +99,12 @@ def handle(
 class OffsetQuestion:
     """What is asked of one partition. Leadership and epoch are checked again after a lookup."""
 
-    __slots__ = ("_asked", "_sees_end", "_tries", "_version", "partition")
+    __slots__ = ("_asked", "_bound", "_tries", "_version", "partition")
 
-    def __init__(
-        self, partition: Partition, asked: ListOffsetsPartition, sees_end: bool, version: int
-    ) -> None:
+    def __init__(self, partition: Partition, asked: ListOffsetsPartition, bound: Bound, version: int) -> None:
         self.partition = partition
         self._asked = asked
-        self._sees_end = sees_end
+        self._bound = bound
         self._version = version
         self._tries = 0
 
@@ -115,9 +124,9 @@ class OffsetQuestion:
 
     def _end(self) -> tuple[Leader, int]:
         leader = self.partition.led(self._asked.current_leader_epoch)
-        if not leader.committed_whole and not self._sees_end:
+        if not leader.committed_whole and self._bound is not LOG_END:
             raise OffsetNotAvailable() if self._version >= NOT_AVAILABLE_FROM else LeaderNotAvailable()
-        return leader, self.partition.log.end_offset if self._sees_end else leader.high_watermark
+        return leader, self._bound(self.partition)
 
     def look_up(self, place: Place, answers: "Answers") -> bool:
         """Search the log in a thread. False if too many wait for one."""

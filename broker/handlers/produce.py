@@ -1,4 +1,4 @@
-"""Produce 3-10: append one batch to each of some partitions.
+"""Produce 3-11: append one batch to each of some partitions.
 
 v3 batches of magic 2 · v5 log start offset · v7 zstd · v8 errors of single records · v9 flexible · v10
 where the leader went. acks=1 is answered when the leader has the batch (and has flushed it, if configured
@@ -20,7 +20,6 @@ from ...protocol.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTopic,
-    InvalidTxnState,
     error_for,
 )
 from ...protocol.messages.produce import (
@@ -57,11 +56,6 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
     acks = request.acks
     if not ACKS_ALL <= acks <= ACKS_LEADER:
         raise InvalidRequiredAcks()
-    if request.transactional_id is not None:
-        if acks == ACKS_NONE:
-            exchange.close()
-            return None
-        raise InvalidTxnState("transactions are not supported")
     if broker.roles.change is not None:
         hold(
             broker.roles.change,

@@ -1,6 +1,7 @@
-"""A produce with acks=all from inside the broker, used to write group offsets.
+"""A produce with acks=all from inside the broker: group offsets, and markers that end transactions.
 
-Left to others: the records (groups/offset_records.py), clients' produce requests (handlers/produce.py).
+Left to others: the records (groups/offset_records.py), markers (marker_writes.py), clients' produce requests
+(handlers/produce.py).
 """
 
 from collections.abc import Callable
@@ -29,14 +30,14 @@ class LocalAppend(Waiter):
         self,
         find: Callable[[TopicPartition], Partition],
         tp: TopicPartition,
-        batch: bytearray,
+        append: Callable[[Partition], int],
         deadline: float,
     ) -> None:
-        """Append, then wait. An error is reported at once."""
+        """Append, then wait until what `append` returns is committed. An error is reported at once."""
         try:
             partition = find(tp)
             self._base_offset = partition.log.end_offset
-            required = partition.append_own(batch)
+            required = append(partition)
         except ApiError as error:
             self._on_committed(error.code, NO_OFFSET)
             return
@@ -65,4 +66,4 @@ def append_local(
     deadline: float,
 ) -> None:
     """Produce with acks=all from inside the broker. `on_committed` gets the result, perhaps at once."""
-    LocalAppend(on_committed).begin(find, tp, batch, deadline)
+    LocalAppend(on_committed).begin(find, tp, lambda partition: partition.append_own(batch), deadline)

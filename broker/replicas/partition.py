@@ -9,6 +9,8 @@ LeaderAndIsr (roles/leader_and_isr.py), writing an ISR (isr_writer.py), what an 
 like (handlers/).
 """
 
+from collections.abc import Iterator
+
 import structlog
 
 from ...base.types import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Incarnation, Offset, TopicPartition
@@ -22,6 +24,7 @@ from ...protocol.errors import (
     UnknownLeaderEpoch,
     error_for,
 )
+from ...protocol.markers import EndMarker, marker_batch
 from ...protocol.messages.fetch import PartitionData
 from ...protocol.primitives import Slices
 from ...replication.effects import Effects, FailReplica, HighWatermarkMoved, RestartAt, Truncate
@@ -30,6 +33,8 @@ from ...replication.leader import Leader, Mandate
 from ...storage.config import TopicConfig
 from ...storage.disk import DiskError, DiskFailed, LogDamaged
 from ...storage.log.log import AsOf, Log
+from ...storage.log.producer_state import ProducerState
+from .ending_transactions import Ending, EndingTransactions
 from .purgatory import AckQueue
 from .recompression import target_of
 from .shared import Parked, ReplicaShared, Role
@@ -45,9 +50,10 @@ class Partition:
     """One replica: its log, and the rules (replication/) of its present role."""
 
     __slots__ = (
-        "_announced", "_seen_end", "_seen_watermark", "acks", "changing", "dirty", "flush_acks", "following",
-        "full", "incomplete", "leader_epoch", "leader_id", "leading", "limits", "log", "missing", "offline",
-        "parked", "recovering", "shared", "successor", "target", "topic_config", "tp", "unflushed_max",
+        "_announced", "_ending", "_seen_end", "_seen_watermark", "acks", "changing", "dirty", "flush_acks",
+        "following", "full", "incomplete", "leader_epoch", "leader_id", "leading", "limits", "log", "missing",
+        "offline", "parked", "recovering", "shared", "successor", "target", "topic_config", "tp",
+        "unflushed_max",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, shared: ReplicaShared) -> None:
@@ -68,6 +74,7 @@ class Partition:
         self.dirty = False
         self.acks = AckQueue()  # waiters for the high watermark
         self.flush_acks = AckQueue()  # waiters for a flush on this broker only
+        self._ending = EndingTransactions()
         self.parked: dict[Parked, None] = {}
         self._seen_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         self._seen_end = log.end_offset
@@ -166,13 +173,47 @@ class Partition:
         return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
 
     def append_own(self, batch: bytearray) -> int:
-        """Append a batch made by this broker, with acks=all. Returns the end offset to wait for."""
+        """Append a batch made by this broker, with acks=all. Returns the end offset to wait for.
+
+        It may be written for a producer, in its transaction: then its epoch counts, but it has no sequence.
+        """
+        leader = self._led_by_enough()
+        view = memoryview(batch)
+        header = read_header(view)
+        if header.producer_id >= 0:
+            self.log.producers.check_epoch(header)
+        self._write(view, header, leader.epoch, self.shared.clock.wall_ms())
+        return self.log.end_offset
+
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker) -> int:
+        """End a producer's transaction, with acks=all. Returns the end offset to wait for: that of an earlier
+        marker that says the same, if it is not committed yet and nothing has come since.
+        """
+        leader = self._led_by_enough()
+        producers = self.log.producers
+        known = producers.get(producer_id)
+        earlier = self._ending.same(producer_id, producer_epoch, marker)
+        if earlier is not None and known is not None and known.transaction_first_offset < 0:
+            return earlier.end_offset
+        producers.check_marker(producer_id, producer_epoch, marker)
+        now_ms = self.shared.clock.wall_ms()
+        view = memoryview(marker_batch(producer_id, producer_epoch, marker, now_ms))
+        self._write(view, read_header(view), leader.epoch, now_ms)
+        end = self.log.end_offset
+        self._ending.add(Ending(end, producer_id, producer_epoch, marker))
+        return end
+
+    def _led_by_enough(self) -> Leader:
         leader = self.led()
         if leader.under_min_isr:
             raise NotEnoughReplicas()
-        view = memoryview(batch)
-        self._write(view, read_header(view), leader.epoch, self.shared.clock.wall_ms())
-        return self.log.end_offset
+        return leader
+
+    def producers(self) -> Iterator[tuple[int, ProducerState]]:
+        """Who writes here, as this replica's log says, whatever its role."""
+        if self.offline is not None:
+            raise KafkaStorageError()
+        return iter(self.log.producers.items())
 
     def _write(self, records: memoryview, header: BatchHeader, epoch: Epoch, now_ms: int) -> int:
         if self.full is not None:
@@ -227,6 +268,20 @@ class Partition:
             raise OffsetOutOfRange()
         return (epoch, end) if epoch < last_epoch or end < offset else None
 
+    @property
+    def last_stable_offset(self) -> int:
+        """Everything before it is committed and decided: readers with read_committed stop here."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def aborted(self, offset: int, nbytes: int, end: int) -> list[tuple[int, int]]:
+        """Producer id and first offset of each aborted transaction with records among the `nbytes` read from
+        `offset`, none of them at or after `end`.
+        """
+        try:
+            return self.log.aborted(offset, min(self.log.upper_bound(offset, nbytes), end))
+        except DiskError as error:
+            raise self.disk_failed(error) from error
+
     def read(self, offset: int, bytes_max: int, end: int, at_least_one: bool) -> Slices:
         """Batches from `offset` up to `end`. The caller has checked `led`. Raises Cold if the disk would have
         to be awaited.
@@ -258,6 +313,9 @@ class Partition:
         assert leader.high_watermark <= self.log.end_offset, "nothing is committed that is not here"
         if self.flush_acks:
             self.flush_acks.reach(leader.safe_end, ErrorCode.NONE)
+        if self._ending:  # before the coordinator is told: then group offsets are visible already
+            for ending in self._ending.committed(leader.high_watermark):
+                self.shared.on_transaction_ended(self.tp, ending.producer_id, ending.marker.committed)
         if self.acks:
             code = (
                 ErrorCode.NONE if leader.committed_by_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -438,6 +496,7 @@ class Partition:
         self.log.forget_tail()
         self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.flush_acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._ending.clear()
         self.stir()
         self.shared.turn.wake()
         if self._announced:

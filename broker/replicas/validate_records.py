@@ -6,7 +6,7 @@ grow past the cap, is answered with 87 (INVALID_RECORD).
 """
 
 from ...protocol.batches import BatchHeader, ProduceLimits, check_produced, read_header
-from ...protocol.errors import InvalidRecord, InvalidTxnState
+from ...protocol.errors import InvalidRecord
 from ...protocol.primitives import Malformed
 from ...protocol.records import iterate
 from ...storage.config import TopicConfig
@@ -26,8 +26,8 @@ def checked(
     header = read_header(records)
     limits = timeless if zstd_allowed else None
     check_produced(records, header, limits or limits_at(now_ms, config, zstd_allowed))
-    if header.is_transactional:
-        raise InvalidTxnState("transactions are not supported")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecord("a transactional batch has no producer id")
     if validate or config.compacted:
         look_inside(records, header, needs_keys=config.compacted)
     return header

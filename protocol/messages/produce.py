@@ -1,7 +1,7 @@
-"""Produce 3-10: append one batch to each of some partitions.
+"""Produce 3-11: append one batch to each of some partitions.
 
 v3 batches of magic 2, transactional id · v5 log start offset · v7 zstd · v8 errors of single records
-v9 flexible · v10 where the leader went
+v9 flexible · v10 where the leader went · v11 may answer TRANSACTION_ABORTABLE
 """
 
 from ..schema import Int16, Int32, Int64, Records, String, message, since, struct, tagged
@@ -24,7 +24,7 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData]
 
 
-@message(key=0, versions=(3, 10), flexible=9)
+@message(key=0, versions=(3, 11), flexible=9)
 class ProduceRequest:
     """`acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all."""
 
@@ -64,7 +64,7 @@ class TopicProduceResponse:
     partition_responses: list[PartitionProduceResponse]
 
 
-@message(key=0, versions=(3, 10), flexible=9)
+@message(key=0, versions=(3, 11), flexible=9)
 class ProduceResponse:
     """One result for every partition of the request."""
 

@@ -53,9 +53,9 @@ from strandline.zookeeper.client import Create, SetData
 TOPIC, TOPIC_ID = "t", UUID(int=7)
 TP = TopicPartition(TOPIC, 0)
 VERSIONS = {
-    Api.PRODUCE: 10, Api.FETCH: 16, Api.LIST_OFFSETS: 8, Api.OFFSET_FOR_LEADER_EPOCH: 4,
+    Api.PRODUCE: 11, Api.FETCH: 16, Api.LIST_OFFSETS: 8, Api.OFFSET_FOR_LEADER_EPOCH: 4,
     Api.LEADER_AND_ISR: 7, Api.STOP_REPLICA: 4, Api.UPDATE_METADATA: 8, Api.DELETE_RECORDS: 2,
-    Api.METADATA: 12,
+    Api.METADATA: 12, Api.WRITE_TXN_MARKERS: 1, Api.DESCRIBE_PRODUCERS: 0,
 }  # fmt: skip
 
 
@@ -275,8 +275,10 @@ async def ask(connection: Connection, request: object, version: int | None = Non
     return await connection.request(request, deadline=deadline, version=version)
 
 
-def batch(*values: bytes, producer_id: int = -1, sequence: int = -1, transactional: bool = False) -> bytes:
-    epoch = 0 if producer_id >= 0 else -1
+def batch(
+    *values: bytes, producer_id: int = -1, sequence: int = -1, transactional: bool = False, epoch: int = 0
+) -> bytes:
+    epoch = epoch if producer_id >= 0 else -1
     builder = BatchBuilder(
         producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
     )

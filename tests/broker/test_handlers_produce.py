@@ -47,10 +47,7 @@ def broken(records: bytes, at: int, value: int) -> bytes:
         (produce(batch(b"a"), topic="__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (produce(batch(b"a"), topic="other"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (produce(batch(b"a"), index=5), ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        (
-            produce(batch(b"a", producer_id=1, sequence=0, transactional=True)),
-            ErrorCode.INVALID_TXN_STATE,
-        ),
+        (produce(batch(b"a", transactional=True)), ErrorCode.INVALID_RECORD),
     ],
 )
 def test_what_is_refused_leaves_the_log_alone(

@@ -351,8 +351,8 @@ def test_the_table_covers_every_key_and_both_sides_agree() -> None:
 def test_what_clients_are_offered() -> None:
     """docs of the wire, column of recommended versions; Produce begins at 0 for librdkafka's sake."""
     offered = {e.api: (e.advertised[0], e.advertised[-1]) for e in APIS.values() if e.advertised}
-    assert offered[Api.PRODUCE] == (0, 10)
-    assert APIS[Api.PRODUCE].served == range(3, 11)
+    assert offered[Api.PRODUCE] == (0, 11)
+    assert APIS[Api.PRODUCE].served == range(3, 12)
     assert offered[Api.FETCH] == (4, 17)
     assert APIS[Api.FETCH].internal == range(4, 18)
     for api in (Api.LEADER_AND_ISR, Api.STOP_REPLICA, Api.UPDATE_METADATA, Api.CONTROLLED_SHUTDOWN):
