@@ -16,7 +16,8 @@ from ..protocol.errors import ErrorCode as ErrorCode
 if TYPE_CHECKING:
     from .admin.admin import Admin
     from .admin.configs import AlterConfigOp, ConfigChange, ConfigEntry, ConfigSource
-    from .admin.descriptions import NewTopic
+    from .admin.descriptions import CreatedTopic, NewTopic
+    from .admin.groups import MemberToRemove
     from .admin.leader_elections import Election
     from .admin.reassignments import PartitionReassignment
     from .config import ConfigError
@@ -24,9 +25,18 @@ if TYPE_CHECKING:
     from .consumer.commits import CommitFailed
     from .consumer.consumer import Consumer
     from .consumer.subscription import RebalanceListener
+    from .interceptors import ConsumerInterceptor, ProducerInterceptor
     from .network.connection import ConnectionLost
     from .producer.producer import BufferExhausted, Producer
-    from .results import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt, TopicPartition
+    from .results import (
+        CommittedOffset,
+        ConsumerRecord,
+        OffsetAndTimestamp,
+        ProducerRecord,
+        Receipt,
+        TimestampType,
+        TopicPartition,
+    )
 
 __all__ = [
     "Admin",
@@ -42,15 +52,21 @@ __all__ = [
     "ConfigSource",
     "ConnectionLost",
     "Consumer",
+    "ConsumerInterceptor",
     "ConsumerRecord",
+    "CreatedTopic",
     "Election",
     "ErrorCode",
+    "MemberToRemove",
     "NewTopic",
     "OffsetAndTimestamp",
     "PartitionReassignment",
     "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "RebalanceListener",
     "Receipt",
+    "TimestampType",
     "TopicPartition",
     "errors",
 ]
@@ -76,6 +92,12 @@ _HOMES = {
     "OffsetAndTimestamp": "results",
     "Receipt": "results",
     "TopicPartition": "results",
+    "CreatedTopic": "admin.descriptions",
+    "MemberToRemove": "admin.groups",
+    "ConsumerInterceptor": "interceptors",
+    "ProducerInterceptor": "interceptors",
+    "ProducerRecord": "results",
+    "TimestampType": "results",
     "RebalanceListener": "consumer.subscription",
 }
 

@@ -5,10 +5,10 @@ ValueError, as for any wrong argument.
 Left to others: values and keys (serializers.py), options (config.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from operator import index
 
-from ..protocol.records import Header
+from .results import Header, Headers
 from .serializers import bytes_out
 
 TIMESTAMP_MS_MAX = (1 << 63) - 1
@@ -34,10 +34,21 @@ def checked_timestamp(timestamp_ms: int) -> int:
     return number
 
 
-def checked_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
-    """Check headers: names are text, contents are bytes or None."""
+def checked_partition(partition: int) -> int:
+    """Check a partition's number; whether there is such a partition is up to the brokers."""
+    number = index(partition)
+    if number < 0:
+        raise ValueError(f"partition={number}: expected 0 or more")
+    return number
+
+
+def checked_headers(headers: Headers) -> tuple[Header, ...]:
+    """Check headers, pairs or a mapping: names are text, contents are bytes or None."""
     found: list[Header] = []
-    for name, content in headers:
+    for pair in headers.items() if isinstance(headers, Mapping) else headers:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ValueError(f"expected headers as pairs of name and value, or as a mapping, got {pair!r}")
+        name, content = pair
         if not isinstance(name, str):
             raise TypeError(f"expected a header name of type str, got {type(name).__name__}")
         name.encode()

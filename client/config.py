@@ -11,13 +11,14 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from .interceptors import ConsumerInterceptor, ProducerInterceptor
 from .serializers import Deserializer, Serializer
 
 C = TypeVar("C", bound="ClientConfig")
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Partitioner = Callable[[bytes | None, int], int]
-Strategy = Literal["range", "roundrobin", "cooperative-sticky"]
+Strategy = Literal["range", "roundrobin", "sticky", "cooperative-sticky"]
 
 CODECS_OWN_LEVEL = -1  # as Kafka and librdkafka say it of gzip and lz4; zstd has such a level
 LEVELS = {"gzip": (CODECS_OWN_LEVEL, 9), "lz4": (CODECS_OWN_LEVEL, 17), "zstd": (-131_072, 22)}
@@ -76,6 +77,7 @@ class ProducerConfig(ClientConfig):
     serializer: str | Serializer = "bytes"
     key_serializer: str | Serializer = "str"
     partitioner: Partitioner | None = None
+    interceptors: tuple[ProducerInterceptor, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -158,6 +160,17 @@ class ConsumerConfig(ClientConfig):
     client_rack: str = ""
     deserializer: str | Deserializer = "bytes"
     key_deserializer: str | Deserializer = "bytes"
+    interceptors: tuple[ConsumerInterceptor, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_group(cls, values: Any) -> Any:
+        """Kafka's group.id is `group` here; both names are understood."""
+        if not isinstance(values, dict) or "group_id" not in values:
+            return values
+        if "group" in values:
+            raise ValueError("group_id is another name of group: give only one")
+        return {"group": values["group_id"], **{k: v for k, v in values.items() if k != "group_id"}}
 
     @model_validator(mode="after")
     def _check_group(self) -> Self:
@@ -190,10 +203,13 @@ def parse_address(text: Any) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+ELSEWHERE = {"value_serializer": "serializer", "value_deserializer": "deserializer"}  # names of other clients
+
+
 def _explain(kind: type[ClientConfig], error: dict[str, Any]) -> str:
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] == "extra_forbidden":
-        near = get_close_matches(name, kind.model_fields, n=1)
+        near = get_close_matches(ELSEWHERE.get(name, name), kind.model_fields, n=1)
         return f"unknown option {name!r} of {kind.__name__}" + (
             f", did you mean {near[0]!r}?" if near else ""
         )

@@ -1,11 +1,33 @@
 """The small values that callers hold: receipts, consumed records, offsets found or committed."""
 
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from typing import Any, NamedTuple
 
-from ..base.types import TopicPartition
+from ..base.types import NO_EPOCH, TopicPartition
 from ..protocol.records import Header
 
-__all__ = ["CommittedOffset", "ConsumerRecord", "Header", "OffsetAndTimestamp", "Receipt", "TopicPartition"]
+__all__ = [
+    "CommittedOffset",
+    "ConsumerRecord",
+    "Header",
+    "Headers",
+    "OffsetAndTimestamp",
+    "ProducerRecord",
+    "Receipt",
+    "TimestampType",
+    "TopicPartition",
+]
+
+
+Headers = Iterable[Header] | Mapping[str, bytes | None]  # as callers may give them
+
+
+class TimestampType(IntEnum):
+    """Who set a record's timestamp, with Kafka's numbers."""
+
+    CREATE_TIME = 0  # the producer
+    LOG_APPEND_TIME = 1  # the leader, when it appended the record
 
 
 class Receipt(NamedTuple):
@@ -15,6 +37,17 @@ class Receipt(NamedTuple):
     partition: int
     offset: int
     timestamp: int
+
+
+class ProducerRecord(NamedTuple):
+    """A record as it was given to `send`, before key and value are serialized."""
+
+    topic: str
+    value: Any
+    key: Any
+    partition: int | None
+    headers: Headers | None
+    timestamp_ms: int | None
 
 
 class ConsumerRecord(NamedTuple):
@@ -27,6 +60,8 @@ class ConsumerRecord(NamedTuple):
     key: Any
     value: Any
     headers: tuple[Header, ...]
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    leader_epoch: int = NO_EPOCH  # of the leader that appended it
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -14,16 +14,17 @@ from typing import Any, Self
 
 from ..base.types import TopicPartition
 from ..protocol.errors import ApiError
-from ..protocol.records import Header
 from .admin import admin
 from .admin.configs import ConfigChange, ConfigEntry
 from .admin.descriptions import (
     ClusterDescription,
+    CreatedTopic,
     GroupDescription,
     GroupListing,
     NewTopic,
     TopicDescription,
 )
+from .admin.groups import MemberToRemove
 from .admin.leader_elections import Election
 from .admin.log_dirs import LogDirDescription
 from .admin.reassignments import PartitionReassignment
@@ -33,7 +34,7 @@ from .consumer.listener_thread import ListenerThread, Relayed
 from .consumer.subscription import RebalanceListener
 from .loop_thread import Face
 from .producer import producer
-from .results import CommittedOffset, ConsumerRecord, OffsetAndTimestamp, Receipt
+from .results import CommittedOffset, ConsumerRecord, Headers, OffsetAndTimestamp, Receipt
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
@@ -60,7 +61,7 @@ class Producer(Face):
         *,
         key: Any = None,
         partition: int | None = None,
-        headers: Sequence[Header] = (),
+        headers: Headers | None = None,
         timestamp_ms: int | None = None,
     ) -> "Future[Receipt]":
         """Queue a record, waiting for room if there is none; `.result()` of the future is the receipt."""
@@ -91,9 +92,15 @@ class Producer(Face):
         *,
         keys: Iterable[Any] | None = None,
         partition: int | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
     ) -> list[Receipt]:
         """Send all and wait for all; by far the fastest way for a blocking caller."""
-        return self._thread.run(lambda: self._inner.send_many(topic, values, keys=keys, partition=partition))
+        return self._thread.run(
+            lambda: self._inner.send_many(
+                topic, values, keys=keys, partition=partition, headers=headers, timestamps_ms=timestamps_ms
+            )
+        )
 
     def flush(self) -> None:
         """Wait until all that was queued is acknowledged or given up."""
@@ -246,15 +253,17 @@ class Admin(Face):
     ) -> None:
         self.close()
 
-    def create_topics(self, topics: Iterable[NewTopic | str], **options: Any) -> None:
+    def create_topics(self, topics: Iterable[NewTopic | str], **options: Any) -> dict[str, CreatedTopic]:
         """Create all of them."""
-        self._thread.run(lambda: self._inner.create_topics(topics, **options))
+        return self._thread.run(lambda: self._inner.create_topics(topics, **options))
 
     def create_topic(
         self, name: str, partitions: int = -1, replication_factor: int = -1, **options: Any
-    ) -> None:
+    ) -> CreatedTopic:
         """Create one topic."""
-        self._thread.run(lambda: self._inner.create_topic(name, partitions, replication_factor, **options))
+        return self._thread.run(
+            lambda: self._inner.create_topic(name, partitions, replication_factor, **options)
+        )
 
     def delete_topics(self, names: Iterable[str], **options: Any) -> None:
         """Delete all of them."""
@@ -352,6 +361,14 @@ class Admin(Face):
     def delete_groups(self, groups: Iterable[str]) -> None:
         """Delete groups without members."""
         self._thread.run(lambda: self._inner.delete_groups(groups))
+
+    def remove_group_members(self, group: str, members: Iterable[MemberToRemove] | None = None) -> None:
+        """Let these members leave the group, or all (None)."""
+        self._thread.run(lambda: self._inner.remove_group_members(group, members))
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed for these partitions."""
+        self._thread.run(lambda: self._inner.delete_group_offsets(group, partitions))
 
     def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None

@@ -3,25 +3,16 @@
 Each call is retried until its deadline if that can help.
 Left to others: arguments and results (descriptions.py), what is asked of the controller (topics.py,
 configs.py, leader_elections.py, reassignments.py), of leaders (consumer/offsets.py, record_deletion.py), of
-coordinators (consumer/commits.py).
+coordinators (consumer/commits.py, groups.py).
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from ...base.types import TopicPartition
 from ...protocol.errors import ApiError, ErrorCode, error_for
-from ...protocol.messages.group_admin import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
 from ...protocol.messages.inspection import InspectRequest
 from ...protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ...protocol.messages.topics import (
@@ -34,7 +25,7 @@ from ...protocol.messages.topics import (
     DeleteTopicsRequest,
 )
 from ..config import ClientConfig, configure
-from ..consumer.commits import Commit, ask_coordinator, check, fetch_committed
+from ..consumer.commits import Commit, fetch_committed
 from ..consumer.offsets import list_known_offsets, list_offsets
 from ..network.cluster import Cluster
 from ..results import CommittedOffset, OffsetAndTimestamp
@@ -49,12 +40,21 @@ from .configs import (
 from .descriptions import (
     BrokerDescription,
     ClusterDescription,
+    CreatedTopic,
     GroupDescription,
     GroupListing,
     NewTopic,
     TopicDescription,
-    describe_group,
+    created_topic,
     describe_topic,
+)
+from .groups import (
+    MemberToRemove,
+    delete_groups,
+    delete_offsets,
+    describe_groups,
+    list_groups,
+    remove_members,
 )
 from .inspection import inspect
 from .leader_elections import Election, elect_leaders
@@ -67,8 +67,6 @@ from .reassignments import (
 )
 from .record_deletion import delete_records
 from .topics import change
-
-T = TypeVar("T")
 
 
 class Admin:
@@ -105,8 +103,8 @@ class Admin:
 
     async def create_topics(
         self, topics: Iterable[NewTopic | str], *, timeout_ms: int | None = None, validate_only: bool = False
-    ) -> None:
-        """Create these topics. Tries all, then raises the first refusal."""
+    ) -> dict[str, CreatedTopic]:
+        """Create these topics, and return what they became. Tries all, then raises the first refusal."""
         wanted = [_creatable(NewTopic(one) if isinstance(one, str) else one) for one in topics]
 
         def request(patience_ms: int) -> CreateTopicsRequest:
@@ -114,7 +112,8 @@ class Admin:
 
         deadline = self._cluster.deadline(timeout_ms)
         done_already = ErrorCode.TOPIC_ALREADY_EXISTS
-        await change(self._cluster, request, lambda answer: answer.topics, deadline, done_already)
+        told = await change(self._cluster, request, lambda answer: answer.topics, deadline, done_already)
+        return {one.name: created_topic(one) for one in told}
 
     async def create_topic(
         self,
@@ -124,10 +123,10 @@ class Admin:
         *,
         configs: Mapping[str, str | None] | None = None,
         timeout_ms: int | None = None,
-    ) -> None:
+    ) -> CreatedTopic:
         """Create one topic."""
         topic = NewTopic(name, partitions, replication_factor, configs or {})
-        await self.create_topics([topic], timeout_ms=timeout_ms)
+        return (await self.create_topics([topic], timeout_ms=timeout_ms))[name]
 
     async def delete_topics(self, names: Iterable[str], *, timeout_ms: int | None = None) -> None:
         """Delete these topics. Tries all, then raises the first refusal."""
@@ -285,50 +284,33 @@ class Admin:
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
         """The groups of all brokers."""
-        request = ListGroupsRequest(states_filter=list(states))
-        deadline = self._cluster.deadline()
         await self._metadata([])
-
-        async def ask(node: int) -> list[GroupListing]:
-            async def attempt() -> list[GroupListing]:
-                told: ListGroupsResponse = await self._cluster.request(node, request, deadline)
-                if told.error_code:
-                    raise error_for(told.error_code)
-                return [GroupListing(one.group_id, one.protocol_type, one.group_state) for one in told.groups]
-
-            return await self._cluster.persist(attempt, deadline)
-
-        answers = await asyncio.gather(*(ask(node) for node in sorted(self._cluster.view.brokers)))
-        return sorted({one for answer in answers for one in answer})
+        return await list_groups(self._cluster, states, self._cluster.deadline())
 
     async def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
         """State and members."""
-
-        async def describe(group: str) -> GroupDescription:
-            request = DescribeGroupsRequest(groups=[group])
-
-            async def attempt(deadline: float) -> GroupDescription:
-                told: DescribeGroupsResponse = await ask_coordinator(self._cluster, group, request, deadline)
-                check(self._cluster, group, told.groups[0].error_code, group)
-                return describe_group(told.groups[0])
-
-            return await self._at_coordinator(attempt)
-
-        return list(await asyncio.gather(*(describe(group) for group in groups)))
+        return await describe_groups(self._cluster, groups, self._cluster.deadline())
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
         """Delete groups without members, and their offsets."""
+        await delete_groups(self._cluster, groups, self._cluster.deadline())
 
-        async def delete(group: str) -> None:
-            request = DeleteGroupsRequest(groups_names=[group])
+    async def remove_group_members(self, group: str, members: Iterable[MemberToRemove] | None = None) -> None:
+        """Let these members leave the group, or all (None). Tries all, then raises the first refusal.
 
-            async def attempt(deadline: float) -> None:
-                told: DeleteGroupsResponse = await ask_coordinator(self._cluster, group, request, deadline)
-                check(self._cluster, group, told.results[0].error_code, group)
+        A live member joins again; what is removed for good is the seat of one that is gone, above all a
+        static member's.
+        """
+        await remove_members(self._cluster, group, members, self._cluster.deadline())
 
-            await self._at_coordinator(attempt)
+    async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed for these partitions, of topics that no member subscribes to.
 
-        await asyncio.gather(*(delete(group) for group in groups))
+        Tries all, then raises the first refusal.
+        """
+        refused = await delete_offsets(self._cluster, group, partitions, self._cluster.deadline())
+        if refused:
+            raise refused[min(refused)]
 
     async def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
@@ -356,10 +338,6 @@ class Admin:
             lambda: self._cluster.ask_any(request, deadline), deadline
         )
         return told
-
-    async def _at_coordinator(self, attempt: Callable[[float], Awaitable[T]]) -> T:
-        deadline = self._cluster.deadline()
-        return await self._cluster.persist(lambda: attempt(deadline), deadline)
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

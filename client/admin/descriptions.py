@@ -8,8 +8,10 @@ from uuid import UUID
 from ...base.types import TopicPartition
 from ...protocol.messages.group_admin import DescribedGroup
 from ...protocol.messages.metadata import MetadataResponseTopic
-from ...protocol.primitives import Malformed
+from ...protocol.messages.topics import CreatableTopicResult
+from ...protocol.primitives import NO_UUID, Malformed
 from ..consumer.group_protocol import decode_assignment
+from .configs import ConfigEntry, ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,16 @@ class NewTopic:
     replication_factor: int = -1
     configs: Mapping[str, str | None] = field(default_factory=dict)
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+class CreatedTopic(NamedTuple):
+    """A topic as it was created; None and -1 where a broker does not tell, or if its answer was lost."""
+
+    name: str
+    topic_id: UUID | None
+    partitions: int
+    replication_factor: int
+    configs: tuple[ConfigEntry, ...] | None
 
 
 class PartitionDescription(NamedTuple):
@@ -92,6 +104,21 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     protocol: str
     members: tuple[MemberDescription, ...]
+
+
+def created_topic(told: CreatableTopicResult) -> CreatedTopic:
+    """A topic from the answer to its creation."""
+    configs = [
+        ConfigEntry(one.name, one.value, one.read_only, ConfigSource(one.config_source), one.is_sensitive)
+        for one in told.configs or ()
+    ]
+    return CreatedTopic(
+        told.name,
+        None if told.topic_id == NO_UUID else told.topic_id,
+        told.num_partitions,
+        told.replication_factor,
+        tuple(configs) or None,
+    )
 
 
 def describe_topic(told: MetadataResponseTopic) -> TopicDescription:

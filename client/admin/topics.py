@@ -22,13 +22,16 @@ async def change(
     results: Results,
     deadline: float,
     done_already: ErrorCode | None = None,
-) -> None:
-    """Ask until nothing is refused. `done_already` counts as done if an earlier attempt may have worked."""
+) -> list[Any]:
+    """Ask until nothing is refused, and return the last results. `done_already` counts as done if an earlier
+    attempt may have worked."""
     is_uncertain = False
     late: ApiError | None = None  # a broker's own answer tells more than a last attempt that was cut short
 
+    told: list[Any] = []
+
     async def attempt() -> ApiError | None:
-        nonlocal is_uncertain, late
+        nonlocal is_uncertain, late, told
         controller, asked = cluster.view.controller_id, request(cluster.patience_ms(deadline))
         try:
             if controller in cluster.view.brokers:
@@ -38,7 +41,8 @@ async def change(
         except (OSError, ApiError):
             is_uncertain = True
             raise
-        refusals = [one for one in results(answer) if one.error_code]
+        told = list(results(answer))
+        refusals = [one for one in told if one.error_code]
         if is_uncertain:
             refusals = [one for one in refusals if one.error_code != done_already]
         if not refusals:
@@ -58,3 +62,4 @@ async def change(
         refusal = late
     if refusal is not None:
         raise refusal
+    return told

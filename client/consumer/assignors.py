@@ -1,8 +1,9 @@
-"""Assignors, by which a group's leader assigns partitions: range, round robin, cooperative sticky. Pure.
+"""Assignors: range, round robin, sticky, cooperative sticky. Pure.
 
+A group's leader assigns partitions by one of them.
 All take the members and the number of partitions per topic, and give every partition to exactly one of the
-members that subscribe to its topic. The cooperative one leaves partitions where they are as far as balance
-allows, and assigns a partition that has to move to nobody until its owner has revoked it.
+members that subscribe to its topic. The sticky ones leave partitions where they are as far as balance allows;
+the cooperative one assigns a partition that has to move to nobody until its owner has revoked it.
 Left to others: how members and assignments travel (group_protocol.py).
 """
 
@@ -12,6 +13,8 @@ from ...base.types import TopicPartition
 from ...base.values import dataclass
 
 Assignment = dict[str, list[TopicPartition]]
+
+STICKY, COOPERATIVE_STICKY = "sticky", "cooperative-sticky"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class SubscribedMember:
     instance_id: str | None = None
     owned: tuple[TopicPartition, ...] = ()
     generation: int = -1
+    user_data: bytes = b""
 
     @property
     def order(self) -> tuple[bool, str]:
@@ -64,6 +68,13 @@ def assign_round_robin(members: Iterable[SubscribedMember], partitions: Mapping[
             given[ordered[turn % len(ordered)].member_id].append(TopicPartition(topic, index))
             turn += 1
     return given
+
+
+def assign_sticky(members: Iterable[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
+    """Move as little as balance allows. All members have revoked what they had."""
+    ordered = sorted(members, key=lambda member: member.order)
+    given = _balance(ordered, partitions, _owners(ordered, partitions))
+    return {member_id: sorted(mine) for member_id, mine in given.items()}
 
 
 def assign_cooperative_sticky(
@@ -135,6 +146,7 @@ def _best_move(
 ASSIGNORS: dict[str, Assignor] = {
     "range": assign_range,
     "roundrobin": assign_round_robin,
-    "cooperative-sticky": assign_cooperative_sticky,
+    STICKY: assign_sticky,
+    COOPERATIVE_STICKY: assign_cooperative_sticky,
 }
-COOPERATIVE = frozenset({"cooperative-sticky"})
+COOPERATIVE = frozenset({COOPERATIVE_STICKY})

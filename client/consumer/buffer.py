@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.types import TopicPartition
-from ...protocol.batches import headers
+from ...protocol.batches import BatchHeader, headers
 from ...protocol.errors import ApiError
 from ...protocol.records import Record
-from ..results import ConsumerRecord
+from ..results import ConsumerRecord, TimestampType
 from ..serializers import Deserializer
 from .positions import PartitionPosition
 
 if TYPE_CHECKING:
     from ...protocol.columns import Columns
+
+
+_CREATE_TIME, _LOG_APPEND_TIME = TimestampType  # looked up once, not for every record
 
 
 class Batch(NamedTuple):
@@ -51,10 +54,10 @@ class Handout:
         for place in self._in_turn():
             while len(self.ready) < most:
                 try:
-                    record = place.next_record(self._verify)
-                    if record is None:
+                    row = place.next_record(self._verify)
+                    if row is None:
                         break
-                    self.ready.append(self._decoded(place, record))
+                    self.ready.append(self._decoded(place, *row))
                 except BaseException:  # raised again once these are handed out
                     if self.ready:
                         return
@@ -130,7 +133,7 @@ class Handout:
                 raise
             return sound
 
-    def _decoded(self, place: PartitionPosition, record: Record) -> ConsumerRecord:
+    def _decoded(self, place: PartitionPosition, record: Record, header: BatchHeader) -> ConsumerRecord:
         topic, partition = place.partition
         key, value = record.key, record.value
         try:
@@ -142,6 +145,8 @@ class Handout:
                 None if key is None else self._key_in(key),
                 None if value is None else self._value_in(value),
                 record.headers,
+                _LOG_APPEND_TIME if header.is_log_append_time else _CREATE_TIME,
+                header.leader_epoch,
             )
         except BaseException:
             place.unread(record)

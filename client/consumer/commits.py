@@ -6,7 +6,7 @@ Left to others: membership (group.py), when to commit (consumer.py).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Self
 
@@ -25,6 +25,9 @@ from ..network.cluster import Cluster
 from ..results import CommittedOffset
 
 COORDINATOR_ERRORS = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+Accepted = Callable[[Mapping[TopicPartition, CommittedOffset]], None]
 
 
 class CommitFailed(IllegalGeneration):
@@ -66,6 +69,7 @@ class Commit:
         self._cluster = cluster
         self._group = group
         self._member = member or GroupMember()
+        self.offsets = offsets
         self.missing = dict(offsets)
         self.accepted: dict[TopicPartition, int] = {}
         self.unknown: list[TopicPartition] = []
@@ -126,6 +130,7 @@ class Commits:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self.latest: dict[TopicPartition, int] = {}
+        self.on_accepted: Accepted = lambda offsets: None
 
     @asynccontextmanager
     async def turn(self, deadline: float) -> AsyncIterator[None]:
@@ -147,6 +152,8 @@ class Commits:
             await commit.write(deadline, once=once)
         finally:
             self.latest |= commit.accepted
+            if commit.accepted:
+                self.on_accepted({partition: commit.offsets[partition] for partition in commit.accepted})
 
 
 async def fetch_committed(

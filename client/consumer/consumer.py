@@ -7,6 +7,7 @@ Left to others: which partitions (subscription.py), fetching (fetcher.py), decod
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from random import Random
@@ -19,12 +20,14 @@ from ...base.types import TopicPartition
 from ...protocol.errors import ApiError, RequestTimedOut, UnknownTopicOrPartition
 from ...protocol.messages.offsets import EARLIEST, LATEST
 from ..config import ConsumerConfig, configure
+from ..interceptors import Chain, ConsumerInterceptor
 from ..network.cluster import Cluster
 from ..results import CommittedOffset, ConsumerRecord, OffsetAndTimestamp
 from ..serializers import deserializer_for
 from .buffer import Batch, Handout
 from .commits import fetch_committed
 from .fetcher import Fetcher
+from .missing_topics import MissingTopics
 from .offsets import list_offsets
 from .positions import PartitionPosition
 from .subscription import RebalanceListener, Subscription
@@ -60,6 +63,10 @@ class Consumer:
         )
         self._fetcher.on_gone_back = self._handout.drop
         self._subscription = Subscription(self._cluster, config, self._fetcher, self._handout.drop)
+        self._missing = MissingTopics()
+        self._interceptors: Chain[ConsumerInterceptor] = Chain(config.interceptors)
+        self._subscription.tell_commits_to(self._committed)
+        self._surplus: deque[ConsumerRecord] = deque()  # one record became several
         self._wanted = ([topics] if isinstance(topics, str) else list(topics), pattern, listener)
         self._tasks = Tasks("consumer")
         self._settled = asyncio.Event()
@@ -93,6 +100,7 @@ class Consumer:
             await self._tasks.stop()
             if self.config.enable_auto_commit and self.config.group is not None:
                 await self._try_commit()  # while it is a member
+        self._interceptors.tell(lambda one: one.close())
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -143,19 +151,25 @@ class Consumer:
     # -- records
 
     async def poll(self, timeout_ms: float = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Up to `max_records` records (default `max_poll_records`); none if none came within `timeout_ms`."""
+        """Up to `max_records` records (default `max_poll_records`); none if none came within `timeout_ms`.
+
+        Raises UnknownTopicOrPartition, once, when a topic to be read has not existed for some seconds.
+        """
         most = self.config.max_poll_records if max_records is None else max_records
         deadline = self._cluster.now() + timeout_ms / 1000
         while True:
             self._came_back()
             self._fill(most)
             if ready := len(self._handout.ready):
-                return [self._handout.next() for _ in range(min(most, ready))]
+                handed = [self._handout.next() for _ in range(min(most, ready))]
+                return self._intercepted(handed) if self._interceptors else handed
             if not await self._something(deadline):
                 return []
 
     async def poll_batch(self, timeout_ms: float = 1_000) -> list[Batch]:
         """Complete fetches, as numpy columns: the fast way to read many records."""
+        if self._interceptors:
+            raise RuntimeError("interceptors see records, which poll_batch does not make: use poll")
         deadline = self._cluster.now() + timeout_ms / 1000
         while True:
             self._came_back()
@@ -175,6 +189,13 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
+        if not self._interceptors:
+            return await self._next()
+        while not self._surplus:
+            self._surplus += self._intercepted([await self._next()])
+        return self._surplus.popleft()
+
+    async def _next(self) -> ConsumerRecord:
         self._came_back()
         while not self._handout.ready:
             self._fill(self.config.max_poll_records)
@@ -280,6 +301,12 @@ class Consumer:
         self._handout.fill(most)
         self._fetcher.wake()
 
+    def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        return self._interceptors.pass_on(lambda one, what: one.on_consume(what), records)
+
+    def _committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._interceptors.tell(lambda one: one.on_commit(offsets))
+
     def _came_back(self) -> None:
         """The caller is alive, and done with the records it had."""
         self._handout.came_back()
@@ -295,7 +322,11 @@ class Consumer:
         arrived = self._fetcher.arrived
         arrived.clear()
         now = self._cluster.now()
-        pause = min(deadline - now, self.config.max_poll_interval_ms / 2000)
+        if missing := self._missing.look(self._subscription.missing, now):
+            raise UnknownTopicOrPartition(
+                f"{', '.join(missing)} does not exist; if it is created later, it will be read then"
+            )
+        pause = min(deadline - now, self.config.max_poll_interval_ms / 2000, self._missing.wake_at() - now)
         if pause <= 0 and deadline <= now:
             await asyncio.sleep(0)
             return False
@@ -321,7 +352,7 @@ class Consumer:
 
     def _group(self) -> str:
         if self.config.group is None:
-            raise ValueError("this consumer has no group: give group_id")
+            raise ValueError("this consumer has no group: give group=...")
         return self.config.group
 
     def _seek_to_time(self, times: Mapping[TopicPartition, int]) -> None:

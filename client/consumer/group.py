@@ -36,7 +36,15 @@ from ..network.cluster import GROUP, Cluster
 from ..network.connection import RequestExpired
 from .assignors import ASSIGNORS, COOPERATIVE
 from .commits import GroupMember, ask_coordinator, check
-from .group_protocol import decode_assignment, decode_subscription, encode_assignment, encode_subscription
+from .group_protocol import (
+    NO_GENERATION,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+    seen_by,
+    user_data_of,
+)
 
 log = get_logger(__name__)
 
@@ -86,6 +94,7 @@ class Membership:
         self._watched: list[str] = []
         self._snapshot: dict[str, int] = {}  # partition counts of the watched topics in this assignment
         self.owned: set[TopicPartition] = set()
+        self._had = set[TopicPartition](), NO_GENERATION  # assigned last; kept while nothing is owned
         self.member = GroupMember(instance_id=config.group_instance_id)
         self.is_settled = asyncio.Event()
         self.failure: BaseException | None = None
@@ -201,7 +210,7 @@ class Membership:
         taken = self.owned - given
         await self._give_up(taken)
         fresh = given - self.owned
-        self.owned = given
+        self.owned, self._had = given, (given, joined.generation_id)
         await self._told(self._on_assigned(fresh))
         log.info("group_joined", group=self._group, generation=joined.generation_id, partitions=len(given))
         self.is_settled.set()
@@ -213,7 +222,6 @@ class Membership:
 
     async def _join(self, topics: list[str]) -> JoinGroupResponse:
         config = self._config
-        said = encode_subscription(topics, self.owned, self.member.generation)
         request = JoinGroupRequest(
             group_id=self._group,
             session_timeout_ms=config.session_timeout_ms,
@@ -222,7 +230,7 @@ class Membership:
             group_instance_id=config.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
-                JoinGroupRequestProtocol(name=name, metadata=said)
+                JoinGroupRequestProtocol(name=name, metadata=self._subscription(name, topics))
                 for name in config.partition_assignment_strategy
             ],
         )
@@ -231,6 +239,10 @@ class Membership:
             self.member = self.member._replace(member_id=answer.member_id)
         check(self._cluster, self._group, answer.error_code, self._group)
         return answer
+
+    def _subscription(self, strategy: str, topics: list[str]) -> bytes:
+        user_data = user_data_of(strategy, *self._had)
+        return encode_subscription(topics, self.owned, self.member.generation, user_data)
 
     async def _sync(self, joined: JoinGroupResponse) -> set[TopicPartition]:
         assignments: list[SyncGroupRequestAssignment] = []
@@ -251,12 +263,14 @@ class Membership:
 
     async def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         """The group leader assigns partitions to all members, and watches all their topics from then on."""
+        strategy = joined.protocol_name or ""
         members = [
-            decode_subscription(one.member_id, one.group_instance_id, one.metadata) for one in joined.members
+            seen_by(strategy, decode_subscription(one.member_id, one.group_instance_id, one.metadata))
+            for one in joined.members
         ]
         topics = sorted({topic for member in members for topic in member.topics})
         await self._hear_of(topics, refresh=True)
-        given = ASSIGNORS[joined.protocol_name or ""](members, self._watch(topics))
+        given = ASSIGNORS[strategy](members, self._watch(topics))
         return [
             SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
             for member_id, partitions in given.items()

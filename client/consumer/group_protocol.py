@@ -2,25 +2,33 @@
 
 Kafka's ConsumerProtocol. Subscription: v1 owned partitions, v2 generation, v3 rack. Assignment: v0 suffices.
 A later version only adds fields at the end, so that an older reader leaves them unread.
+A subscription also has room for the assignor's own data. The sticky assignors tell there what a member had:
+`sticky` its partitions and their generation, because an eager member owns none while it joins;
+`cooperative-sticky` the generation alone, for leaders that know no version 2.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from struct import Struct, error
 
 from ...base.types import TopicPartition
 from ...protocol.primitives import Malformed
-from .assignors import SubscribedMember
+from .assignors import COOPERATIVE_STICKY, STICKY, SubscribedMember
 
 SUBSCRIPTION_VERSION = 2
 ASSIGNMENT_VERSION = 1
+NO_GENERATION = -1
 _I16, _I32 = Struct(">h"), Struct(">i")
 NO_BYTES = _I32.pack(-1)
 
 
-def encode_subscription(topics: Iterable[str], owned: Iterable[TopicPartition], generation: int) -> bytes:
+def encode_subscription(
+    topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, user_data: bytes = b""
+) -> bytes:
     """The subscription that a member sends when it joins."""
     names = sorted(topics)
-    parts = [_I16.pack(SUBSCRIPTION_VERSION), _I32.pack(len(names)), *map(_string, names), NO_BYTES]
+    told = _I32.pack(len(user_data)) + user_data if user_data else NO_BYTES
+    parts = [_I16.pack(SUBSCRIPTION_VERSION), _I32.pack(len(names)), *map(_string, names), told]
     return b"".join((*parts, _partitions(owned), _I32.pack(generation)))
 
 
@@ -29,10 +37,41 @@ def decode_subscription(member_id: str, instance_id: str | None, data: bytes) ->
     reader = _Reader(data)
     version = reader.i16()
     topics = tuple(reader.string() for _ in range(reader.count()))
-    reader.skip_bytes()
+    user_data = reader.sized()
     owned = tuple(reader.partitions()) if version >= 1 else ()
-    generation = reader.i32() if version >= 2 else -1
-    return SubscribedMember(member_id, topics, instance_id, owned, generation)
+    generation = reader.i32() if version >= 2 else NO_GENERATION
+    return SubscribedMember(member_id, topics, instance_id, owned, generation, user_data)
+
+
+def user_data_of(strategy: str, had: Iterable[TopicPartition], generation: int) -> bytes:
+    """What a member tells the assignor `strategy`: what it was assigned last, and in which generation."""
+    if strategy == COOPERATIVE_STICKY:
+        return _I32.pack(generation)
+    if strategy == STICKY and generation != NO_GENERATION:
+        return _partitions(had) + _I32.pack(generation)
+    return b""
+
+
+def seen_by(strategy: str, member: SubscribedMember) -> SubscribedMember:
+    """The member as the assignor `strategy` has to see it. User data that cannot be read tell nothing."""
+    if strategy == STICKY:
+        had, generation = _previous(member.user_data)
+        return replace(member, owned=had, generation=generation)
+    if strategy == COOPERATIVE_STICKY and member.generation == NO_GENERATION:
+        if len(member.user_data) == _I32.size:
+            return replace(member, generation=_I32.unpack(member.user_data)[0])
+        return replace(member, generation=_previous(member.user_data)[1])
+    return member
+
+
+def _previous(user_data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
+    """Partitions and their generation; the oldest clients leave the generation out."""
+    reader = _Reader(user_data)
+    try:
+        had = tuple(reader.partitions())
+        return had, NO_GENERATION if reader.is_at_end else reader.i32()
+    except Malformed:
+        return (), NO_GENERATION
 
 
 def topics_of(data: bytes) -> tuple[str, ...]:
@@ -97,8 +136,12 @@ class _Reader:
         except UnicodeDecodeError as trouble:
             raise Malformed(str(trouble)) from trouble
 
-    def skip_bytes(self) -> None:
-        self._take(max(self.i32(), 0))
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def sized(self) -> bytes:
+        return self._take(max(self.i32(), 0))
 
     def partitions(self) -> list[TopicPartition]:
         found = []

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...base.types import TopicPartition
-from ...protocol.batches import headers
+from ...protocol.batches import BatchHeader, headers
 from ...protocol.primitives import Buffer
 from ...protocol.records import Record, iterate
 
 if TYPE_CHECKING:
     from ...protocol.columns import Columns
+
+Row = tuple[Record, BatchHeader]
 
 CHUNKS_MAX = 2  # of a partition, held at once: one being read, one waiting
 ABORT_MARKER = 0  # type of the control record, after its version
@@ -31,7 +33,7 @@ class FetchedBatches:
     records: Buffer
     start: int
     next_offset: int
-    rows: Iterator[Record] | None = None
+    rows: Iterator[Row] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -113,17 +115,17 @@ class PartitionPosition:
         self.fetch_at = max(self.fetch_at, chunk.next_offset)
         self.chunks.append(chunk)
 
-    def next_record(self, verify: bool) -> Record | None:
-        """The next record, or None when nothing is held."""
+    def next_record(self, verify: bool) -> Row | None:
+        """The next record and its batch's header, or None when nothing is held."""
         while self.chunks:
             chunk = self.chunks[0]
             if chunk.rows is None:
-                chunk.rows = iterate(chunk.records, verify=verify)
+                chunk.rows = _rows(chunk.records, verify)
             try:
-                for record in chunk.rows:
-                    if record.offset >= self.cursor:
-                        self.cursor = record.offset + 1
-                        return record
+                for row in chunk.rows:
+                    if row[0].offset >= self.cursor:
+                        self.cursor = row[0].offset + 1
+                        return row
             except BaseException:
                 chunk.rows = None  # the iterator that raised is at its end, as if all were read
                 raise
@@ -150,6 +152,13 @@ class PartitionPosition:
     def _finish(self) -> None:
         chunk = self.chunks.popleft()
         self.cursor = max(self.cursor, chunk.next_offset)
+
+
+def _rows(records: Buffer, verify: bool) -> Iterator[Row]:
+    view = memoryview(records)
+    for at, header in headers(records):
+        for record in iterate(view[at : at + header.size], verify=verify):
+            yield record, header
 
 
 def last_epoch(records: Buffer) -> int:

@@ -16,7 +16,7 @@ from ...protocol.errors import ApiError
 from ..config import ConsumerConfig
 from ..network.cluster import Cluster
 from ..results import CommittedOffset
-from .commits import Commit, CommitFailed, Commits, GroupMember
+from .commits import Accepted, Commit, CommitFailed, Commits, GroupMember
 from .fetcher import Fetcher
 from .group import Membership
 from .positions import PartitionPosition
@@ -71,6 +71,13 @@ class Subscription:
         return sorted(name for name, one in view.items() if not one.is_internal and self._pattern.match(name))
 
     @property
+    def missing(self) -> list[str]:
+        """Topics to be read that do not exist, as far as metadata tells. A pattern misses none."""
+        view = self._cluster.view.topics
+        named = {one.topic for one in self._fetcher.places} if self._is_assigned else self._topics
+        return [name for name in named if name in view and view[name].is_gone]
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing was subscribed or assigned."""
         return not (self._topics or self._pattern or self._is_assigned)
@@ -112,6 +119,10 @@ class Subscription:
             self.membership.start()
         else:
             self.membership.topics_changed()
+
+    def tell_commits_to(self, callback: Accepted) -> None:
+        """Call this with all offsets that the coordinator accepts."""
+        self._commits.on_accepted = callback
 
     async def stop(self) -> None:
         """Leave the group."""

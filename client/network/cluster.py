@@ -38,6 +38,7 @@ METADATA_PATIENCE_SECONDS = 1.0  # then another broker is asked, the first keeps
 FAILURES_MAX = 3  # count no more of a broker: it still comes before one whose answer settled no doubt
 PATIENCE_SHARE = 0.8  # of our own wait for the answer: the broker must answer earlier
 SILENCE_SECONDS_MAX = 2.0  # of a connection with requests on it, before metadata is asked for elsewhere
+PROPAGATION_SECONDS = 3.0  # every live broker has heard of a new topic or partition by then
 MAIN, DATA, GROUP = "main", "data", "group"
 
 
@@ -70,6 +71,7 @@ class Cluster:
         self._wake = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
         self._coordinators: dict[str, int] = {}
+        self._missing: dict[str, float] = {}  # topics looked at in vain, and until when that counts
         self._trouble: Exception | None = None
 
     async def start(self) -> None:
@@ -158,6 +160,35 @@ class Cluster:
             except NetworkException:
                 if topic not in self.view.topics:
                     raise
+
+    async def has(self, partition: TopicPartition, deadline: float) -> bool:
+        """Whether there is such a partition. If metadata lacks it, it is waited for as long as brokers may
+        take to hear of a new one; then the answer holds for as long again, so that many callers with the
+        same mistake do not wait one after the other. Raises NetworkException when no broker answers."""
+        self.track([partition.topic])
+        until: float | None = None
+        while not self._is_there(partition):
+            topic = self.view.topics.get(partition.topic)
+            if topic is not None and topic.error and not topic.is_gone:  # it may be about to be created
+                trouble = error_for(topic.error, partition.topic)
+                if not trouble.retriable or self.now() >= deadline:
+                    raise trouble
+            elif self._missing.get(partition.topic, 0.0) > self.now():
+                return False
+            elif until is not None and self.now() >= until:
+                self._missing[partition.topic] = self.now() + PROPAGATION_SECONDS
+                return False
+            try:
+                await self.refreshed(deadline if until is None else until)
+            except NetworkException:
+                if until is None:
+                    raise
+            until = until or min(self.now() + PROPAGATION_SECONDS, deadline)
+        return True
+
+    def _is_there(self, partition: TopicPartition) -> bool:
+        topic = self.view.topics.get(partition.topic)
+        return topic is not None and not topic.is_gone and partition.partition in topic.partitions
 
     def doubt(self, partition: TopicPartition, leader: int, epoch: int) -> None:
         """This leader, at this epoch, did not serve the partition: look for another."""
@@ -353,6 +384,7 @@ class Cluster:
             self._changed()
 
     def _changed(self) -> None:
+        self._missing.clear()
         self._doubts = {
             partition: doubt for partition, doubt in self._doubts.items() if self._stands(partition, *doubt)
         }

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ...base.types import TopicPartition
-from ...protocol.errors import ApiError, ErrorCode, LeaderNotAvailable, NetworkException, error_for
+from ...protocol.errors import (
+    ApiError,
+    ErrorCode,
+    LeaderNotAvailable,
+    NetworkException,
+    UnknownTopicOrPartition,
+    error_for,
+)
 from .cluster import Cluster
 
 T = TypeVar("T")
@@ -33,9 +40,11 @@ class Question(Generic[T]):
 async def ask_leaders(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], question: Question[T], deadline: float
 ) -> dict[TopicPartition, T]:
-    """A result for each partition. Raises an error that is not retriable, or at the deadline the last one."""
-    for topic in {partition.topic: None for partition in wanted}:
-        await cluster.partitions(topic, deadline)
+    """A result for each partition. Raises an error that is not retriable, or at the deadline the last one;
+    UnknownTopicOrPartition soon if metadata lacks a partition."""
+    for partition in wanted:
+        if not await cluster.has(partition, deadline):
+            raise UnknownTopicOrPartition(f"{TopicPartition(*partition)} does not exist")
     found: dict[TopicPartition, T] = {}
     attempt = 0
     while True:

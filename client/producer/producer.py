@@ -13,7 +13,7 @@ Why: docs/decisions/0014-send-is-a-plain-function.md
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import index as whole_number
 from random import Random
 from types import TracebackType
@@ -25,14 +25,15 @@ from ...base.types import Clock, TopicPartition
 from ...protocol.compression import Codec
 from ...protocol.errors import ApiError, InvalidPartitions, MessageTooLarge
 from ...protocol.records import Header
-from ..arguments import checked_headers, checked_timestamp, checked_topic
+from ..arguments import checked_headers, checked_partition, checked_timestamp, checked_topic
 from ..config import ProducerConfig, configure
+from ..interceptors import Chain, ObservedSink, ProducerInterceptor
 from ..network.cluster import Cluster
-from ..results import Receipt
+from ..results import Headers, ProducerRecord, Receipt
 from ..serializers import serializer_for
 from .accumulator import Accumulator, Limits, record_bytes
 from .partitioner import Sticky, partition_for_key
-from .sender import Sender, Token
+from .sender import Sender, Sink, Token
 
 RETRIES_MAX = (1 << 31) - 1
 # Errors of a caller's partitioner for one record; the records after it in line must not fail with it.
@@ -136,6 +137,7 @@ class Producer:
         self._key_out = serializer_for(config.key_serializer)
         self._accumulator: Accumulator[Token] = Accumulator(_limits(config))
         self._sticky = Sticky(self._cluster.random)
+        self._interceptors: Chain[ProducerInterceptor] = Chain(config.interceptors)
         self._lines: dict[str, deque[Pending]] = {}
         self._line_bytes = 0
         self._tasks = Tasks("producer")
@@ -165,6 +167,7 @@ class Producer:
                     await self._sender.stop()
             finally:
                 await self._cluster.stop()
+                self._interceptors.tell(lambda one: one.close())
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -181,7 +184,7 @@ class Producer:
         *,
         key: Any = None,
         partition: int | None = None,
-        headers: Sequence[Header] = (),
+        headers: Headers | None = None,
         timestamp_ms: int | None = None,
     ) -> "asyncio.Future[Receipt]":
         """Queue a record; await the result for its receipt.
@@ -200,16 +203,20 @@ class Producer:
         *,
         keys: Iterable[Any] | None = None,
         partition: int | None = None,
+        headers: Iterable[Headers | None] | None = None,
+        timestamps_ms: Iterable[int | None] | None = None,
     ) -> list[Receipt]:
-        """Send all `values` (each with its key, if given) as fast as room allows. Receipts in order."""
+        """Send all `values` as fast as room allows, each with its key, headers and timestamp, if given.
+
+        Receipts in order. Raises ValueError if there are more or fewer keys (…) than values.
+        """
         future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
         many = Many(future)
         await self._cluster.partitions(topic, self._cluster.deadline(self.config.max_block_ms))
-        pairs = ((None, value) for value in values) if keys is None else zip(keys, values, strict=True)
-        for key, value in pairs:
+        for value, key, theirs, timestamp_ms in _rows(values, keys, headers, timestamps_ms):
             if topic in self._lines or self._is_full(0):
                 await self.room(topic)
-            self._queue(topic, value, key, partition, (), None, many, many.expect())
+            self._queue(topic, value, key, partition, theirs, timestamp_ms, many, many.expect())
         many.close()
         return await future
 
@@ -241,29 +248,53 @@ class Producer:
         value: Any,
         key: Any,
         partition: int | None,
-        headers: Sequence[Header],
+        headers: Headers | None,
         timestamp_ms: int | None,
         sink: One | Many,
         index: int,
     ) -> None:
         if self._sender is None or self._closed:
             raise RuntimeError("the producer is not running: start it with `async with Producer(...)`")
+        if not self._interceptors:
+            return self._take(topic, value, key, partition, headers, timestamp_ms, sink, index)
+        given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
+        record = self._interceptors.pass_on(lambda one, what: one.on_send(what), given)
+        observed = ObservedSink(self._interceptors, sink, record)
+        try:
+            return self._take(*record, observed, index)
+        except BaseException as trouble:
+            observed.not_sent(trouble)
+            raise
+
+    def _take(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        sink: Sink,
+        index: int,
+    ) -> None:
         raw_key, raw_value = self._key_out(key), self._value_out(value)
-        headers = checked_headers(headers) if headers else ()
-        size = record_bytes(raw_key, raw_value, headers)
+        checked = checked_headers(headers) if headers else ()
+        size = record_bytes(raw_key, raw_value, checked)
         if size > self.config.max_request_size:
             raise MessageTooLarge(
                 f"the record has {size} bytes, more than max_request_size = {self.config.max_request_size}"
             )
         timestamp = self._clock.wall_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         now = self._cluster.now()
-        record = (timestamp, raw_key, raw_value, headers)
+        record = (timestamp, raw_key, raw_value, checked)
         deadline = now + self.config.max_block_ms / 1000
-        partition = None if partition is None else whole_number(partition)
+        partition = None if partition is None else checked_partition(partition)
         pending = Pending(partition, record, (sink, index, timestamp), size, deadline)
         known = self._cluster.view.topics.get(topic)
         if topic in self._lines or known is None or not known.partitions or self._is_full(size):
             self._line_up(checked_topic(topic), pending)
+        elif partition is not None and partition not in known.partitions:  # it may be a new one
+            self._line_up(topic, pending)
         else:
             self._place(topic, pending)
 
@@ -291,7 +322,9 @@ class Producer:
             while line:
                 pending = line[0]
                 try:
-                    await self._cluster.partitions(topic, pending.deadline)
+                    known = await self._cluster.partitions(topic, pending.deadline)
+                    if pending.partition is not None and pending.partition not in known:
+                        await self._cluster.has(TopicPartition(topic, pending.partition), pending.deadline)
                     await self._room(pending.size, pending.deadline)
                     self._place(topic, pending)
                 except (ApiError, BufferExhausted, *PARTITIONER_FAULTS) as trouble:
@@ -320,7 +353,11 @@ class Producer:
                 sticky = True
                 partition = self._sticky.choose(topic, known.led, count)
         if partition not in known.partitions:
-            raise InvalidPartitions(f"{topic} has no partition {partition}")
+            have = f"it has {count}" if count else "it has none"
+            raise InvalidPartitions(f"{topic} has no partition {partition}: {have}, counted from 0")
+        sink = pending.token[0]
+        if isinstance(sink, ObservedSink):
+            sink.partition = partition
         now = self._cluster.now()
         name = TopicPartition(topic, partition)
         closed = self._accumulator.append(name, pending.record, pending.token, now, pending.size)
@@ -345,6 +382,20 @@ class Producer:
     def _wake(self) -> None:
         if self._sender is not None:
             self._sender.wake()
+
+
+def _rows(values: Iterable[Any], *columns: Iterable[Any] | None) -> Iterator[Sequence[Any]]:
+    """Each value with its entries of the other columns; None for a column that was not given."""
+    given = [column for column in columns if column is not None]
+    if not given:
+        nothing = (None,) * len(columns)
+        yield from ((value, *nothing) for value in values)
+        return
+    taken = iter(range(1, len(given) + 1))
+    places = [0, *(-1 if column is None else next(taken) for column in columns)]
+    for row in zip(values, *given, strict=True):
+        padded = (*row, None)
+        yield [padded[place] for place in places]
 
 
 def _limits(config: ProducerConfig) -> Limits:

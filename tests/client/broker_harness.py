@@ -368,10 +368,20 @@ def on_create_topics(double: Double, broker: Broker, request: topics.CreateTopic
     results = []
     for one in request.topics:
         exists = one.name in double.topics
-        if not exists:
-            double.topic(one.name, max(one.num_partitions, 1))
-        code = ErrorCode.TOPIC_ALREADY_EXISTS if exists else 0
-        results.append(topics.CreatableTopicResult(name=one.name, error_code=code))
+        if exists:
+            code = ErrorCode.TOPIC_ALREADY_EXISTS
+            results.append(topics.CreatableTopicResult(name=one.name, error_code=code, configs=None))
+            continue
+        double.topic(one.name, max(one.num_partitions, 1))
+        results.append(
+            topics.CreatableTopicResult(
+                name=one.name,
+                topic_id=uuid5(SPACE, one.name),
+                num_partitions=len(double.topics[one.name]),
+                replication_factor=1,
+                configs=[topics.CreatableTopicConfigs(name="retention.ms", value="7", config_source=1)],
+            )
+        )
     return topics.CreateTopicsResponse(topics=results)
 
 

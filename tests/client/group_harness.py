@@ -47,12 +47,11 @@ class Groups:
         if api == Api.HEARTBEAT:
             return groups.HeartbeatResponse(error_code=self.check(group, request))
         if api == Api.LEAVE_GROUP:
-            for one in request.members:
-                group.members.pop(one.member_id, None)
-            self.rebalance(group)
-            return groups.LeaveGroupResponse()
+            return self.leave(group, request)
         if api == Api.OFFSET_COMMIT:
             return self.commit(group, request)
+        if api == Api.OFFSET_DELETE:
+            return self.delete(group, request)
         assert api == Api.OFFSET_FETCH, f"the double does not know {Api(api).name}"
         return self.fetch(group, request)
 
@@ -138,6 +137,43 @@ class Groups:
         return groups.SyncGroupResponse(
             protocol_type="consumer", protocol_name=request.protocol_name, assignment=given
         )
+
+    def leave(self, group: Group, request: Any) -> Any:
+        told = []
+        for one in request.members:
+            known = [
+                member
+                for member, joined in group.members.items()
+                if member == one.member_id
+                or (one.group_instance_id and joined and joined.group_instance_id == one.group_instance_id)
+            ]
+            for member in known:
+                del group.members[member]
+            told.append(
+                groups.MemberResponse(
+                    member_id=one.member_id,
+                    group_instance_id=one.group_instance_id,
+                    error_code=0 if known else ErrorCode.UNKNOWN_MEMBER_ID,
+                )
+            )
+        self.rebalance(group)
+        return groups.LeaveGroupResponse(members=told)
+
+    def delete(self, group: Group, request: Any) -> Any:
+        topics = []
+        for topic in request.topics:
+            parts = []
+            for one in topic.partitions:
+                place = TopicPartition(topic.name, one.partition_index)
+                known = group.offsets.pop(place, None) is not None
+                code = 0 if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                parts.append(
+                    group_offsets.OffsetDeleteResponsePartition(
+                        partition_index=one.partition_index, error_code=code
+                    )
+                )
+            topics.append(group_offsets.OffsetDeleteResponseTopic(name=topic.name, partitions=parts))
+        return group_offsets.OffsetDeleteResponse(topics=topics)
 
     def commit(self, group: Group, request: Any) -> Any:
         code = 0

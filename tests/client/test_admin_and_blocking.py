@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from strandline.base.tasks import Tasks
-from strandline.client import Admin, NewTopic, TopicAlreadyExists, TopicPartition, UnknownTopicOrPartition
+from strandline.client import (
+    Admin,
+    ConfigEntry,
+    ConfigSource,
+    CreatedTopic,
+    NewTopic,
+    TopicAlreadyExists,
+    TopicPartition,
+    UnknownTopicOrPartition,
+)
 from strandline.client.config import ClientConfig
 from strandline.client.network.cluster import Cluster
 from strandline.client.network.connection import Connection, ConnectionLost, RequestExpired
@@ -45,7 +54,12 @@ def test_the_blocking_faces_do_the_same_and_leave_no_thread(servers: list[str]) 
 def test_admin_creates_describes_and_deletes(run: Any) -> None:
     async def story() -> None:
         async with Double(2) as double, Admin(double.servers) as admin:
-            await admin.create_topics([NewTopic("t", 3), "u"])
+            made = await admin.create_topics([NewTopic("t", 3), "u"])
+            assert [(one.name, one.partitions) for one in made.values()] == [("t", 3), ("u", 1)]
+            assert made["t"].topic_id == (await admin.describe_topics(["t"]))[0].topic_id
+            assert made["t"].configs == (
+                ConfigEntry("retention.ms", "7", False, ConfigSource.DYNAMIC_TOPIC_CONFIG, False),
+            )
             with pytest.raises(TopicAlreadyExists):
                 await admin.create_topic("t")
             assert await admin.list_topics() == ["t", "u"]
@@ -57,6 +71,10 @@ def test_admin_creates_describes_and_deletes(run: Any) -> None:
             assert (await admin.list_offsets({TopicPartition("t", 1): -1}))[
                 TopicPartition("t", 1)
             ].offset == 0
+            await admin.delete_group_offsets("g", [TopicPartition("t", 1)])
+            assert await admin.list_group_offsets("g") == {}
+            with pytest.raises(UnknownTopicOrPartition, match="t-1"):
+                await admin.delete_group_offsets("g", [TopicPartition("t", 1)])
             await admin.delete_topics(["u"])
             with pytest.raises(UnknownTopicOrPartition):
                 await admin.describe_topics(["u"])
@@ -125,7 +143,7 @@ def test_a_creation_whose_answer_was_lost_counts(run: Any) -> None:
                 return None
 
             double.hook = hook
-            await admin.create_topic("t")
+            assert await admin.create_topic("t") == CreatedTopic("t", None, -1, -1, None)
 
     run(story())
 

@@ -14,6 +14,7 @@ from strandline.client import (
     TopicPartition,
 )
 from strandline.protocol.apis import Api
+from strandline.protocol.batches import LOG_APPEND_TIME, seal
 from strandline.protocol.compression import Codec
 from strandline.protocol.records import BatchBuilder
 from tests.client.broker_harness import SWALLOW, Broker, Double
@@ -50,6 +51,30 @@ def test_reads_all_in_order_and_goes_on(run: Any) -> None:
                 async with Producer(double.servers) as producer:
                     await producer.send("t", b"95")
                 assert (await anext(consumer)).value == b"95"
+
+    run(story())
+
+
+def test_a_record_tells_whose_timestamp_it_has_and_under_which_leader_it_was_appended(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            fill(log, 2)
+            double.move("t", 0, 1)
+            builder = BatchBuilder()
+            builder.append(1002, b"k", b"2")
+            stamped = bytearray(builder.build())
+            stamped[22] |= LOG_APPEND_TIME
+            seal(stamped, 0, len(stamped))
+            log.append(stamped)
+            async with Consumer(double.servers, topics=["t"], auto_offset_reset="earliest") as consumer:
+                found = [await anext(consumer) for _ in range(3)]
+            assert [one.leader_epoch for one in found] == [0, 0, 1]
+            assert [one.timestamp_type.name for one in found] == [
+                "CREATE_TIME",
+                "CREATE_TIME",
+                "LOG_APPEND_TIME",
+            ]
 
     run(story())
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from strandline.client import CommitFailed, Consumer, RebalanceListener, TopicPartition
+from strandline.client import (
+    Admin,
+    CommitFailed,
+    Consumer,
+    MemberToRemove,
+    RebalanceListener,
+    TopicPartition,
+    UnknownMemberId,
+)
 from strandline.protocol.apis import Api
 from strandline.protocol.errors import ErrorCode, FencedInstanceId
 from strandline.protocol.messages.groups import HeartbeatResponse
@@ -381,5 +389,42 @@ def test_closing_while_a_failed_membership_departs_raises_no_second_failure(run:
                 group.members["ghost"] = None
                 double.groups.rebalance(group)
                 await leaving.wait()
+
+    run(story())
+
+
+def test_sticky_members_keep_what_they_had_though_all_is_revoked_for_a_moment(run: Any) -> None:
+    """Eager: who joins owns nothing. The leader learns from user data what each one had."""
+
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t", 4)
+            sticky: Any = {**GROUP, "partition_assignment_strategy": ["sticky"]}
+            async with Consumer(double.servers, topics=["t"], **sticky) as first:
+                await until(lambda: len(first.assignment()) == 4)
+                async with Consumer(double.servers, topics=["t"], **sticky) as second:
+                    await until(lambda: len(first.assignment()) == len(second.assignment()) == 2)
+                    theirs = first.assignment(), second.assignment()
+                    async with Consumer(double.servers, topics=["t"], **sticky) as third:
+                        await until(lambda: third.assignment())
+                        await until(lambda: len(first.assignment() | second.assignment()) == 3)
+                        assert first.assignment() <= theirs[0] and second.assignment() <= theirs[1]
+
+    run(story())
+
+
+def test_an_administrator_removes_members(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double, Admin(double.servers) as admin:
+            double.topic("t")
+            group = double.groups.group("g")
+            static: Any = {**GROUP, "group_instance_id": "seat"}
+            async with Consumer(double.servers, topics=["t"], **static) as consumer:
+                await until(lambda: consumer.assignment() == {T0})
+            assert len(group.members) == 1, "a static member that closes keeps its seat"
+            with pytest.raises(UnknownMemberId, match="nobody"):
+                await admin.remove_group_members("g", [MemberToRemove("nobody")])
+            await admin.remove_group_members("g", [MemberToRemove(instance_id="seat")])
+            assert not group.members
 
     run(story())

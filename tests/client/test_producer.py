@@ -75,6 +75,30 @@ def test_send_many_keeps_order_and_fills_batches(run: Any) -> None:
     run(story())
 
 
+def test_send_many_has_headers_and_timestamps_for_each_value(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            (log,) = double.topic("t")
+            async with Producer(double.servers) as producer:
+                await producer.send_many(
+                    "t", [b"a", b"b"], headers=[{"h": b"x"}, None], timestamps_ms=iter((5, 9))
+                )
+                await producer.send_many("t", iter([b"c"]), keys=["k"], timestamps_ms=[7])
+                for short in ({"keys": []}, {"headers": []}, {"timestamps_ms": [1, 2]}):
+                    with pytest.raises(ValueError, match="argument"):
+                        await producer.send_many("t", [b"d"], **short)
+                await producer.send("t", b"e", headers={"n": None}, timestamp_ms=1)
+            told = [(one.value, one.key, one.headers, one.timestamp) for one in log.records()]
+            assert told[:3] == [
+                (b"a", None, (("h", b"x"),), 5),
+                (b"b", None, (), 9),
+                (b"c", b"k", (), 7),
+            ]
+            assert told[-1] == (b"e", None, (("n", None),), 1)
+
+    run(story())
+
+
 def test_the_leaders_death_costs_only_time(run: Any) -> None:
     async def story() -> None:
         async with Double(3) as double:

@@ -1,4 +1,4 @@
-"""The rules without a socket: partitioner, assignors, serializers, batches, positions, view, config."""
+"""The rules without a socket: partitioner, serializers, batches, positions, view, config."""
 
 from random import Random
 from typing import Any
@@ -7,18 +7,6 @@ import pytest
 
 from strandline.base.types import TopicPartition
 from strandline.client.config import ConfigError, ConsumerConfig, ProducerConfig, configure
-from strandline.client.consumer.assignors import (
-    SubscribedMember,
-    assign_cooperative_sticky,
-    assign_range,
-    assign_round_robin,
-)
-from strandline.client.consumer.group_protocol import (
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from strandline.client.consumer.positions import FetchedBatches, PartitionPosition, end_of, visible
 from strandline.client.network.connections import backoff
 from strandline.client.network.metadata import ClusterView
@@ -35,7 +23,6 @@ from strandline.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from strandline.protocol.primitives import Malformed
 from strandline.protocol.records import BatchBuilder, iterate
 
 T0 = TopicPartition("t", 0)
@@ -75,62 +62,6 @@ def test_serializers_return_what_they_took(name: str) -> None:
     if name == "bytes":
         with pytest.raises(TypeError):
             SERIALIZERS[name](7)
-
-
-def members(count: int, **more: Any) -> list[SubscribedMember]:
-    return [SubscribedMember(f"m{n}", ("t", "u"), **more) for n in range(count)]
-
-
-def test_range_and_round_robin() -> None:
-    given = assign_range(members(2), {"t": 3, "u": 3})
-    assert [len(one) for one in given.values()] == [4, 2]
-    given = assign_round_robin(members(2), {"t": 3, "u": 3})
-    assert [len(one) for one in given.values()] == [3, 3]
-    assert given["m0"][:2] == [T0, TopicPartition("t", 2)]
-
-
-def test_cooperative_sticky_moves_little_and_in_two_steps() -> None:
-    first = assign_cooperative_sticky(members(1), {"t": 4})["m0"]
-    assert len(first) == 4
-    old = SubscribedMember("m0", ("t",), owned=tuple(first), generation=1)
-    step = assign_cooperative_sticky([old, SubscribedMember("m1", ("t",))], {"t": 4})
-    assert len(step["m0"]) == 2 and step["m1"] == []
-    old = SubscribedMember("m0", ("t",), owned=tuple(step["m0"]), generation=2)
-    last = assign_cooperative_sticky([old, SubscribedMember("m1", ("t",), generation=2)], {"t": 4})
-    assert last["m0"] == step["m0"] and len(last["m1"]) == 2
-    again = SubscribedMember("m1", ("t",), owned=(*last["m1"], last["m0"][0]), generation=1)
-    claim = assign_cooperative_sticky(
-        [SubscribedMember("m0", ("t",), None, tuple(last["m0"]), 3), again], {"t": 4}
-    )
-    assert claim["m0"] == last["m0"]
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_assignments_are_whole_and_even(seed: int) -> None:
-    random = Random(seed)
-    topics = {name: random.randint(1, 9) for name in "tuv"}
-    group = [
-        SubscribedMember(f"m{n}", tuple(sorted(random.sample("tuv", random.randint(1, 3)))))
-        for n in range(random.randint(1, 6))
-    ]
-    wanted = {name for one in group for name in one.topics}
-    everything = {TopicPartition(name, index) for name in wanted for index in range(topics[name])}
-    for assignor in (assign_range, assign_round_robin, assign_cooperative_sticky):
-        given = assignor(group, topics)
-        flat = [one for mine in given.values() for one in mine]
-        assert set(flat) == everything and len(flat) == len(everything)
-        for member in group:
-            assert all(one.topic in member.topics for one in given[member.member_id])
-
-
-def test_members_understand_each_other() -> None:
-    said = encode_subscription(["u", "t"], [T0], 4)
-    assert decode_subscription("m", None, said) == SubscribedMember("m", ("t", "u"), None, (T0,), 4)
-    assert decode_assignment(encode_assignment([T0, TopicPartition("u", 2)])) == [T0, TopicPartition("u", 2)]
-    assert decode_assignment(b"") == []
-    for cut in range(2, len(said)):
-        with pytest.raises(Malformed):
-            decode_subscription("m", None, said[:cut])
 
 
 LIMITS = Limits(300, 0.01, 10.0, 5, True, 1 << 31, 0, None)
@@ -301,11 +232,11 @@ def test_a_place_skips_what_lies_before_it_and_what_a_seek_made_void() -> None:
     data = bytes(batch_at(0, [b"%d" % n for n in range(5)]))
     place.fetched(FetchedBatches(data, 3, end_of(data, 3)))
     assert place.fetch_at == 5
-    record = place.next_record(True)
-    assert record is not None and record.offset == 3
-    place.unread(record)
+    row = place.next_record(True)
+    assert row is not None and row[0].offset == 3
+    place.unread(row[0])
     again = place.next_record(True)
-    assert again == record
+    assert again == row
     age = place.age
     place.seek(1)
     assert place.next_record(True) is None and place.age == age + 1
@@ -361,6 +292,13 @@ def test_options_are_refused_by_name_and_value() -> None:
         configure(ProducerConfig, "h:1", {"acks": 1, "enable_idempotence": True})
     assert configure(ProducerConfig, "h:1,[::1]:2", {}).addresses == [("h", 1), ("::1", 2)]
     assert configure(ProducerConfig, "h:1", {"acks": 1}).enable_idempotence is False
+    with pytest.raises(ConfigError, match="did you mean 'serializer'"):
+        configure(ProducerConfig, "h:1", {"value_serializer": str})
+    assert configure(ConsumerConfig, "h:1", {"group_id": "g"}).group == "g"
+    with pytest.raises(ConfigError, match="give only one"):
+        configure(ConsumerConfig, "h:1", {"group_id": "g", "group": "g"})
+    with pytest.raises(ConfigError, match="interceptors"):
+        configure(ProducerConfig, "h:1", {"interceptors": [print]})
     with pytest.raises(ConfigError, match="heartbeat"):
         configure(ConsumerConfig, "h:1", {"session_timeout_ms": 10})
 

@@ -1,0 +1,144 @@
+"""Groups, for `Admin`: listed by every broker, the rest asked of each group's coordinator.
+
+Left to others: what a group has committed (consumer/commits.py), results (descriptions.py).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from ...base.types import TopicPartition
+from ...protocol.errors import ApiError, error_for
+from ...protocol.messages.group_admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from ...protocol.messages.group_offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from ...protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from ..consumer.commits import ask_coordinator, check
+from ..network.cluster import Cluster
+from .descriptions import GroupDescription, GroupListing, describe_group
+
+T = TypeVar("T")
+
+REMOVED = "removed by an administrator"
+
+
+class MemberToRemove(NamedTuple):
+    """A member by its id, or a static one by its instance id."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+async def list_groups(cluster: Cluster, states: Iterable[str], deadline: float) -> list[GroupListing]:
+    """The groups of all brokers that metadata names."""
+    request = ListGroupsRequest(states_filter=list(states))
+
+    async def ask(node: int) -> list[GroupListing]:
+        async def attempt() -> list[GroupListing]:
+            told: ListGroupsResponse = await cluster.request(node, request, deadline)
+            if told.error_code:
+                raise error_for(told.error_code)
+            return [GroupListing(one.group_id, one.protocol_type, one.group_state) for one in told.groups]
+
+        return await cluster.persist(attempt, deadline)
+
+    answers = await asyncio.gather(*(ask(node) for node in sorted(cluster.view.brokers)))
+    return sorted({one for answer in answers for one in answer})
+
+
+async def describe_groups(cluster: Cluster, groups: Iterable[str], deadline: float) -> list[GroupDescription]:
+    """State and members."""
+
+    async def describe(group: str) -> GroupDescription:
+        def found(told: DescribeGroupsResponse) -> GroupDescription:
+            check(cluster, group, told.groups[0].error_code, group)
+            return describe_group(told.groups[0])
+
+        return await _ask(cluster, group, DescribeGroupsRequest(groups=[group]), found, deadline)
+
+    return list(await asyncio.gather(*(describe(group) for group in groups)))
+
+
+async def delete_groups(cluster: Cluster, groups: Iterable[str], deadline: float) -> None:
+    """Delete groups without members, and their offsets."""
+
+    async def delete(group: str) -> None:
+        def found(told: DeleteGroupsResponse) -> None:
+            check(cluster, group, told.results[0].error_code, group)
+
+        await _ask(cluster, group, DeleteGroupsRequest(groups_names=[group]), found, deadline)
+
+    await asyncio.gather(*(delete(group) for group in groups))
+
+
+async def remove_members(
+    cluster: Cluster, group: str, members: Iterable[MemberToRemove] | None, deadline: float
+) -> None:
+    """Let members leave the group, or all of them. Tries all, then raises the first refusal."""
+    if members is None:
+        (described,) = await describe_groups(cluster, [group], deadline)
+        members = [
+            MemberToRemove(instance_id=one.instance_id)
+            if one.instance_id is not None
+            else MemberToRemove(one.member_id)
+            for one in described.members
+        ]
+    leaving = [
+        MemberIdentity(member_id=one.member_id, group_instance_id=one.instance_id, reason=REMOVED)
+        for one in members
+    ]
+    if not leaving:
+        return
+
+    def found(told: LeaveGroupResponse) -> None:
+        check(cluster, group, told.error_code, group)
+        for one in told.members:
+            check(cluster, group, one.error_code, f"{group}: {one.group_instance_id or one.member_id}")
+
+    await _ask(cluster, group, LeaveGroupRequest(group_id=group, members=leaving), found, deadline)
+
+
+async def delete_offsets(
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition], deadline: float
+) -> dict[TopicPartition, ApiError]:
+    """Forget what a group has committed. Returns the partitions that were refused, with the reason."""
+    topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+    for one in partitions:
+        topics.setdefault(one.topic, []).append(OffsetDeleteRequestPartition(partition_index=one.partition))
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[OffsetDeleteRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+    )
+
+    def found(told: OffsetDeleteResponse) -> dict[TopicPartition, ApiError]:
+        check(cluster, group, told.error_code, group)
+        return {
+            TopicPartition(topic.name, one.partition_index): error_for(
+                one.error_code, f"{topic.name}-{one.partition_index}"
+            )
+            for topic in told.topics
+            for one in topic.partitions
+            if one.error_code
+        }
+
+    return await _ask(cluster, group, request, found, deadline)
+
+
+async def _ask(cluster: Cluster, group: str, request: Any, found: Callable[[Any], T], deadline: float) -> T:
+    """Ask the group's coordinator until its answer passes `found`."""
+
+    async def attempt() -> T:
+        return found(await ask_coordinator(cluster, group, request, deadline))
+
+    return await cluster.persist(attempt, deadline)

@@ -1,0 +1,100 @@
+"""Topics and partitions that do not exist: a clear word, soon; and what is only new is waited for."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from strandline.client import (
+    Admin,
+    Consumer,
+    InvalidPartitions,
+    Producer,
+    TopicPartition,
+    UnknownTopicOrPartition,
+)
+from strandline.client.consumer import missing_topics
+from strandline.client.consumer.missing_topics import MISSING_SECONDS, MissingTopics
+from strandline.client.network import cluster
+from tests.client.broker_harness import Double, Partition
+from tests.client.test_producer import values
+
+T1 = TopicPartition("t", 1)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PROPAGATION_SECONDS", 0.5)
+    monkeypatch.setattr(missing_topics, "MISSING_SECONDS", 0.3)
+
+
+def test_each_missing_topic_is_told_once_after_a_while() -> None:
+    topics = MissingTopics()
+    wait = missing_topics.MISSING_SECONDS
+    assert wait < MISSING_SECONDS, "as imported before the fixture"
+    assert topics.look(["a"], 0.0) == [] and topics.wake_at() == wait
+    assert topics.look(["b", "a"], wait) == ["a"] and topics.wake_at() == 2 * wait
+    assert topics.look(["b", "a"], 2 * wait) == ["b"] and topics.wake_at() == float("inf")
+    assert topics.look(["a"], 3 * wait) == []
+    assert topics.look([], 4 * wait) == []
+    assert topics.look(["a"], 5 * wait) == [], "it was there meanwhile"
+    assert topics.look(["a"], 7 * wait) == ["a"]
+
+
+def test_poll_tells_of_a_topic_that_does_not_exist_and_reads_it_once_it_does(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            reader: Any = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 100}
+            async with Consumer(double.servers, topics=["typo"], **reader) as consumer:
+                with pytest.raises(UnknownTopicOrPartition, match="typo"):
+                    await consumer.poll(5_000)
+                assert await consumer.poll(50) == []
+                double.topic("typo")
+                async with Producer(double.servers) as producer:
+                    await producer.send("typo", b"there")
+                assert [one.value for one in await consumer.poll(5_000)] == [b"there"]
+
+    run(story())
+
+
+def test_offsets_of_an_unknown_partition_are_refused_soon(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            double.topic("t")
+            async with Consumer(double.servers) as consumer, Admin(double.servers) as admin:
+                begun = asyncio.get_running_loop().time()
+                for wanted in (T1, TopicPartition("typo", 0)):
+                    with pytest.raises(UnknownTopicOrPartition, match=str(wanted)):
+                        await consumer.beginning_offsets([wanted])
+                with pytest.raises(UnknownTopicOrPartition, match="t-1"):
+                    await admin.delete_records({T1: -1})
+                assert asyncio.get_running_loop().time() - begun < 5
+                waiting = asyncio.ensure_future(consumer.end_offsets([TopicPartition("new", 0)]))
+                await asyncio.sleep(0.1)
+                double.topic("new")
+                assert await waiting == {("new", 0): 0}
+
+    run(story())
+
+
+def test_a_partition_that_metadata_lacks_is_looked_for_before_a_record_is_refused(run: Any) -> None:
+    async def story() -> None:
+        async with Double(1) as double:
+            logs = double.topic("t")
+            async with Producer(double.servers) as producer:
+                await producer.send("t", b"0")
+                logs.append(Partition(1))
+                assert (await producer.send("t", b"1", partition=1)).partition == 1
+                with pytest.raises(ValueError, match="partition=-1"):
+                    producer.send("t", b"2", partition=-1)
+                begun = asyncio.get_running_loop().time()
+                wrong = [producer.send("t", b"2", partition=99) for _ in range(50)]
+                right = producer.send("t", b"3", partition=1)
+                for one in wrong:
+                    with pytest.raises(InvalidPartitions, match="it has 2"):
+                        await one
+                assert (await right).offset == 1, "it is not held up by those before it"
+                assert asyncio.get_running_loop().time() - begun < 3, "all were looked for at once"
+            assert values(logs[1]) == [b"1", b"3"]
+
+    run(story())
