@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .replicas.replicas import Replicas
     from .replicas.topic_configs import TopicSettings
     from .roles.leader_and_isr import LeaderAndIsr
+    from .transactions.coordinator import TransactionCoordinator
     from .upkeep.compaction import Compactor
     from .upkeep.delete_records import Deletions
 
@@ -55,6 +56,7 @@ class BrokerContext:
     deletions: "Deletions"
     roles: "LeaderAndIsr"
     groups: "GroupCoordinator"
+    transactions: "TransactionCoordinator"
     controller: "Controller"
     forwarder: "Forwarder"
     producer_ids: "ProducerIds"

@@ -38,7 +38,7 @@ from .errors import BrokenInvariant, StartFailed, StorageLost
 from .forward import Forwarder
 from .groups.coordinator import GroupCoordinator
 from .handlers.table import HANDLERS
-from .internal_topics.topic import InternalTopic, offsets_topic
+from .internal_topics.topic import InternalTopic, offsets_topic, transaction_state_topic
 from .metadata.cache import MetadataCache
 from .metadata.held_answers import HeldAnswers
 from .network.early_listeners import Doors
@@ -58,7 +58,11 @@ from .registration import (
     unreachable,
 )
 from .replicas.local_appends import append_local
+from .replicas.marker_writes import write_marker
+from .replicas.sure_appends import append_surely, when_committed
 from .shutdown import hand_over
+from .transactions.coordinator import TransactionCoordinator
+from .transactions.markers import MarkerSender
 from .turn import Turn
 from .upkeep.cleaner_processes import Cleaners, HelperProcesses, ThreadCleaners
 from .upkeep.compaction import Compactor
@@ -222,6 +226,8 @@ class Node:
             self._random.randbytes,
         )  # fmt: skip
         groups = self._groups(parts, cache, forwarder)
+        producer_ids = ProducerIds(zk, config.id)
+        transactions = self._transactions(parts, cache, forwarder, producer_ids)
         cleaners = self._cleaners(self.fail) if self._cleaners else ThreadCleaners(self._disk)
         self.cleaning = Compactor(
             logs, replicas, self._clock, cleaners, self._random.randbytes, shared.on_disk_failed, self.fail
@@ -231,12 +237,12 @@ class Node:
             metrics=metrics, logs=logs, shared=shared, replicas=replicas, settings=parts.settings,
             isr=parts.isr, parked=parts.parked, sessions=parts.sessions,
             client_sessions=parts.client_sessions, fetchers=parts.fetchers, deletions=parts.deletions,
-            roles=parts.roles, groups=groups, controller=controller, forwarder=forwarder,
-            producer_ids=ProducerIds(zk, config.id), cleaning=self.cleaning, held=held,
+            roles=parts.roles, groups=groups, transactions=transactions, controller=controller,
+            forwarder=forwarder, producer_ids=producer_ids, cleaning=self.cleaning, held=held,
             refresh=self._watch.refresh, fail=self.fail,
         )  # fmt: skip
         upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
-        for part in (parts, groups, upkeep, self.cleaning):
+        for part in (parts, groups, transactions, upkeep, self.cleaning):
             part.start()
             stops.push_async_callback(part.stop)
         self._follow_changes(logs, tasks)
@@ -290,8 +296,26 @@ class Node:
         groups = GroupCoordinator(config, append, self._clock, self._random, topic, self.fail)
         parts.shared.on_leading.subscribe(groups.on_leading)
         parts.shared.on_resigned.subscribe(groups.on_resigned)
-        parts.shared.on_transaction_ended.subscribe(groups.on_transaction_ended)
         return groups
+
+    def _transactions(
+        self, parts: ReplicaParts, cache: MetadataCache, forwarder: Forwarder, producer_ids: ProducerIds
+    ) -> TransactionCoordinator:
+        topic = InternalTopic(
+            transaction_state_topic(self.config.transactions), cache.current, forwarder.submit
+        )
+        find, live = parts.replicas.get, self.live
+        markers = MarkerSender(
+            self.config.id, self.config.inter_broker_listener, cache.current, partial(write_marker, find),
+            Tasks("markers", self.fail),
+        )  # fmt: skip
+        transactions = TransactionCoordinator(
+            lambda: live.current.transactions, partial(append_surely, find), partial(when_committed, find),
+            self._clock, producer_ids.take, topic, markers, self.fail,
+        )  # fmt: skip
+        parts.shared.on_leading.subscribe(transactions.on_leading)
+        parts.shared.on_resigned.subscribe(transactions.on_resigned)
+        return transactions
 
     def _follow_changes(self, logs: Logs, tasks: Tasks) -> None:
         """Apply config changes to all parts while the broker runs."""

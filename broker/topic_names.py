@@ -6,7 +6,8 @@ from ..protocol.errors import InvalidTopic
 
 NAME_LENGTH_MAX = 249
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 

@@ -19,7 +19,7 @@ from .ports import free_ports, is_free
 from .processes import BrokerProcess, runs, wait_gone
 
 READY_S = 60.0
-OFFSETS_REPLICAS = 3  # of __consumer_offsets, the brokers' default
+INTERNAL_REPLICAS = 3  # of __consumer_offsets and __transaction_state, the brokers' default
 
 
 class LocalCluster:
@@ -39,7 +39,11 @@ class LocalCluster:
         ports = free_ports(2 * brokers) if first_port is None else _ports_from(first_port, brokers)
         self.own_zookeeper = None if zookeeper else Zookeeper(self.directory / "zookeeper", free_ports(1)[0])
         address = zookeeper or (self.own_zookeeper.address if self.own_zookeeper else "")
-        few = {"offsets.topic.replication.factor": str(brokers)} if brokers < OFFSETS_REPLICAS else {}
+        few = {
+            "offsets.topic.replication.factor": str(brokers),
+            "transaction.state.log.replication.factor": str(brokers),
+            "transaction.state.log.min.isr": "1",
+        }
         self.brokers = {
             id: BrokerProcess(
                 id,
@@ -47,7 +51,7 @@ class LocalCluster:
                 ports[id - 1],
                 ports[brokers + id - 1],
                 address,
-                {**few, **(settings or {})},
+                {**(few if brokers < INTERNAL_REPLICAS else {}), **(settings or {})},
             )
             for id in range(1, brokers + 1)
         }

@@ -60,6 +60,9 @@ class Api(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
     WRITE_TXN_MARKERS = 27
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
@@ -73,6 +76,8 @@ class Api(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     GET_REPLICA_LOG_INFO = 93
     INSPECT = 20_000  # our own, far from Kafka's keys; never advertised
 
@@ -159,6 +164,16 @@ _TABLE = (
         offsets.OffsetForLeaderEpochRequest,
         offsets.OffsetForLeaderEpochResponse,
     ),
+    _public(
+        Api.ADD_PARTITIONS_TO_TXN,
+        transactions.AddPartitionsToTxnRequest,
+        transactions.AddPartitionsToTxnResponse,
+        served=_versions(0, 3),
+    ),
+    _public(
+        Api.ADD_OFFSETS_TO_TXN, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse
+    ),
+    _public(Api.END_TXN, transactions.EndTxnRequest, transactions.EndTxnResponse),
     _public(Api.WRITE_TXN_MARKERS, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
     _public(Api.DESCRIBE_CONFIGS, cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse),
     _public(Api.ALTER_CONFIGS, config_changes.AlterConfigsRequest, config_changes.AlterConfigsResponse),
@@ -187,6 +202,14 @@ _TABLE = (
         Api.DESCRIBE_PRODUCERS,
         transactions.DescribeProducersRequest,
         transactions.DescribeProducersResponse,
+    ),
+    _public(
+        Api.DESCRIBE_TRANSACTIONS,
+        transactions.DescribeTransactionsRequest,
+        transactions.DescribeTransactionsResponse,
+    ),
+    _public(
+        Api.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse
     ),
     _between_brokers(
         Api.GET_REPLICA_LOG_INFO, elections.GetReplicaLogInfoRequest, elections.GetReplicaLogInfoResponse

@@ -21,7 +21,13 @@ from ...storage.config import StorageConfig
 from ..errors import BrokerConfigError
 from .host_names import why_no_host
 from .profiles import with_defaults, wrong_profile
-from .sections import ControllerConfig, GroupsConfig, ReplicationConfig, ZookeeperConfig
+from .sections import (
+    ControllerConfig,
+    GroupsConfig,
+    ReplicationConfig,
+    TransactionsConfig,
+    ZookeeperConfig,
+)
 
 INT32_MAX = (1 << 31) - 1
 ANY_ADDRESS = ("0.0.0.0", "[::]", "::")
@@ -169,6 +175,7 @@ class BrokerConfig(BaseModel, frozen=True, extra="forbid"):
     storage: StorageConfig = Field(default_factory=StorageConfig)
     replication: ReplicationConfig = Field(default_factory=ReplicationConfig)
     groups: GroupsConfig = Field(default_factory=GroupsConfig)
+    transactions: TransactionsConfig = Field(default_factory=TransactionsConfig)
     controller: ControllerConfig = Field(default_factory=ControllerConfig)
     zookeeper: ZookeeperConfig
 
@@ -320,6 +327,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "storage": StorageConfig,
     "replication": ReplicationConfig,
     "groups": GroupsConfig,
+    "transactions": TransactionsConfig,
     "controller": ControllerConfig,
     "zookeeper": ZookeeperConfig,
 }

@@ -15,6 +15,7 @@ HEADINGS = {
     "storage": "Logs",
     "replication": "Replication",
     "groups": "Consumer groups",
+    "transactions": "Transactions",
     "controller": "Topics and the controller",
     "zookeeper": "ZooKeeper",
 }

@@ -51,11 +51,7 @@ NO_EFFECT = frozenset(
         "reserved.broker.max.id", "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms", "socket.listen.backlog.size", "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes", "telemetry.max.bytes",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms", "transaction.max.timeout.ms",
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        "transaction.state.log.load.buffer.size", "transaction.state.log.min.isr",
-        "transaction.state.log.num.partitions", "transaction.state.log.replication.factor",
-        "transaction.state.log.segment.bytes", "transactional.id.expiration.ms",
+        "transaction.state.log.load.buffer.size",
         "zookeeper.max.in.flight.requests", "zookeeper.sync.time.ms",
     )
 )  # fmt: skip
@@ -285,6 +281,13 @@ def doubtful(config: BrokerConfig) -> Iterator[str]:
         yield (
             f"min.insync.replicas = 1 with default.replication.factor = {factor}: a record of "
             "acks=all may be on one replica only; with 2 it survives the loss of any broker"
+        )
+    transactions = config.transactions
+    if transactions.log_min_isr > transactions.log_replication_factor:
+        yield (
+            f"transaction.state.log.min.isr = {transactions.log_min_isr} is more than "
+            f"transaction.state.log.replication.factor = {transactions.log_replication_factor}: "
+            "__transaction_state will be created with as many as it has replicas"
         )
     if config.storage.unclean_leader_election_enable:
         yield "unclean.leader.election.enable = true: acknowledged records may be lost"

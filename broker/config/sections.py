@@ -1,4 +1,4 @@
-"""The sections of BrokerConfig: replication, groups, the controller, ZooKeeper.
+"""The sections of BrokerConfig: replication, groups, transactions, the controller, ZooKeeper.
 
 Names and defaults are Kafka's wherever Kafka has them (docs/configuration.md is rendered from here).
 Left to others: listeners, and how sections are nested (broker.py), logs (storage/config.py).
@@ -156,6 +156,74 @@ class GroupsConfig(BaseModel, frozen=True, extra="forbid"):
     )
     size_max: int = option(
         INT32_MAX, ge=1, kafka="group.max.size", help="Largest number of members in a group."
+    )
+
+
+class TransactionsConfig(BaseModel, frozen=True, extra="forbid"):
+    """Transactions, and `__transaction_state`, the internal topic of their coordinators."""
+
+    log_partitions: int = option(
+        50,
+        ge=1,
+        le=INT32_MAX,
+        kafka="transaction.state.log.num.partitions",
+        help="Number of partitions of __transaction_state.",
+    )
+    log_replication_factor: int = option(
+        3,
+        ge=1,
+        le=32_767,
+        kafka="transaction.state.log.replication.factor",
+        help="Replicas of __transaction_state, which is not created before this many brokers are alive.",
+    )
+    log_min_isr: int = option(
+        2,
+        ge=1,
+        le=INT32_MAX,
+        kafka="transaction.state.log.min.isr",
+        help="min.insync.replicas of __transaction_state; no more than it has replicas.",
+    )
+    log_segment_bytes: int = option(
+        100 << 20,
+        ge=14,
+        le=INT32_MAX,
+        kafka="transaction.state.log.segment.bytes",
+        help="Segment size of __transaction_state.",
+    )
+    timeout_ms_max: int = option(
+        15 * MINUTE_MS,
+        ge=1,
+        le=INT32_MAX,
+        kafka="transaction.max.timeout.ms",
+        help="Longest timeout that a producer may ask for its transactions.",
+    )
+    id_expiration_ms: int = option(
+        7 * 24 * 60 * MINUTE_MS,
+        ge=1,
+        le=INT32_MAX,
+        kafka="transactional.id.expiration.ms",
+        help="A transactional id is forgotten after it has been without a transaction for this long.",
+    )
+    time_out_interval_ms: int = option(
+        10_000,
+        ge=1,
+        le=INT32_MAX,
+        kafka="transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        help="How often transactions are looked for that have been open for longer than their timeout.",
+    )
+    expiry_interval_ms: int = option(
+        3_600_000,
+        ge=1,
+        le=INT32_MAX,
+        kafka="transaction.remove.expired.transaction.cleanup.interval.ms",
+        help="How often expired transactional ids are looked for.",
+    )
+    partition_verification: bool = option(
+        True,
+        kafka="transaction.partition.verification.enable",
+        restart=False,
+        help="Ask the coordinator before a partition takes the first batch of a transaction, so that no "
+        "late batch opens a transaction which nobody ends.",
     )
 
 

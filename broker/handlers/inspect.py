@@ -41,6 +41,7 @@ async def handle(broker: "BrokerContext", exchange: Exchange, request: InspectRe
             "max_lag_by_leader": lags(broker.replicas),
             "cleaner": of_cleaning(broker.cleaning),
             "groups": broker.groups.metrics(),
+            "transactions": broker.transactions.metrics(),
             "requests": broker.metrics.snapshot(),
         }
     elif request.about == "removals":

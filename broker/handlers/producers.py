@@ -1,37 +1,61 @@
-"""InitProducerId 0-4: an id for an idempotent producer.
+"""InitProducerId 0-5: an id and an epoch for a producer.
 
 v2 flexible · v3 the producer sends the id and epoch it has and gets the next epoch · v4 may answer
-PRODUCER_FENCED
-Transactions are not served: a transactional id is refused.
-Left to others: where ids come from (producer_ids.py), deduplication (storage/log/producer_state.py).
+PRODUCER_FENCED, older versions INVALID_PRODUCER_EPOCH · v5 may answer TRANSACTION_ABORTABLE
+With a transactional id its coordinator must be asked, who fences whoever had that id before.
+Left to others: where ids come from (producer_ids.py), deduplication (storage/log/producer_state.py), who
+may have a transactional id (transactions/transaction.py).
 """
 
 from typing import TYPE_CHECKING
 
 from ...protocol.apis import Api
-from ...protocol.errors import ApiError, ErrorCode, InvalidRequest, error_for
+from ...protocol.errors import ApiError, InvalidRequest
 from ...protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 from ..network.exchange import Exchange, HandlerEntry
+from ..transactions.state import Answer, InitAsked, ProducerIdentity
+from .transactions.progress import fit
 
 if TYPE_CHECKING:
     from ..context import BrokerContext
 
 EPOCH_MAX = (1 << 15) - 1
+FENCED_SINCE = 4
 
 
 async def handle(
     broker: "BrokerContext", exchange: Exchange, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
+) -> InitProducerIdResponse | None:
     """A new id with epoch 0, or the next epoch of the id that the producer has."""
-    if request.transactional_id is not None:
-        raise error_for(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported")
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         raise InvalidRequest("expected both a producer id and an epoch, or neither")
+    if request.transactional_id is not None:
+        await _init_transactional(broker, exchange, request, request.transactional_id)
+        return None
     if 0 <= request.producer_epoch < EPOCH_MAX - 1:
         return InitProducerIdResponse(
             producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1
         )
     return InitProducerIdResponse(producer_id=await broker.producer_ids.take(), producer_epoch=0)
+
+
+async def _init_transactional(
+    broker: "BrokerContext", exchange: Exchange, request: InitProducerIdRequest, transactional_id: str
+) -> None:
+    """Parked until the coordinator's record is committed."""
+    has = ProducerIdentity(request.producer_id, request.producer_epoch)
+    asked = InitAsked(request.transaction_timeout_ms, has if has.id >= 0 else None)
+
+    def answer(told: Answer) -> None:
+        exchange.answer(
+            InitProducerIdResponse(
+                error_code=fit(told.error, exchange, FENCED_SINCE),
+                producer_id=told.producer.id,
+                producer_epoch=told.producer.epoch,
+            )
+        )
+
+    await broker.transactions.init(transactional_id, asked, answer)
 
 
 def refuse(request: InitProducerIdRequest, error: ApiError) -> InitProducerIdResponse:

@@ -29,7 +29,7 @@ from . import (
     topics,
 )
 from .groups import admin, coordinators, membership, offset_deletion, offsets
-from .transactions import describe_producers, markers
+from .transactions import describe_producers, listing, markers, progress
 
 __all__ = ["HANDLERS", "Channel", "Exchange", "HandlerEntry", "Listener"]
 
@@ -54,6 +54,8 @@ HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     **log_dirs.HANDLERS,
     **replica_log_info.HANDLERS,
     **elect_leaders.HANDLERS,
+    **progress.HANDLERS,
+    **listing.HANDLERS,
     **markers.HANDLERS,
     **describe_producers.HANDLERS,
     **inspect.HANDLERS,

@@ -16,9 +16,9 @@ from ...base.types import TopicPartition
 from ...base.values import dataclass
 from ...protocol.errors import ErrorCode, RequestTimedOut
 from ...protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ..config.sections import GroupsConfig
+from ..config.sections import GroupsConfig, TransactionsConfig
 from ..metadata.cache import Picture
-from ..topic_names import OFFSETS_TOPIC
+from ..topic_names import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 logger = structlog.get_logger(__name__)
 
@@ -49,6 +49,25 @@ def offsets_topic(config: GroupsConfig) -> TopicPlan:
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(config.offsets_segment_bytes),
+        },
+    )
+
+
+def transaction_state_topic(config: TransactionsConfig) -> TopicPlan:
+    """`__transaction_state`: the state of transactional ids. It is never compressed nor led by a replica that
+    may lack records, as in Kafka.
+    """
+    return TopicPlan(
+        name=TRANSACTION_STATE_TOPIC,
+        partitions=config.log_partitions,
+        replication_factor=config.log_replication_factor,
+        factor_option="transaction.state.log.replication.factor",
+        settings={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(min(config.log_min_isr, config.log_replication_factor)),
+            "segment.bytes": str(config.log_segment_bytes),
+            "unclean.leader.election.enable": "false",
         },
     )
 

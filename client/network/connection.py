@@ -11,6 +11,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from ssl import SSLContext
+from struct import Struct
 from typing import Any
 
 from ...base.logger import get_logger
@@ -29,6 +30,7 @@ REQUESTS_WAITING_MAX = 4096
 KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # s, s, probes without an answer
 CLOSE_SECONDS_MAX = 0.5
 PORT_MAX = 65_535
+NO_LINGER = Struct("ii").pack(1, 0)
 API_VERSIONS_FIRST = 0  # the one version that every broker answers in a known format
 
 Versions = Mapping[int, int]
@@ -228,6 +230,7 @@ class Connection(asyncio.BufferedProtocol):
     def _abort(self, cause: BaseException) -> None:
         self._cause = self._cause or cause
         if self._transport is not None:
+            _drop_unsent(self._transport.get_extra_info("socket"))
             self._transport.abort()
         self._lose(self._cause)
 
@@ -259,6 +262,14 @@ def agree(offered: ApiVersionsResponse, highest: Versions) -> dict[int, int]:
         if version >= max(known[0], row.min_version):
             agreed[row.api_key] = version
     return agreed
+
+
+def _drop_unsent(sock: socket.socket | None) -> None:
+    """What the system has not delivered yet must not arrive later: whoever sent it asks somebody else now, or
+    asks again, and may have gone on to something that the late request would undo.
+    """
+    if sock is not None and getattr(sock, "family", None) in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
 
 
 def _probe_when_idle(sock: socket.socket) -> None:

@@ -1,6 +1,7 @@
-"""A group's life: FindCoordinator 0-4, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5.
+"""A group's life: FindCoordinator 0-6, JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5.
 
-FindCoordinator: v1 transactions · v3 flexible · v4 several keys
+FindCoordinator: v1 transactions · v3 flexible · v4 several keys · v5 may answer TRANSACTION_ABORTABLE
+  v6 share groups
 JoinGroup: v1 rebalance timeout · v4 the member id is given first · v5 static members · v6 flexible
   v7 protocol type in the answer · v8 reason · v9 a static leader may skip the assignment
 SyncGroup: v3 static members · v4 flexible · v5 protocol type and name
@@ -89,7 +90,7 @@ from .group_offsets import (
 )
 
 
-@message(key=10, versions=(0, 4), flexible=3)
+@message(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorRequest:
     """Key type 0 is a group, 1 a transaction; version 4 asks for several keys of one type."""
 
@@ -110,7 +111,7 @@ class Coordinator:
     error_message: String | None = None
 
 
-@message(key=10, versions=(0, 4), flexible=3)
+@message(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorResponse:
     """Until version 3 the one coordinator is in the response itself."""
 

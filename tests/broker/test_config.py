@@ -46,13 +46,12 @@ def test_kafkas_own_server_properties_starts_a_broker() -> None:
     assert (config.broker_id, config.directories) == (0, ("/tmp/kafka-logs",))
     assert config.storage.retention_ms == 168 * 3_600_000
     assert config.groups.offsets_replication_factor == 1
+    assert config.transactions.log_replication_factor == config.transactions.log_min_isr == 1
     assert [w.split(" ")[0] for w in warnings] == [
         "num.network.threads",
         "num.io.threads",
         "socket.send.buffer.bytes",
         "socket.receive.buffer.bytes",
-        "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
     ]
     assert all(w.endswith("has no effect here") for w in warnings)
 

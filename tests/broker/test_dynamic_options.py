@@ -37,6 +37,7 @@ READ_WHERE_USED = {  # each time it is needed: from Logs.config, Broker.config, 
     "strandline.log.producer.ids.max", "log.validate.records", "num.partitions", "default.replication.factor",
     "auto.leader.rebalance.enable", "leader.imbalance.check.interval.seconds",
     "leader.imbalance.per.broker.percentage", "unclean.recovery.timeout.ms",
+    "transaction.partition.verification.enable",
 }  # fmt: skip
 
 

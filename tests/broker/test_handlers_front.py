@@ -17,7 +17,6 @@ from strandline.broker.network.exchange import Exchange, Listener
 from strandline.broker.network.metrics import Metrics
 from strandline.protocol.apis import APIS, Api
 from strandline.protocol.errors import (
-    ApiError,
     ErrorCode,
     InvalidRequest,
     NotController,
@@ -346,14 +345,10 @@ async def test_producers_get_ids_and_epochs() -> None:
     assert (bumped.producer_id, bumped.producer_epoch) == (7, 4)
     worn = InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7, producer_epoch=32766)
     assert (await producers.handle(made, there, worn)).producer_id == 1002
-    with pytest.raises(ApiError) as caught:
-        await producers.handle(
-            made, there, InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1)
-        )
-    refused = producers.refuse(again, caught.value)
-    assert (refused.error_code, refused.producer_id) == (53, -1)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest) as caught:
         await producers.handle(made, there, InitProducerIdRequest(transaction_timeout_ms=1, producer_id=7))
+    refused = producers.refuse(again, caught.value)
+    assert (refused.error_code, refused.producer_id) == (42, -1)
 
 
 def test_the_cluster_is_described() -> None:

@@ -1,1 +1,1 @@
-"""Requests about transactions in partitions: markers that end them, and who is writing."""
+"""Requests about transactions: of producers to coordinators, of coordinators to partitions, of tools."""
