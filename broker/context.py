@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .replicas.topic_configs import TopicSettings
     from .roles.leader_and_isr import LeaderAndIsr
     from .transactions.coordinator import TransactionCoordinator
+    from .transactions.verification import Verification
     from .upkeep.compaction import Compactor
     from .upkeep.delete_records import Deletions
 
@@ -60,6 +61,7 @@ class BrokerContext:
     controller: "Controller"
     forwarder: "Forwarder"
     producer_ids: "ProducerIds"
+    verification: "Verification"
     cleaning: "Compactor"
     held: "HeldAnswers"
     refresh: Callable[[], Awaitable[None]]

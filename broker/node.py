@@ -59,10 +59,12 @@ from .registration import (
 )
 from .replicas.local_appends import append_local
 from .replicas.marker_writes import write_marker
+from .replicas.shared import ReplicaShared
 from .replicas.sure_appends import append_surely, when_committed
 from .shutdown import hand_over
 from .transactions.coordinator import TransactionCoordinator
 from .transactions.markers import MarkerSender
+from .transactions.verification import Verification
 from .turn import Turn
 from .upkeep.cleaner_processes import Cleaners, HelperProcesses, ThreadCleaners
 from .upkeep.compaction import Compactor
@@ -239,7 +241,8 @@ class Node:
             client_sessions=parts.client_sessions, fetchers=parts.fetchers, deletions=parts.deletions,
             roles=parts.roles, groups=groups, transactions=transactions, controller=controller,
             forwarder=forwarder, producer_ids=producer_ids, cleaning=self.cleaning, held=held,
-            refresh=self._watch.refresh, fail=self.fail,
+            verification=self._verification(shared, cache, transactions), refresh=self._watch.refresh,
+            fail=self.fail,
         )  # fmt: skip
         upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
         for part in (parts, groups, transactions, upkeep, self.cleaning):
@@ -316,6 +319,20 @@ class Node:
         parts.shared.on_leading.subscribe(transactions.on_leading)
         parts.shared.on_resigned.subscribe(transactions.on_resigned)
         return transactions
+
+    def _verification(
+        self, shared: ReplicaShared, cache: MetadataCache, coordinator: TransactionCoordinator
+    ) -> Verification:
+        """Who asks coordinators. Whether replicas insist on that may change while the broker runs."""
+        verification = Verification(self.live, cache, coordinator, Tasks("verification", self.fail))
+        self._stops.push_async_callback(verification.stop)
+
+        def changed() -> None:
+            shared.verifies_transactions = self.live.current.transactions.partition_verification
+
+        changed()
+        self.live.on_change.subscribe(changed)
+        return verification
 
     def _follow_changes(self, logs: Logs, tasks: Tasks) -> None:
         """Apply config changes to all parts while the broker runs."""

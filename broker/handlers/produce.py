@@ -5,9 +5,11 @@ where the leader went. acks=1 is answered when the leader has the batch (and has
 so), acks=all when the high watermark has passed it. acks=0 gets no answer; an error then closes the
 connection, so that the producer notices.
 A batch in another codec than its topic's compression.type is recompressed first (replicas/recompression.py).
+The first batch of a transaction in a partition waits for its coordinator (transactions/produced.py).
 Left to others: the checks and the append (replicas/partition.py), the wait (replicas/purgatory.py).
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -31,13 +33,15 @@ from ...protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ...protocol.primitives import Slices
-from ..network.exchange import Exchange, HandlerEntry, Held
+from ..network.exchange import Exchange, HandlerEntry, Held, Place
 from ..replicas.partition import Partition
 from ..replicas.purgatory import AckQueue, Waiter
 from ..replicas.recompression import Work
+from ..replicas.verification_guards import Guard
 from ..roles.held_requests import hold
 from ..topic_names import INTERNAL_TOPICS
 from .leader_hints import LeaderHints
+from .transactions.produced import verify_produced
 
 if TYPE_CHECKING:
     from ..context import BrokerContext
@@ -63,6 +67,8 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
             exchange,
             ((t.name, p.index) for t in request.topic_data for p in t.partition_data),
         )
+    if request.transactional_id is not None:
+        verify_produced(broker, exchange, request)
     if broker.shared.recoding.is_wanted:
         _recode(broker, exchange, request)
     responses: Responses = {}
@@ -78,10 +84,12 @@ def handle(broker: "BrokerContext", exchange: Exchange, request: ProduceRequest)
                 if name in INTERNAL_TOPICS:
                     raise InvalidTopic("clients cannot write to internal topics")
                 partition = broker.replicas.get(TopicPartition(name, data.index))
+                guard = None if exchange.verified is None else _verified(exchange.verified, place)
                 if exchange.recoded is None or place not in exchange.recoded:
-                    base_offset, required, time = partition.append(_batch(data), acks, zstd_allowed)
+                    base_offset, required, time = partition.append(_batch(data), acks, zstd_allowed, guard)
                 else:
-                    base_offset, required, time = _append_recoded(partition, exchange.recoded[place], acks)
+                    batch = exchange.recoded[place]
+                    base_offset, required, time = _append_recoded(partition, batch, acks, guard)
             except ApiError as error:
                 responses[place] = _refused(data.index, error)
                 continue
@@ -136,10 +144,20 @@ def _work_for(partition: Partition, records: memoryview, acks: int, zstd_allowed
     return Work(bytes(records), target)
 
 
-def _append_recoded(partition: Partition, batch: memoryview | ApiError, acks: int) -> tuple[int, int, int]:
+def _append_recoded(
+    partition: Partition, batch: memoryview | ApiError, acks: int, guard: Guard | None
+) -> tuple[int, int, int]:
     if isinstance(batch, ApiError):
         raise batch
-    return partition.append(batch, acks)
+    return partition.append(batch, acks, guard=guard)
+
+
+def _verified(verified: Mapping[Place, Guard | ApiError], place: Place) -> Guard | None:
+    """What the coordinator has said of a batch; None if it was not asked about it."""
+    found = verified.get(place)
+    if isinstance(found, ApiError):
+        raise found
+    return found
 
 
 def _batch(data: PartitionProduceData) -> memoryview:

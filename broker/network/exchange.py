@@ -8,7 +8,7 @@ Left to others: which handler serves what (handlers/table.py), in which order an
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ...base.values import dataclass
@@ -64,8 +64,8 @@ class Exchange:
     """A request's way back: its connection, the fields of its header, and its answer once there is one."""
 
     __slots__ = (
-        "api", "channel", "client_id", "correlation_id", "listener", "parts", "recoded", "version",
-        "was_held",
+        "api", "channel", "client_id", "correlation_id", "listener", "parts", "recoded", "verified",
+        "version", "was_held",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,7 @@ class Exchange:
         self.parts: Sequence[Buffer] | None = None
         self.was_held = False  # for a change of roles; it is not held for one a second time
         self.recoded: Recoded | None = None  # batches in their topic's codec
+        self.verified: Mapping[Place, Any] | None = None  # what coordinators have said of transactions
 
     @property
     def internal(self) -> bool:

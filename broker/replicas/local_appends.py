@@ -11,6 +11,7 @@ from ...base.types import NO_OFFSET, TopicPartition
 from ...protocol.errors import ApiError, ErrorCode
 from .partition import Partition
 from .purgatory import Waiter
+from .verification_guards import Guard
 
 Committed: TypeAlias = Callable[[ErrorCode, int], None]  # the result, and the base offset
 
@@ -64,6 +65,9 @@ def append_local(
     batch: bytearray,
     on_committed: Committed,
     deadline: float,
+    guard: Guard | None = None,
 ) -> None:
-    """Produce with acks=all from inside the broker. `on_committed` gets the result, perhaps at once."""
-    LocalAppend(on_committed).begin(find, tp, lambda partition: partition.append_own(batch), deadline)
+    """Produce with acks=all from inside the broker. `on_committed` gets the result, perhaps at once. `guard`:
+    of a batch that may begin a transaction in the partition (Partition.guard_for).
+    """
+    LocalAppend(on_committed).begin(find, tp, lambda partition: partition.append_own(batch, guard), deadline)

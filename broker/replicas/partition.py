@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import structlog
 
 from ...base.types import NO_EPOCH, NO_LEADER, BrokerId, Epoch, Incarnation, Offset, TopicPartition
-from ...protocol.batches import BatchHeader, read_header
+from ...protocol.batches import TRANSACTIONAL, BatchHeader, read_header
 from ...protocol.errors import (
     ErrorCode,
     KafkaStorageError,
@@ -40,6 +40,7 @@ from .recompression import target_of
 from .shared import Parked, ReplicaShared, Role
 from .truncation import Cut, PendingTruncation, Restart
 from .validate_records import checked, timeless_limits
+from .verification_guards import Guard, VerificationGuards
 
 logger = structlog.get_logger(__name__)
 
@@ -50,10 +51,10 @@ class Partition:
     """One replica: its log, and the rules (replication/) of its present role."""
 
     __slots__ = (
-        "_announced", "_ending", "_seen_end", "_seen_watermark", "acks", "changing", "dirty", "flush_acks",
-        "following", "full", "incomplete", "leader_epoch", "leader_id", "leading", "limits", "log", "missing",
-        "offline", "parked", "recovering", "shared", "successor", "target", "topic_config", "tp",
-        "unflushed_max",
+        "_announced", "_ending", "_guards", "_seen_end", "_seen_watermark", "acks", "changing", "dirty",
+        "flush_acks", "following", "full", "incomplete", "leader_epoch", "leader_id", "leading", "limits",
+        "log", "missing", "offline", "parked", "recovering", "shared", "successor", "target", "topic_config",
+        "tp", "unflushed_max",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, log: Log, high_watermark: int, shared: ReplicaShared) -> None:
@@ -75,6 +76,7 @@ class Partition:
         self.acks = AckQueue()  # waiters for the high watermark
         self.flush_acks = AckQueue()  # waiters for a flush on this broker only
         self._ending = EndingTransactions()
+        self._guards = VerificationGuards()
         self.parked: dict[Parked, None] = {}
         self._seen_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         self._seen_end = log.end_offset
@@ -159,29 +161,55 @@ class Partition:
         now_ms, validate = self.shared.clock.wall_ms(), self.shared.validate_records
         return checked(records, self.topic_config, self.limits, now_ms, zstd_allowed, validate)
 
-    def append(self, records: memoryview, acks: int, zstd_allowed: bool = True) -> tuple[int, int, int]:
+    def guard_for(self, producer_id: int, producer_epoch: int, sequence: int = -1) -> Guard | None:
+        """What a batch of a transaction needs to be appended with, once the coordinator has said that the
+        transaction is in this partition; None if that has been asked before, or need not be.
+        """
+        self.led()
+        if not self.shared.verifies_transactions or self._has_begun(producer_id, producer_epoch):
+            return None
+        return self._guards.take(producer_id, producer_epoch, sequence)
+
+    def _has_begun(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer's transaction is open here already."""
+        known = self.log.producers.get(producer_id)
+        return known is not None and known.transaction_first_offset >= 0 and known.epoch == producer_epoch
+
+    def append(
+        self, records: memoryview, acks: int, zstd_allowed: bool = True, guard: Guard | None = None
+    ) -> tuple[int, int, int]:
         """Append a batch unless it is a duplicate: its base offset, the end that acks=all waits for, and the
-        append time (-1 if the topic keeps the producer's).
+        append time (-1 if the topic keeps the producer's). `guard` is that of `guard_for`, verified.
         """
         header = self.would_take(records, acks, zstd_allowed)
         if header.producer_id >= 0:
             known = self.log.producers.check(header)
             if known is not None:
                 return known.base_offset, known.last_offset + 1, -1
+            if header.is_transactional:
+                self._check_guard(header, guard)
         now_ms = self.shared.clock.wall_ms()
         base_offset = self._write(records, header, self.leader_epoch, now_ms)
         return base_offset, self.log.end_offset, now_ms if self.topic_config.append_time else -1
 
-    def append_own(self, batch: bytearray) -> int:
+    def _check_guard(self, header: BatchHeader, guard: Guard | None) -> None:
+        is_asked = self.shared.verifies_transactions
+        if is_asked and not self._has_begun(header.producer_id, header.producer_epoch):
+            self._guards.check(header, guard)
+
+    def append_own(self, batch: bytearray, guard: Guard | None = None) -> int:
         """Append a batch made by this broker, with acks=all. Returns the end offset to wait for.
 
-        It may be written for a producer, in its transaction: then its epoch counts, but it has no sequence.
+        It may be written for a producer, in its transaction: then its epoch counts, and the transaction must
+        be verified, as in `append`, but it has no sequence.
         """
         leader = self._led_by_enough()
         view = memoryview(batch)
         header = read_header(view)
         if header.producer_id >= 0:
             self.log.producers.check_epoch(header)
+            if header.is_transactional:
+                self._check_guard(header, guard)
         self._write(view, header, leader.epoch, self.shared.clock.wall_ms())
         return self.log.end_offset
 
@@ -194,6 +222,7 @@ class Partition:
         known = producers.get(producer_id)
         earlier = self._ending.same(producer_id, producer_epoch, marker)
         if earlier is not None and known is not None and known.transaction_first_offset < 0:
+            self._guards.end(producer_id)  # who asked after the earlier marker must ask again, too
             return earlier.end_offset
         producers.check_marker(producer_id, producer_epoch, marker)
         now_ms = self.shared.clock.wall_ms()
@@ -222,6 +251,8 @@ class Partition:
             base_offset = self.log.append(records, header, epoch, now_ms)
         except DiskError as error:
             raise self.disk_failed(error) from error
+        if header.attributes & TRANSACTIONAL:
+            self._guards.end(header.producer_id)
         if (took_ms := self.shared.clock.wall_ms() - now_ms) > SLOW_APPEND_MS:
             logger.warning("append_slow", partition=str(self.tp), took_ms=took_ms, bytes=len(records))
         self._mark()
@@ -497,6 +528,7 @@ class Partition:
         self.acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.flush_acks.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._ending.clear()
+        self._guards.clear(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.stir()
         self.shared.turn.wake()
         if self._announced:

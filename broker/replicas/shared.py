@@ -69,6 +69,7 @@ class ReplicaShared:
     recoding: Recoding
     recorder: Recorder
     keeps_aside: bool = True  # a copy of what a truncation removes
+    verifies_transactions: bool = False  # the coordinator is asked before one begins in a partition
     truncated_below_watermark: int = 0
     cutting_in: Turns = field(default_factory=Turns)
     sessionless: bool = False  # our session may have ended: others may have been elected

@@ -131,8 +131,8 @@ class Member:
             replicas=parts.replicas, settings=parts.settings, isr=parts.isr, parked=parts.parked,
             sessions=parts.sessions, client_sessions=parts.client_sessions,
             fetchers=parts.fetchers, deletions=parts.deletions, roles=parts.roles,
-            groups=groups, transactions=nothing, controller=nothing, forwarder=nothing,
-            producer_ids=nothing, cleaning=nothing,
+            groups=groups, transactions=nothing, controller=nothing, forwarder=nothing, producer_ids=nothing,
+            verification=nothing, cleaning=nothing,
             held=HeldAnswers(parts.shared, self.cache.current), refresh=nothing, fail=self.failures.append,
         )  # fmt: skip
         self.parts.start()

@@ -1,8 +1,10 @@
 """What readers with read_committed are shown: whole transactions, once their end is committed."""
 
 from pathlib import Path
+from typing import Any
 
 from strandline.protocol.errors import ErrorCode
+from strandline.protocol.messages.fetch import FetchRequest
 from tests.broker.replica_harness import ask, batch, fetch, fetched, outcome, produce, until
 from tests.broker.transaction_harness import (
     PRODUCER,
@@ -135,3 +137,32 @@ async def test_deleting_the_records_of_an_open_transaction_does_not_hold_readers
         play.partition.log.move_start(1)
         stable = ends(await play.read(1))[1]
         assert stable >= 1, "before the log there is nothing to wait for"
+
+
+async def test_a_session_hears_of_a_transaction_when_it_has_ended(tmp_path: Path) -> None:
+    """It names the partition once; that records of an open transaction are committed is told without them."""
+
+    async with scene(tmp_path) as play:
+        asked = fetch(0, isolation_level=1, session_epoch=0)
+        begun = await ask(play.client, asked)
+
+        async def again(epoch: int) -> Any:
+            more = FetchRequest(
+                max_wait_ms=0, min_bytes=1, isolation_level=1, session_id=begun.session_id,
+                session_epoch=epoch, topics=[],
+            )  # fmt: skip
+            response = await ask(play.client, more)
+            return fetched(response) if response.responses else None
+
+        await ask(play.client, sent(transactional(b"a")))
+        assert await again(1) is None
+        await play.acknowledge(1)
+        assert ends(await again(2)) == (1, 0, -1)
+        assert await again(3) is None
+        written = play.marks(committed=False)
+        await until(lambda: play.partition.log.end_offset == 2)
+        assert await again(4) is None
+        await play.acknowledge(2)
+        assert code_of(await written) == 0
+        shown = await again(5)
+        assert (ends(shown), aborted(shown)) == ((2, 2, 2), [(PRODUCER, 0)])

@@ -8,6 +8,7 @@ from typing import Any
 
 from strandline.client.network.connection import Connection
 from strandline.protocol.batches import headers
+from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.protocol.messages.fetch import ReplicaState
 from strandline.protocol.messages.produce import ProduceRequest
@@ -136,3 +137,32 @@ def ends(data: Any) -> tuple[int, int, int]:
 def aborted(data: Any) -> list[tuple[int, int]]:
     """The aborted transactions that an answer names."""
     return [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
+
+
+class Oracle:
+    """Stands for the coordinators: says what the test wants, at once or when the test wants it."""
+
+    def __init__(self, play: Scene) -> None:
+        self.says: int | None = 0  # None: later
+        self.asked: list[tuple[str, int, int]] = []
+        self._waiting: list[tuple[asyncio.Future[Any], Any]] = []
+        play.member.broker.verification = self
+        play.member.parts.shared.verifies_transactions = True
+
+    def ask(self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Any) -> Any:
+        self.asked.append((transactional_id, producer_id, producer_epoch))
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting.append((answer, partitions))
+        if self.says is not None:
+            self.tell(self.says)
+        return answer
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def tell(self, code: int) -> None:
+        """Answer all that wait."""
+        for answer, partitions in self._waiting:
+            answer.set_result(dict.fromkeys(partitions, ErrorCode(code)))
+        self._waiting.clear()
