@@ -299,6 +299,7 @@ class Node:
         groups = GroupCoordinator(config, append, self._clock, self._random, topic, self.fail)
         parts.shared.on_leading.subscribe(groups.on_leading)
         parts.shared.on_resigned.subscribe(groups.on_resigned)
+        parts.shared.on_transaction_ended.subscribe(groups.on_transaction_ended)
         return groups
 
     def _transactions(

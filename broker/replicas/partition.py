@@ -346,7 +346,8 @@ class Partition:
             self.flush_acks.reach(leader.safe_end, ErrorCode.NONE)
         if self._ending:  # before the coordinator is told: then group offsets are visible already
             for ending in self._ending.committed(leader.high_watermark):
-                self.shared.on_transaction_ended(self.tp, ending.producer_id, ending.marker.committed)
+                at = ending.end_offset - 1
+                self.shared.on_transaction_ended(self.tp, ending.producer_id, ending.marker.committed, at)
         if self.acks:
             code = (
                 ErrorCode.NONE if leader.committed_by_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

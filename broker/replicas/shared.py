@@ -79,8 +79,10 @@ class ReplicaShared:
     on_order_failed: Event[DiskError] = field(default_factory=Event)  # after on_disk_failed
     on_leading: Event["Partition"] = field(default_factory=Event)
     on_resigned: Event[TopicPartition] = field(default_factory=Event)
-    on_transaction_ended: Event[TopicPartition, int, bool] = field(default_factory=Event)
-    """A producer's marker is committed in a partition that we lead: it has committed (True) or aborted."""
+    on_transaction_ended: Event[TopicPartition, int, bool, int] = field(default_factory=Event)
+    """A producer's marker is committed in a partition that we lead: producer id, whether its transaction is
+    committed or aborted, and the marker's offset.
+    """
     on_start_reported: Event["Partition"] = field(default_factory=Event)  # a follower has a new log start
     on_brokers: Event[frozenset[BrokerId]] = field(default_factory=Event)  # these are registered now
     told: Event[TopicPartition, int] = field(default_factory=Event)  # the controller has told this epoch

@@ -38,10 +38,12 @@ class Heard:
     def __init__(self, play: Scene) -> None:
         self.play = play
         self.all: list[object] = []
+        self.offsets: list[int] = []
         play.member.parts.shared.on_transaction_ended.subscribe(self.ended)
 
-    def ended(self, tp: TopicPartition, producer_id: int, committed: bool) -> None:
+    def ended(self, tp: TopicPartition, producer_id: int, committed: bool, marker_offset: int) -> None:
         assert tp == TP
+        self.offsets.append(marker_offset)
         self.all.append((producer_id, committed))
 
     def write(self, seconds: float = 5.0, end: EndMarker = COMMITTED, epoch: int = 0) -> None:
@@ -84,7 +86,7 @@ async def test_a_marker_of_a_later_transaction_is_written_though_it_says_the_sam
         heard.write()
         assert play.partition.log.end_offset == 4
         await play.acknowledge(4)
-        assert heard.all[:2] == [(PRODUCER, True)] * 2
+        assert heard.all[:2] == [(PRODUCER, True)] * 2 and heard.offsets == [1, 3]
         assert ends(await play.read()) == (4, 4, 4)
 
 
