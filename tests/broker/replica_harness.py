@@ -125,13 +125,15 @@ class Member:
         nothing = cast(Any, None)
         self.deleted: list[TopicPartition] = []
         groups = cast(Any, SimpleNamespace(partitions_deleted=self.deleted.extend, metrics=dict))
+        transactions = cast(Any, SimpleNamespace(metrics=dict))
         self.broker = BrokerContext(
             live=LiveConfig(self.config), clock=clock, cluster_id="c", cache=self.cache,
             metrics=self.server.admission.metrics, logs=self.logs, shared=parts.shared,
             replicas=parts.replicas, settings=parts.settings, isr=parts.isr, parked=parts.parked,
             sessions=parts.sessions, client_sessions=parts.client_sessions,
             fetchers=parts.fetchers, deletions=parts.deletions, roles=parts.roles,
-            groups=groups, transactions=nothing, controller=nothing, forwarder=nothing, producer_ids=nothing,
+            groups=groups, transactions=transactions, controller=nothing, forwarder=nothing,
+            producer_ids=nothing,
             verification=nothing, cleaning=nothing,
             held=HeldAnswers(parts.shared, self.cache.current), refresh=nothing, fail=self.failures.append,
         )  # fmt: skip

@@ -280,7 +280,17 @@ def test_aiokafka_reads_our_fetch_response() -> None:
 def published(cls: type[Any]) -> dict[str, Any]:
     text = (SCHEMAS / f"{cls.__name__}.json").read_text()
     found: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
+    inline({each["name"]: each["fields"] for each in found.get("commonStructs", [])}, found["fields"])
     return found
+
+
+def inline(common: dict[str, Any], fields: list[dict[str, Any]]) -> None:
+    """Structs used in several places stand at the end: put their fields where they are used."""
+    for field in fields:
+        kind = field["type"].removeprefix("[]")
+        if kind in common:
+            field["fields"] = common[kind]
+        inline(common, field.get("fields", []))
 
 
 def covers(versions: str | None, version: int) -> bool:
@@ -292,7 +302,7 @@ def covers(versions: str | None, version: int) -> bool:
 
 
 def snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def type_of(field: Field) -> str:
