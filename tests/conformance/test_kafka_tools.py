@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from kafka_tools import RELEASES, Tools
 
@@ -68,6 +69,11 @@ def ten(tools: Tools, topic: str) -> str:
 def offsets(tools: Tools, topic: str, *arguments: str) -> dict[str, int]:
     rows = tools("kafka-get-offsets", "--topic", topic, *arguments).split()
     return {row.rpartition(":")[0]: int(row.rpartition(":")[2]) for row in rows}
+
+
+def table(told: str) -> list[list[str]]:
+    """The rows of a table below its head."""
+    return [line.split() for line in told.splitlines()[1:] if line.strip()]
 
 
 def written(path: Path, document: Any) -> str:
@@ -200,6 +206,65 @@ def test_groups(tools: Tools, ten: str) -> None:
     assert ["-", "-"] in [[at, lag] for at, _, lag in lags()] or len(lags()) == 1
     groups("--delete", "--group", group)
     assert group not in groups("--list").split()
+
+
+def test_transactions(tools: Tools, topic: str) -> None:
+    id = f"performance-{tools.release[0]}"
+    load = ("--num-records", "300", "--record-size", "10", "--throughput", "-1")
+    ends = ("--transactional-id", id, "--transaction-duration-ms", "20")
+    props = ("--producer-props", f"bootstrap.servers={tools.bootstrap}")
+    tools.run("kafka-producer-perf-test", "--topic", topic, *load, *ends, *props)
+    row = next(row for row in table(tools("kafka-transactions", "list")) if row[0] == id)
+    producer = row[2]
+    assert row[3] in ("CompleteCommit", "PrepareCommit")
+    described = table(tools("kafka-transactions", "describe", "--transactional-id", id))
+    assert described[0][1:3] == [id, producer]
+    number = max((end, place.rpartition(":")[2]) for place, end in offsets(tools, topic).items())[1]
+    of = ("describe-producers", "--topic", topic, "--partition", number)
+    writers = table(tools("kafka-transactions", *of))
+    assert writers[0][0] == producer
+    read = ("--from-beginning", "--max-messages", "300", "--timeout-ms", "30000")
+    isolated = (*read, "--isolation-level", "read_committed")
+    assert len(tools("kafka-console-consumer", "--topic", topic, *isolated).split()) == 300
+    tools("kafka-transactions", "find-hanging", "--broker-id", "1")
+
+
+def test_a_transaction_whose_producer_is_gone_is_aborted(tools: Tools, topic: str) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": tools.bootstrap, "transactional.id": f"gone-{tools.release}", "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"never", partition=0)
+    assert producer.flush(30) == 0
+
+    def open_from() -> str:
+        (row,) = table(
+            tools("kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0")
+        )
+        return row[-1]
+
+    assert open_from() == "0"
+    tools(
+        *("kafka-transactions", "abort", "--topic", topic, "--partition", "0", "--start-offset", "0"),
+    )
+    assert open_from() == "None"
+    isolated = ("--isolation-level", "read_committed", "--from-beginning", "--timeout-ms", "2000")
+    assert "never" not in tools("kafka-console-consumer", "--topic", topic, *isolated, "--partition", "0")
+    assert "Processed a total of 0 messages" in tools.errors
+    assert offsets(tools, topic)[f"{topic}:0"] == 2, "the record, and the marker that aborts it"
+
+
+def test_the_state_of_a_streams_application_is_reset(tools: Tools, ten: str) -> None:
+    application = f"application-{tools.release[0]}"
+    of = ("--group", application, "--topic", ten)
+    tools("kafka-console-consumer", *of, "--from-beginning", "--max-messages", "10", "--timeout-ms", "30000")
+    inner = f"{application}-store-changelog"
+    tools("kafka-topics", "--create", "--topic", inner, "--partitions", "1", "--replication-factor", "2")
+    reset = ("--application-id", application, "--input-topics", ten, "--to-earliest", "--force")
+    told = tools("kafka-streams-application-reset", *reset)
+    assert f"Topic: {ten} Partition: 0 Offset: 0" in told
+    assert inner in told and inner not in tools("kafka-topics", "--list").split()
 
 
 def test_replicas_move_leaders_are_elected_records_are_deleted(
