@@ -11,8 +11,11 @@ from ..controller.planning.decision_notes import gauges
 
 if TYPE_CHECKING:
     from .context import BrokerContext
+    from .replicas.partition import Partition
     from .replicas.replicas import Replicas
     from .upkeep.compaction import Compactor
+
+LATE_BY_MS = 5 * 60_000  # beyond the longest timeout of a transaction, as in Kafka
 
 
 def replication_metrics(broker: "BrokerContext") -> dict[str, int]:
@@ -33,7 +36,9 @@ def replication_metrics(broker: "BrokerContext") -> dict[str, int]:
 def of_replicas(broker: "BrokerContext") -> dict[str, int]:
     """The metrics of this broker's replicas."""
     partitions, isr = broker.replicas.partitions.values(), broker.isr
-    leaders = [p.leading for p in partitions if p.leading is not None]
+    led = [p for p in partitions if p.leading is not None]
+    leaders = [p.leading for p in led if p.leading is not None]
+    late_from = broker.clock.wall_ms() - broker.config.transactions.timeout_ms_max - LATE_BY_MS
     return {
         "PartitionCount": len(partitions),
         "LeaderCount": len(leaders),
@@ -47,7 +52,16 @@ def of_replicas(broker: "BrokerContext") -> dict[str, int]:
         "FailedIsrUpdates": isr.notes.failed,
         "MaxLag": max(lags(broker.replicas).values(), default=0),
         "TruncatedBelowHighWatermark": broker.shared.truncated_below_watermark,
+        "LastStableOffsetLag": max((p.high_watermark - p.last_stable_offset for p in led), default=0),
+        "PartitionsWithLateTransactionsCount": sum(_has_late_transaction(p, late_from) for p in led),
     }
+
+
+def _has_late_transaction(partition: "Partition", late_from: int) -> bool:
+    """Whether a transaction is open here that its coordinator, if it had one, would have aborted before."""
+    producers = partition.log.producers
+    written = (producers.get(producer_id) for producer_id, _ in producers.open_transactions())
+    return any(known is not None and 0 < known.last_timestamp < late_from for known in written)
 
 
 def of_cleaning(cleaning: "Compactor") -> dict[str, int]:

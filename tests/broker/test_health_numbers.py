@@ -13,6 +13,7 @@ from strandline.protocol.errors import ErrorCode
 from strandline.protocol.messages.control import TopicConfigEntry
 from strandline.zookeeper.client import SessionEvent, SessionState
 from tests.broker.replica_harness import ask, batch, cluster, outcome, produce, until
+from tests.broker.transaction_harness import scene, sent, transactional
 
 
 async def test_a_follower_that_is_gone_is_counted_and_one_that_is_back_is_not(tmp_path: Path) -> None:
@@ -46,11 +47,28 @@ async def test_lag_is_what_a_follower_lacks(tmp_path: Path) -> None:
         assert of_replicas(stage.members[2].broker)["MaxLag"] == 7
 
 
+async def test_a_transaction_that_hangs_is_seen(tmp_path: Path) -> None:
+    async with scene(tmp_path, isr=(1,)) as play:
+
+        def told() -> tuple[int, int]:
+            found = of_replicas(play.member.broker)
+            return found["LastStableOffsetLag"], found["PartitionsWithLateTransactionsCount"]
+
+        assert told() == (0, 0)
+        await ask(play.client, sent(transactional(b"of 1970")))
+        await ask(play.client, produce(batch(b"plain")))
+        assert told() == (2, 1)
+        assert await play.marked(committed=False) == 0
+        assert told() == (0, 0)
+
+
 async def test_what_the_controller_counts_is_told(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1) as stage:
         decision_notes = DecisionNotes(lambda _: None)
         decision_notes.elections, decision_notes.unclean_elections, decision_notes.potential_losses = 5, 2, 3
         broker: Any = SimpleNamespace(
+            clock=stage.members[1].broker.clock,
+            config=stage.members[1].config,
             replicas=stage.members[1].replicas,
             isr=stage.members[1].parts.isr,
             shared=stage.members[1].parts.shared,
