@@ -227,9 +227,10 @@ class Node:
             self.live, cache, controller, held, metrics, Tasks("forwarder", self.fail),
             self._random.randbytes,
         )  # fmt: skip
-        groups = self._groups(parts, cache, forwarder)
         producer_ids = ProducerIds(zk, config.id)
         transactions = self._transactions(parts, cache, forwarder, producer_ids)
+        verification = self._verification(shared, cache, transactions)
+        groups = self._groups(parts, cache, forwarder, verification)
         cleaners = self._cleaners(self.fail) if self._cleaners else ThreadCleaners(self._disk)
         self.cleaning = Compactor(
             logs, replicas, self._clock, cleaners, self._random.randbytes, shared.on_disk_failed, self.fail
@@ -241,8 +242,7 @@ class Node:
             client_sessions=parts.client_sessions, fetchers=parts.fetchers, deletions=parts.deletions,
             roles=parts.roles, groups=groups, transactions=transactions, controller=controller,
             forwarder=forwarder, producer_ids=producer_ids, cleaning=self.cleaning, held=held,
-            verification=self._verification(shared, cache, transactions), refresh=self._watch.refresh,
-            fail=self.fail,
+            verification=verification, refresh=self._watch.refresh, fail=self.fail,
         )  # fmt: skip
         upkeep = Upkeep(logs, shared, replicas, parts.flushing, self._clock, self.fail, cache.current)
         for part in (parts, groups, transactions, upkeep, self.cleaning):
@@ -292,11 +292,15 @@ class Node:
         self._respondent.on_answered.subscribe(parts.shared.untold)
         return parts
 
-    def _groups(self, parts: ReplicaParts, cache: MetadataCache, forwarder: Forwarder) -> GroupCoordinator:
+    def _groups(
+        self, parts: ReplicaParts, cache: MetadataCache, forwarder: Forwarder, verification: Verification
+    ) -> GroupCoordinator:
         config = self.config.groups
         topic = InternalTopic(offsets_topic(config), cache.current, forwarder.submit)
         append = partial(append_local, parts.replicas.get)
-        groups = GroupCoordinator(config, append, self._clock, self._random, topic, self.fail)
+        groups = GroupCoordinator(
+            config, append, self._clock, self._random, topic, verification.ask, self.fail
+        )
         parts.shared.on_leading.subscribe(groups.on_leading)
         parts.shared.on_resigned.subscribe(groups.on_resigned)
         parts.shared.on_transaction_ended.subscribe(groups.on_transaction_ended)

@@ -64,6 +64,7 @@ class Api(IntEnum):
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -175,6 +176,9 @@ _TABLE = (
     ),
     _public(Api.END_TXN, transactions.EndTxnRequest, transactions.EndTxnResponse),
     _public(Api.WRITE_TXN_MARKERS, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
+    _public(
+        Api.TXN_OFFSET_COMMIT, group_offsets.TxnOffsetCommitRequest, group_offsets.TxnOffsetCommitResponse
+    ),
     _public(Api.DESCRIBE_CONFIGS, cluster.DescribeConfigsRequest, cluster.DescribeConfigsResponse),
     _public(Api.ALTER_CONFIGS, config_changes.AlterConfigsRequest, config_changes.AlterConfigsResponse),
     _public(Api.DESCRIBE_LOG_DIRS, log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),

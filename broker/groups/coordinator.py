@@ -21,12 +21,14 @@ from ...protocol.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
     InvalidGroupId,
+    UnknownMemberId,
+    error_for,
 )
 from ...protocol.records import BatchBuilder
 from ..config.sections import GroupsConfig
 from ..coordinator_partitions import partition_of
-from ..internal_topics.loading import LedPartition
 from ..internal_topics.topic import InternalTopic
+from ..replicas.verification_guards import Guard
 from ..topic_names import OFFSETS_TOPIC
 from .counts import GroupCounts, group_metrics
 from .forgetting import Forgetting, Stored, Written
@@ -34,7 +36,7 @@ from .group import Group, GroupLimits
 from .offset_loading import offset_records, snapshot
 from .offset_records import group_key, group_value
 from .offsets import GroupOffset
-from .shards import HeldGroup, Shard, ShardStore
+from .shards import HeldGroup, OffsetsPartition, Shard, ShardStore
 from .state import (
     AnswerJoin,
     AnswerSync,
@@ -49,7 +51,7 @@ from .state import (
     SyncReply,
 )
 from .timer import GroupTimer
-from .transactional_commits import Producer, TransactionalCommits
+from .transactional_commits import Ask, Producer, TransactionalCommits
 
 logger = structlog.get_logger(__name__)
 
@@ -67,7 +69,7 @@ COMMIT_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
 
-Append = Callable[[TopicPartition, bytearray, Written, float], None]
+Append = Callable[[TopicPartition, bytearray, Written, float, Guard | None], None]
 
 
 class Bits(Protocol):
@@ -79,7 +81,8 @@ class Bits(Protocol):
 class GroupCoordinator:
     """All groups that this broker coordinates.
 
-    `append` is `append_local` of the replicas; `on_leading` and `on_resigned` hear of their events.
+    `append` is `append_local` of the replicas, `ask` asks coordinators of transactions.
+    `on_leading`, `on_resigned` and `on_transaction_ended` hear of the replicas' events.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class GroupCoordinator:
         clock: Clock,
         random: Bits,
         topic: InternalTopic,
+        ask: Ask,
         on_failure: FailureHook | None = None,
     ) -> None:
         self.config = config
@@ -107,7 +111,7 @@ class GroupCoordinator:
             config, clock, self._shards, self.counts, self._tasks, self._write, self._end
         )
         self._transactional = TransactionalCommits(
-            self._shards, self.counts, self._write, self.forgetting.settled
+            self._shards, self.counts, ask, self._append_batch, self.forgetting.settled
         )
         self._timer = GroupTimer(
             self._group_due, self.forgetting.begin_expiry, config.offsets_retention_check_interval_ms / 1000
@@ -136,7 +140,7 @@ class GroupCoordinator:
         """Do what is due at `now`. The timer's task calls this by itself."""
         self._timer.tick(now)
 
-    def on_leading(self, partition: LedPartition) -> None:
+    def on_leading(self, partition: OffsetsPartition) -> None:
         """We lead this partition. If it is of `__consumer_offsets`, load its groups."""
         if partition.log.partition.topic == OFFSETS_TOPIC:
             self._shards.lead(partition)
@@ -242,19 +246,36 @@ class GroupCoordinator:
         done: Callable[[ErrorCode], None],
     ) -> None:
         """As `commit`, in the producer's open transaction: the offsets count once that is committed."""
+        shard = self._shard(group_id)
+
+        def verified(code: ErrorCode, guard: Guard | None) -> None:
+            if code is ErrorCode.NONE:
+                try:
+                    held = self._for_transaction(group_id, member)
+                    now_ms = self._clock.wall_ms()
+                    return self._transactional.write(held, producer, offsets, now_ms, guard, written)
+                except ApiError as error:
+                    code = error.code
+            return written(code)
+
+        def written(code: ErrorCode) -> None:
+            done(COMMIT_ERRORS.get(code, code))
+
+        self._transactional.verify(shard, producer, verified)
+
+    def _for_transaction(self, group_id: str, member: tuple[str, str | None, int]) -> HeldGroup:
+        """The group, new if need be. Raises the error if nothing may be committed for this member."""
         member_id, instance_id, generation = member
         shard = self._shard(group_id)
         held = shard.groups.get(group_id)
         if held is None:
             if generation >= 0:
-                return done(ErrorCode.UNKNOWN_MEMBER_ID)
+                raise UnknownMemberId()
             held = self._create(shard, group_id)
         error = held.group.commit_error(member_id, instance_id, generation, self._now(), transactional=True)
-        if error is not ErrorCode.NONE or not offsets:
-            return done(error)
-        return self._transactional.commit(
-            held, offsets, producer, lambda code: done(COMMIT_ERRORS.get(code, code))
-        )
+        if error is not ErrorCode.NONE:
+            raise error_for(error)
+        return held
 
     def on_transaction_ended(
         self, tp: TopicPartition, producer_id: int, committed: bool, marker_offset: int
@@ -344,22 +365,21 @@ class GroupCoordinator:
 
         self._write(held.shard, [(group_key(held.group.name), value)], written)
 
-    def _write(
-        self, shard: Shard, records: Stored, written: Written, producer: Producer | None = None
-    ) -> None:
-        """Append one batch, of the producer's transaction if there is one. `written` hears that the ISR has
-        it, or an error, within the commit timeout.
-        """
+    def _write(self, shard: Shard, records: Stored, written: Written) -> None:
+        """Append these records as one batch, as `_append_batch` does."""
         builder = BatchBuilder()
-        if producer is not None:
-            builder.producer_id, builder.producer_epoch = producer
-            builder.transactional = True
         wall_ms = self._clock.wall_ms()
         for key, value in records:
             builder.append(wall_ms, key, value)
+        self._append_batch(shard, bytearray(builder.build()), written)
+
+    def _append_batch(
+        self, shard: Shard, batch: bytearray, written: Written, guard: Guard | None = None
+    ) -> None:
+        """`written` hears that the ISR has the batch, or an error, within the commit timeout."""
         deadline = self._now() + self.config.offset_commit_timeout_ms / 1000
         try:
-            self._append(shard.partition, bytearray(builder.build()), written, deadline)
+            self._append(shard.partition, batch, written, deadline, guard)
             shard.source.mark()  # a timer's write is in no request, so no request's end would sweep it
         except ApiError as error:
             written(error.code, -1)

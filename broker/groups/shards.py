@@ -9,6 +9,7 @@ Left to others: what the records mean (offset_loading.py), requests to a group (
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import field
+from typing import Protocol
 
 import structlog
 
@@ -17,6 +18,7 @@ from ...base.types import Clock, TopicPartition
 from ...base.values import dataclass
 from ...protocol.errors import CoordinatorLoadInProgress, NotCoordinator
 from ..internal_topics.loading import LedPartition, read_whole
+from ..replicas.verification_guards import Guard
 from .group import Group
 from .offset_loading import LoadedOffsets, restore
 from .offsets import CommittedOffsets
@@ -27,11 +29,17 @@ logger = structlog.get_logger(__name__)
 GROUPS_AT_ONCE = 200  # built from what was read, without an await
 
 
+class OffsetsPartition(LedPartition, Protocol):
+    """A partition of `__consumer_offsets` that this broker leads."""
+
+    def guard_for(self, producer_id: int, producer_epoch: int) -> Guard | None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Shard:
     """The groups of one partition."""
 
-    source: LedPartition
+    source: OffsetsPartition
     loading: bool = True
     groups: dict[str, "HeldGroup"] = field(default_factory=dict)
     deleted: dict[str, set[int]] = field(default_factory=dict)
@@ -78,7 +86,7 @@ class ShardStore:
         self._shards: dict[int, Shard] = {}
         self._by_group: dict[Group, HeldGroup] = {}
 
-    def lead(self, partition: LedPartition) -> None:
+    def lead(self, partition: OffsetsPartition) -> None:
         """Begin to load. Does nothing if we lead this partition already (same leader, new epoch)."""
         tp = partition.log.partition
         if tp.partition in self._shards:

@@ -9,47 +9,95 @@ this producer may write (replicas/partition.py), who may commit for the group (c
 Sources: GroupMetadataManager.storeOffsets and handleTxnCompletion of Kafka 3.9.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
 from ...base.types import TopicPartition
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ApiError, ErrorCode
+from ...protocol.records import BatchBuilder
+from ..replicas.verification_guards import Guard
 from .counts import GroupCounts
-from .forgetting import Stored, Written
+from .forgetting import Written
 from .offset_loading import offset_records
 from .offsets import GroupOffset
 from .shards import HeldGroup, Shard, ShardStore
+
+# If a transaction's coordinator says the left, the client hears the right: it tries again, and need not look
+# for another coordinator of the group before.
+UNVERIFIED = dict.fromkeys(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_COORDINATOR,
+    ),
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 class Producer(NamedTuple):
     """Who writes a transaction."""
 
+    transactional_id: str
     id: int
     epoch: int
 
 
-Write: TypeAlias = Callable[[Shard, Stored, Written, Producer], None]
+Ask: TypeAlias = Callable[
+    [str, int, int, Collection[TopicPartition]], "asyncio.Future[dict[TopicPartition, ErrorCode]]"
+]
+Verified: TypeAlias = Callable[[ErrorCode, Guard | None], None]
+Append: TypeAlias = Callable[[Shard, bytearray, Written, Guard | None], None]
 
 
 class TransactionalCommits:
     """Writes such offsets, and settles them as their transactions end.
 
-    `write` appends one batch of the producer's transaction; `settled` hears of a shard where one has ended.
+    `ask` asks the transaction's coordinator, `append` appends one batch; `settled` hears of a shard where a
+    transaction has ended.
     """
 
     def __init__(
-        self, shards: ShardStore, counts: GroupCounts, write: Write, settled: Callable[[Shard], None]
+        self,
+        shards: ShardStore,
+        counts: GroupCounts,
+        ask: Ask,
+        append: Append,
+        settled: Callable[[Shard], None],
     ) -> None:
         self._shards = shards
         self._counts = counts
-        self._write = write
+        self._ask = ask
+        self._append = append
         self._settled = settled
 
-    def commit(
+    def verify(self, shard: Shard, producer: Producer, verified: Verified) -> None:
+        """Make sure that the producer's transaction is in this partition, if the next batch is its first
+        here (KIP-890). `verified` gets why not, or NONE and what to append it with; perhaps at once.
+        """
+        try:
+            guard = shard.source.guard_for(producer.id, producer.epoch)
+        except ApiError as error:
+            return verified(error.code, None)
+        if guard is None:
+            return verified(ErrorCode.NONE, None)
+        place = shard.partition
+
+        def answered(answer: "asyncio.Future[dict[TopicPartition, ErrorCode]]") -> None:
+            code = answer.result()[place]
+            verified(UNVERIFIED.get(code, code), guard)
+
+        answer = self._ask(*producer, [place])
+        return answered(answer) if answer.done() else answer.add_done_callback(answered)
+
+    def write(
         self,
         held: HeldGroup,
-        offsets: Mapping[TopicPartition, GroupOffset],
         producer: Producer,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        now_ms: int,
+        guard: Guard | None,
         done: Callable[[ErrorCode], None],
     ) -> None:
         """Write offsets of a group; `done` when the ISR has them."""
@@ -61,7 +109,7 @@ class TransactionalCommits:
                 self._counts.offsets_committed += len(offsets)
             done(code)
 
-        self._write(shard, offset_records(held.group.name, offsets), written, producer)
+        self._append(shard, _batch(held.group.name, producer, offsets, now_ms), written, guard)
         if log.end_offset == base_offset:
             return  # it was refused
         for place, (partition, committed) in enumerate(offsets.items()):
@@ -93,3 +141,13 @@ class TransactionalCommits:
             if producer_id in held.offsets.producers:  # by now it writes its next transaction
                 shard.writers.setdefault(producer_id, {})[name] = None
         self._settled(shard)
+
+
+def _batch(
+    group_id: str, producer: Producer, offsets: Mapping[TopicPartition, GroupOffset], now_ms: int
+) -> bytearray:
+    """The batch that keeps offsets of a group as part of the producer's transaction, in their order."""
+    builder = BatchBuilder(producer_id=producer.id, producer_epoch=producer.epoch, transactional=True)
+    for key, value in offset_records(group_id, offsets):
+        builder.append(now_ms, key, value)
+    return bytearray(builder.build())

@@ -28,7 +28,7 @@ from . import (
     replica_log_info,
     topics,
 )
-from .groups import admin, coordinators, membership, offset_deletion, offsets
+from .groups import admin, coordinators, membership, offset_deletion, offsets, transactional_offsets
 from .transactions import describe_producers, listing, markers, progress
 
 __all__ = ["HANDLERS", "Channel", "Exchange", "HandlerEntry", "Listener"]
@@ -45,6 +45,7 @@ HANDLERS: dict[Api, HandlerEntry[BrokerContext]] = {
     **coordinators.HANDLERS,
     **offsets.HANDLERS,
     **offset_deletion.HANDLERS,
+    **transactional_offsets.HANDLERS,
     **topics.HANDLERS,
     **delete_records.HANDLERS,
     **producers.HANDLERS,

@@ -1,7 +1,7 @@
 """A stage for the group coordinator: a log in memory, acknowledgements by hand, a clock that is set."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
 
@@ -11,6 +11,7 @@ from strandline.broker.groups.coordinator import GroupCoordinator
 from strandline.broker.groups.state import JoinAsked, Joined, SyncAsked, Synced
 from strandline.broker.internal_topics.topic import InternalTopic, offsets_topic
 from strandline.broker.metadata.cache import Picture
+from strandline.broker.replicas.verification_guards import Guard
 from strandline.protocol.batches import headers, stamp
 from strandline.protocol.errors import ErrorCode, NotLeaderOrFollower
 from strandline.protocol.markers import EndMarker, marker_batch
@@ -66,6 +67,11 @@ class Partition:
 
     log: MemoryLog
 
+    guard: Guard | None = None  # of whoever begins a transaction
+
+    def guard_for(self, producer_id: int, producer_epoch: int) -> Guard | None:
+        return self.guard
+
     def mark(self) -> None:
         """The stage settles by hand."""
 
@@ -85,13 +91,27 @@ class Stage:
     waiting: list[tuple[Callable[[ErrorCode, int], None], int]] = field(default_factory=list)
     markers: list[tuple[int, bool, int]] = field(default_factory=list)  # not committed yet
     created: list[CreateTopicsRequest] = field(default_factory=list)
+    asked: list[tuple[str, int, int]] = field(default_factory=list)  # of the coordinator of transactions
+    guards: list[Guard | None] = field(default_factory=list)  # of each append
     is_leader: bool = True
     refuses: ErrorCode | None = None  # every append
 
     def __post_init__(self) -> None:
         self.picture = Picture()
         topic = InternalTopic(offsets_topic(self.config), lambda: self.picture, self._create)
-        self.groups = GroupCoordinator(self.config, self._append, self.clock, Random(1), topic)
+        self.groups = GroupCoordinator(self.config, self._append, self.clock, Random(1), topic, self._ask)
+
+    def _ask(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+    ) -> "asyncio.Future[dict[TopicPartition, ErrorCode]]":
+        assert list(partitions) == [TP]
+        self.asked.append((transactional_id, producer_id, producer_epoch))
+        self.verdict = asyncio.get_running_loop().create_future()
+        return self.verdict
 
     async def _create(self, request: CreateTopicsRequest, timeout_ms: int) -> CreateTopicsResponse:
         self.created.append(request)
@@ -103,8 +123,10 @@ class Stage:
         batch: bytearray,
         on_committed: Callable[[ErrorCode, int], None],
         deadline: float,
+        guard: Guard | None,
     ) -> None:
         assert tp == TP
+        self.guards.append(guard)
         if not self.is_leader:
             raise NotLeaderOrFollower("moved")
         if self.refuses is not None:
@@ -131,7 +153,8 @@ class Stage:
     async def lead(self) -> "Stage":
         """Take the partition and load it."""
         self.groups.start()
-        self.groups.on_leading(Partition(self.log))
+        self.partition = Partition(self.log)
+        self.groups.on_leading(self.partition)
         while self.groups.is_loading:
             await asyncio.sleep(0)
         return self

@@ -11,9 +11,17 @@ import pytest
 from strandline.base.types import TopicPartition
 from strandline.broker.groups.offsets import GroupOffset
 from strandline.broker.groups.transactional_commits import Producer
-from strandline.broker.handlers.groups import admin, coordinators, membership, offset_deletion, offsets
+from strandline.broker.handlers.groups import (
+    admin,
+    coordinators,
+    membership,
+    offset_deletion,
+    offsets,
+    transactional_offsets,
+)
 from strandline.broker.metadata.cache import Address, LiveBroker, Picture, PicturedTopic
 from strandline.broker.network.exchange import Exchange, Listener
+from strandline.broker.replicas.verification_guards import Guard
 from strandline.protocol.apis import APIS, Api, response_header_version
 from strandline.protocol.error_codes import ApiError, error_for
 from strandline.protocol.errors import ErrorCode
@@ -27,7 +35,7 @@ from tests.broker.group_harness import SIMPLE, Stage
 
 HANDLERS = {
     api: entry
-    for file in (membership, admin, coordinators, offsets, offset_deletion)
+    for file in (membership, admin, coordinators, offsets, offset_deletion, transactional_offsets)
     for api, entry in file.HANDLERS.items()
 }
 
@@ -278,7 +286,7 @@ def test_a_fetch_of_stable_offsets_is_told_which_are_not(version: int) -> None:
                 (each.partition_index, each.committed_offset, each.error_code) for each in found.partitions
             ]
 
-        client.stage.groups.commit_in_transaction("g", SIMPLE, Producer(1, 0), pending, lambda _: None)
+        client.stage.groups.commit_in_transaction("g", SIMPLE, Producer("tx", 1, 0), pending, lambda _: None)
         client.stage.commit()
         assert told(["t"], stable=True) == [(0, 7, 0), (1, -1, 88)]
         assert told(["t"], stable=False) == [(0, 7, 0), (1, -1, 0)]
@@ -286,7 +294,7 @@ def test_a_fetch_of_stable_offsets_is_told_which_are_not(version: int) -> None:
         client.stage.end_transaction(1, committed=True)
         client.stage.commit()
         assert told(["t"], stable=True) == [(0, 7, 0), (1, 8, 0)]
-        client.stage.groups.commit_in_transaction("g", SIMPLE, Producer(1, 0), pending, lambda _: None)
+        client.stage.groups.commit_in_transaction("g", SIMPLE, Producer("tx", 1, 0), pending, lambda _: None)
         client.stage.groups.commit(
             "g", SIMPLE, {TopicPartition("t", 0): pending[TopicPartition("t", 1)]}, lambda _: None
         )
@@ -384,6 +392,62 @@ def test_delete(version: int) -> None:
     play(story)
 
 
+def txn_commit(*notes: tuple[str, str], group: str = "g") -> group_offsets.TxnOffsetCommitRequest:
+    topics = [
+        group_offsets.TxnOffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                group_offsets.TxnOffsetCommitRequestPartition(
+                    partition_index=0, committed_offset=9, committed_metadata=note
+                )
+            ],
+        )
+        for name, note in notes
+    ]
+    return group_offsets.TxnOffsetCommitRequest(
+        transactional_id="tx", group_id=group, producer_id=1, producer_epoch=0, topics=topics
+    )
+
+
+def txn_errors(answer: Any) -> list[int]:
+    return [partition.error_code for each in answer.topics for partition in each.partitions]
+
+
+@in_every_version(Api.TXN_OFFSET_COMMIT)
+def test_txn_commit(version: int) -> None:
+    async def story(client: Client) -> None:
+        parked = client.send(txn_commit(("t", "note"), ("unknown", "")), version)
+        assert parked == [], "until the log has it"
+        client.stage.commit()
+        assert txn_errors(parked[0]) == [0, 3]
+        assert txn_errors(*client.send(txn_commit(("t", "x" * 4097)), version)) == [12]
+        client.stage.end_transaction(1, committed=True)
+        client.stage.commit()
+        (committed,) = client.stage.groups.find("g").offsets.by_topic()["t"]  # type: ignore[union-attr]
+        assert (committed[1].offset, committed[1].metadata) == (9, "note")
+        assert txn_errors(*client.send(txn_commit(("t", ""), group=""), version)) == [24]
+        client.stage.groups.on_resigned(client.stage.log.partition)
+        assert txn_errors(*client.send(txn_commit(("t", "")), version)) == [16]
+
+    play(story)
+
+
+@in_every_version(Api.TXN_OFFSET_COMMIT)
+def test_errors_of_a_txn_commit_are_what_its_version_understands(version: int) -> None:
+    async def story(client: Client) -> None:
+        client.stage.partition.guard = Guard(0, -1)
+        for code, hears in ((48, 120 if version >= 4 else 48), (15, 14 if version >= 2 else 15), (47, 47)):
+            parked = client.send(txn_commit(("t", "")), version)
+            client.stage.verdict.set_result({client.stage.log.partition: ErrorCode(code)})
+            await asyncio.sleep(0)
+            assert txn_errors(parked[0]) == [hears]
+        client.stage.groups.on_resigned(client.stage.log.partition)
+        client.stage.groups.on_leading(client.stage.partition)  # and reads the log
+        assert txn_errors(*client.send(txn_commit(("t", "")), version)) == [14 if version >= 2 else 15]
+
+    play(story)
+
+
 def offset_delete(*topics: str, group: str = "g") -> group_offsets.OffsetDeleteRequest:
     places = [group_offsets.OffsetDeleteRequestPartition(partition_index=0)]
     return group_offsets.OffsetDeleteRequest(
@@ -431,6 +495,7 @@ def requests(version: int) -> dict[Api, Any]:
         Api.LIST_GROUPS: group_admin.ListGroupsRequest(),
         Api.DELETE_GROUPS: group_admin.DeleteGroupsRequest(groups_names=["g"]),
         Api.OFFSET_DELETE: offset_delete("t"),
+        Api.TXN_OFFSET_COMMIT: txn_commit(("t", "")),
     }
 
 

@@ -41,7 +41,8 @@ class Group:
         self.play, shared = play, play.member.parts.shared
         append: Any = partial(append_local, play.member.replicas.get)
         topic: Any = OnePartition()
-        self.groups = GroupCoordinator(GroupsConfig(), append, clock, Random(1), topic)
+        self.groups = GroupCoordinator(GroupsConfig(), append, clock, Random(1), topic, self._ask)
+        self.verdicts: list[asyncio.Future[dict[TopicPartition, ErrorCode]]] = []
         for event in ("on_resigned", "on_transaction_ended"):
             getattr(shared, event).subscribe(getattr(self.groups, event))
 
@@ -51,6 +52,10 @@ class Group:
             await asyncio.sleep(0)
         return self
 
+    def _ask(self, *question: Any) -> "asyncio.Future[dict[TopicPartition, ErrorCode]]":
+        self.verdicts.append(asyncio.get_running_loop().create_future())
+        return self.verdicts[-1]
+
     def commit(self, *places: TopicPartition, offset: int = 7) -> list[ErrorCode]:
         told: list[ErrorCode] = []
         self.groups.commit("g", SIMPLE, self._offsets(places, offset), told.append)
@@ -58,7 +63,7 @@ class Group:
 
     def pend(self, *places: TopicPartition, offset: int = 7, epoch: int = 0) -> list[ErrorCode]:
         told: list[ErrorCode] = []
-        producer = Producer(PRODUCER, epoch)
+        producer = Producer("tx", PRODUCER, epoch)
         self.groups.commit_in_transaction("g", SIMPLE, producer, self._offsets(places, offset), told.append)
         return told
 
@@ -74,8 +79,7 @@ class Group:
     @property
     def pending(self) -> set[TopicPartition]:
         held = self.groups.find("g")
-        assert held is not None
-        return held.offsets.pending
+        return held.offsets.pending if held is not None else set()
 
 
 @pytest.fixture(autouse=True)
@@ -160,3 +164,32 @@ async def test_who_leads_next_knows_what_is_pending(tmp_path: Path) -> None:
         await play.acknowledge(4)
         await answer
         assert g.seen == {T0: 7, T1: 7} and not g.pending
+
+
+async def test_a_late_commit_of_a_transaction_that_was_aborted_meanwhile_opens_none(tmp_path: Path) -> None:
+    """Its coordinator has said yes, and has then written its marker: the answer is out of date."""
+    async with group(tmp_path) as (play, g):
+        play.member.parts.shared.verifies_transactions = True
+        g.commit(T0, offset=3)
+        told = g.pend(T0)
+        assert play.partition.log.end_offset == 1, "nothing is written before the coordinator was asked"
+        answer = play.marks(committed=False)
+        await until(lambda: play.partition.log.end_offset == 2)
+        g.verdicts[0].set_result({play.partition.tp: ErrorCode.NONE})
+        await play.acknowledge(2)
+        await answer
+        assert told == [ErrorCode.INVALID_TXN_STATE]
+        assert g.seen == {T0: 3} and not g.pending and play.partition.log.end_offset == 2
+
+
+async def test_of_several_commits_in_a_transaction_only_the_first_is_asked_about(tmp_path: Path) -> None:
+    async with group(tmp_path) as (play, g):
+        play.member.parts.shared.verifies_transactions = True
+        both = g.pend(T0), g.pend(T1)
+        assert len(g.verdicts) == 2, "nobody knows yet how the first is answered"
+        for verdict in g.verdicts:
+            verdict.set_result({play.partition.tp: ErrorCode.NONE})
+        await until(lambda: g.pending == {T0, T1})
+        g.pend(T0, offset=8)
+        await play.acknowledge(3)
+        assert len(g.verdicts) == 2 and both == ([ErrorCode.NONE], [ErrorCode.NONE])

@@ -1,15 +1,21 @@
 """Offsets that producers commit in transactions: unseen until the marker, then seen; or never."""
 
 import asyncio
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from strandline.base.types import TopicPartition
-from strandline.broker.groups.offsets import GroupOffset
+from strandline.broker.groups.offset_loading import LoadedOffsets
+from strandline.broker.groups.offsets import CommittedOffsets, GroupOffset
 from strandline.broker.groups.transactional_commits import Producer
-from strandline.protocol.batches import headers
+from strandline.broker.replicas.verification_guards import Guard
+from strandline.protocol.batches import headers, read_header
 from strandline.protocol.errors import ErrorCode
+from strandline.storage.log.log import Log
+from tests.broker.cleaning_harness import Stage as Cleaning
+from tests.broker.cleaning_harness import cleaning
 from tests.broker.group_harness import SIMPLE, Partition, Stage, plays
 from tests.broker.test_group_forgetting import (
     as_a_successor_has_it,
@@ -42,7 +48,7 @@ def pend(
     told: list[ErrorCode] = []
     one = GroupOffset(offset=offset, leader_epoch=0, metadata="", commit_ms=stage.clock.ms)
     stage.groups.commit_in_transaction(
-        group, member, Producer(producer, 0), dict.fromkeys(partitions, one), told.append
+        group, member, Producer("tx", producer, 0), dict.fromkeys(partitions, one), told.append
     )
     return told
 
@@ -217,6 +223,62 @@ async def test_only_members_may_name_a_member(stage: Stage) -> None:
         assert told == [ErrorCode.NONE]
 
 
+# Verification
+
+
+@plays
+async def test_nothing_is_written_before_the_coordinator_has_said_that_it_is_part(stage: Stage) -> None:
+    stage.partition.guard = guard = Guard(0, -1)
+    told = pend(stage, T0)
+    assert stage.asked == [("tx", ANN, 0)] and not stage.waiting and not unsettled(stage)
+    stage.verdict.set_result({stage.log.partition: ErrorCode.NONE})
+    await turns()
+    assert stage.guards == [guard] and unsettled(stage) == {T0}
+    stage.commit()
+    assert told == [ErrorCode.NONE]
+    stage.partition.guard = None  # the transaction has begun here
+    pend(stage, T1)
+    assert len(stage.asked) == 1 and unsettled(stage) == {T0, T1}
+
+
+@plays
+async def test_nothing_is_written_of_what_is_no_part_of_a_transaction(stage: Stage) -> None:
+    """A client asks again without a look for the group's coordinator, if a transaction's cannot say."""
+    stage.partition.guard = Guard(0, -1)
+    for code, hears in (
+        (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ):
+        told = pend(stage, T0)
+        stage.verdict.set_result({stage.log.partition: code})
+        await turns()
+        assert told == [hears]
+    assert not stage.log.batches and stage.groups.find("g") is None
+
+
+@plays
+async def test_what_has_changed_while_the_coordinator_was_asked_counts(stage: Stage) -> None:
+    stage.partition.guard = Guard(0, -1)
+    member = await stable(stage, "t")
+    told = pend(stage, T0, member=(member, None, 1))
+    stage.groups.leave("g", [(member, None)])
+    stage.verdict.set_result({stage.log.partition: ErrorCode.NONE})
+    await turns()
+    assert told == [ErrorCode.UNKNOWN_MEMBER_ID]
+    told = pend(stage, T0)
+    stage.groups.on_resigned(stage.log.partition)
+    stage.verdict.set_result({stage.log.partition: ErrorCode.NONE})
+    await turns()
+    assert told == [ErrorCode.NOT_COORDINATOR] and not unsettled_in_the_log(stage)
+
+
+def unsettled_in_the_log(stage: Stage) -> bool:
+    return any(header.is_transactional for _, batch in stage.log.batches for _, header in headers(batch))
+
+
 # What is forgotten meanwhile
 
 
@@ -338,6 +400,14 @@ async def test_a_tombstone_that_is_owed_waits_for_the_transaction_and_is_needed(
 # Anything
 
 
+def as_loaded(batches: bytes) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+    """What a coordinator that reads this log finds: offsets that count, and partitions with pending ones."""
+    loaded = LoadedOffsets()
+    list(loaded.feed(batches))
+    found = loaded.offsets.get("g", CommittedOffsets())
+    return {tp: one.offset for tp in found if (one := found.get(tp)) is not None}, found.pending
+
+
 class Crowd:
     """Producers, consumers and administrators without a plan, and what the log alone says of it."""
 
@@ -404,3 +474,33 @@ async def test_memory_and_log_never_part_ways(seed: int) -> None:
             assert kept(crowd.stage) == expected
             assert await as_a_successor_has_it(crowd.stage) == expected
     await crowd.stage.groups.stop()
+
+
+def whole(log: Log) -> bytes:
+    found, at = b"", 0
+    while data := bytes(log.read(at, 1 << 30, log.end_offset)):
+        found += data
+        *_, (_, header) = headers(data)
+        at = header.next_offset
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_compaction_changes_nothing(seed: int, tmp_path: Path) -> None:
+    crowd = Crowd(await Stage().lead(), seed)
+    for _ in range(250):
+        await crowd.step()
+    await crowd.stage.groups.stop()
+    place = Cleaning(tmp_path, segment_bytes=700, min_cleanable_dirty_ratio=0.01, delete_retention_ms=0)
+    written = b""
+    for _, data in crowd.stage.log.batches:
+        batch = bytearray(data)
+        place.log.append(batch, read_header(batch), 0, place.clock.now)
+        place.commit()
+        written += batch
+        if crowd.dice.random() < 0.1:
+            place.clock.now += 1
+            async with cleaning(place) as compactor:
+                await compactor.clean_filthiest()
+            assert as_loaded(whole(place.log)) == as_loaded(written)
+    assert len(whole(place.log)) < 0.8 * len(written)

@@ -193,6 +193,14 @@ def of_groups(group: str) -> Iterator[Any]:
         )
     yield group_admin.DescribeGroupsRequest(groups=[group])
     yield group_admin.DeleteGroupsRequest(groups_names=[group])
+    of_producer = group_offsets.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    yield group_offsets.TxnOffsetCommitRequest(
+        transactional_id="nobody",
+        group_id=group,
+        producer_id=1,
+        producer_epoch=0,
+        topics=[group_offsets.TxnOffsetCommitRequestTopic(name=GONE, partitions=[of_producer])],
+    )
     unknown = [group_offsets.OffsetDeleteRequestPartition(partition_index=0)]
     yield group_offsets.OffsetDeleteRequest(
         group_id=group, topics=[group_offsets.OffsetDeleteRequestTopic(name=GONE, partitions=unknown)]

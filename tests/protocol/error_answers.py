@@ -54,6 +54,7 @@ BESIDE_ERRORS: dict[str, dict[str, Any]] = {
     "DeletableGroupResult": {},
     "OffsetDeleteResponse": {"topics": []},
     "OffsetDeleteResponsePartition": {},
+    "TxnOffsetCommitResponsePartition": {},
     "ElectLeadersResponse": {},
     "ElectionPartitionResult": {},
     "AlterPartitionReassignmentsResponse": {},
