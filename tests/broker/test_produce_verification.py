@@ -46,6 +46,8 @@ async def test_the_first_batch_of_a_transaction_is_asked_about_and_no_other(tmp_
         (ErrorCode.COORDINATOR_NOT_AVAILABLE, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.NOT_COORDINATOR, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.NETWORK_EXCEPTION, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.OPERATION_NOT_ATTEMPTED, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
 async def test_what_a_producer_is_told(

@@ -38,6 +38,8 @@ PASSING = frozenset(  # the coordinator cannot say at the moment: every producer
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # to the coordinator, which has not heard of a new topic yet
+        ErrorCode.OPERATION_NOT_ATTEMPTED,  # because of another partition of the request
     )
 )
 
