@@ -19,6 +19,9 @@ from kafka_tools import RELEASES, Tools
 
 from strandline.client.sync import Producer
 from strandline.local.cluster import LocalCluster
+from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from strandline.protocol.records import BatchBuilder
+from tests.integration.support import Wire, produced, until
 
 BEGINNING, LARGEST_TIME = "earliest", "max-timestamp"
 
@@ -253,6 +256,42 @@ def test_a_transaction_whose_producer_is_gone_is_aborted(tools: Tools, topic: st
     assert "never" not in tools("kafka-console-consumer", "--topic", topic, *isolated, "--partition", "0")
     assert "Processed a total of 0 messages" in tools.errors
     assert offsets(tools, topic)[f"{topic}:0"] == 2, "the record, and the marker that aborts it"
+
+
+STRAY = 4711  # a producer id that nobody has given away
+
+
+def write_stray(cluster: LocalCluster, topic: str) -> bool:
+    """Write a transactional batch that belongs to nothing to the leader. False if it does not take it."""
+    builder = BatchBuilder(producer_id=STRAY, producer_epoch=3, base_sequence=0, transactional=True)
+    builder.append(1_000, b"k", b"v", [])
+    data = [PartitionProduceData(index=0, records=builder.build())]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=5_000, topic_data=[TopicProduceData(name=topic, partition_data=data)]
+    )
+    for broker in cluster.brokers.values():
+        with Wire(broker.port) as wire:
+            if produced(wire.ask(request, 9))[0] == 0:
+                return True
+    return False
+
+
+def test_a_transaction_that_hangs_is_found_and_aborted(
+    tools: Tools, topic: str, cluster: LocalCluster
+) -> None:
+    """A batch that no coordinator knows of, as brokers took before KIP-890, holds readers back for ever."""
+    verifying = "transaction.partition.verification.enable"
+    everywhere = ("kafka-configs", "--alter", "--entity-type", "brokers", "--entity-default")
+    assert not write_stray(cluster, topic)
+    tools(*everywhere, "--add-config", f"{verifying}=false")
+    until(lambda: write_stray(cluster, topic), 10, "a broker that takes what it does not verify")
+    tools(*everywhere, "--delete-config", verifying)
+    (found,) = table(tools("kafka-transactions", "find-hanging", "--topic", topic))
+    assert found[:3] == [topic, "0", str(STRAY)]
+    place = ("--topic", topic, "--partition", "0")
+    tools("kafka-transactions", "abort", *place, "--start-offset", found[5])
+    assert table(tools("kafka-transactions", "find-hanging", "--topic", topic)) == []
+    assert table(tools("kafka-transactions", "describe-producers", *place))[0][-1] == "None"
 
 
 def test_the_state_of_a_streams_application_is_reset(tools: Tools, ten: str) -> None:
