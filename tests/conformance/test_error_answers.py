@@ -33,6 +33,7 @@ from strandline.protocol.messages import (
     producers,
     reassignments,
     topics,
+    transactions,
 )
 from strandline.protocol.schema import spec_of
 
@@ -207,6 +208,33 @@ def of_groups(group: str) -> Iterator[Any]:
     )
 
 
+def of_transactions(name: str) -> Iterator[Any]:
+    """Transactions that are not known, partitions that are gone, a broker that coordinates neither."""
+    topics = [transactions.AddPartitionsToTxnTopic(name=GONE, partitions=[0])]
+    yield transactions.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=1,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=topics,
+    )
+    yield transactions.AddOffsetsToTxnRequest(
+        transactional_id=name, producer_id=1, producer_epoch=0, group_id="g"
+    )
+    yield transactions.EndTxnRequest(transactional_id=name, producer_id=1, producer_epoch=0, committed=True)
+    marker = transactions.WritableTxnMarker(
+        producer_id=1,
+        producer_epoch=0,
+        transaction_result=False,
+        topics=[transactions.WritableTxnMarkerTopic(name=GONE, partition_indexes=[0])],
+        coordinator_epoch=0,
+    )
+    yield transactions.WriteTxnMarkersRequest(markers=[marker])
+    yield transactions.DescribeProducersRequest(
+        topics=[transactions.DescribeProducersTopic(name=GONE, partition_indexes=[0])]
+    )
+    yield transactions.DescribeTransactionsRequest(transactional_ids=[name])
+
+
 def versions_of(request: Any, api: Api) -> Iterator[int]:
     """Those in which the request can be said."""
     by_id = isinstance(request, metadata.MetadataRequest) and any(
@@ -215,7 +243,10 @@ def versions_of(request: Any, api: Api) -> Iterator[int]:
     return (version for version in APIS[api].served if version >= 10 or not by_id)
 
 
-NEVER_WRONG = {Api.API_VERSIONS, Api.LIST_GROUPS, Api.LIST_PARTITION_REASSIGNMENTS, Api.DESCRIBE_LOG_DIRS}
+NEVER_WRONG = {
+    Api.API_VERSIONS, Api.LIST_GROUPS, Api.LIST_PARTITION_REASSIGNMENTS, Api.DESCRIBE_LOG_DIRS,
+    Api.LIST_TRANSACTIONS,
+}  # fmt: skip
 
 
 def test_no_request_that_can_be_read_ends_a_broker(tmp_path: Path) -> None:
@@ -259,7 +290,7 @@ def test_each_error_in_each_version(
     ours.group_state(group)  # so that the coordinators' topic is there
     requests = [
         *of_data(topic, described.topic_id), *of_topics(topic), *of_settings(), *of_groups(group),
-        *of_groups(""),
+        *of_groups(""), *of_transactions("nobody"), *of_transactions(""),
     ]  # fmt: skip
     for stranger in strangers:
         wire = Wire(running.brokers[stranger].port)

@@ -55,6 +55,16 @@ BESIDE_ERRORS: dict[str, dict[str, Any]] = {
     "OffsetDeleteResponse": {"topics": []},
     "OffsetDeleteResponsePartition": {},
     "TxnOffsetCommitResponsePartition": {},
+    "AddPartitionsToTxnPartitionResult": {},
+    "AddOffsetsToTxnResponse": {},
+    "EndTxnResponse": {},
+    "WritableTxnMarkerPartitionResult": {},
+    "DescribeProducersPartitionResponse": {"active_producers": []},
+    "DescribedTransaction": {
+        "transaction_state": "", "transaction_timeout_ms": 0, "transaction_start_time_ms": 0,
+        "producer_id": 0, "producer_epoch": 0, "topics": [],
+    },
+    "ListTransactionsResponse": {"unknown_state_filters": [], "transaction_states": []},
     "ElectLeadersResponse": {},
     "ElectionPartitionResult": {},
     "AlterPartitionReassignmentsResponse": {},
@@ -93,7 +103,7 @@ def _walk(struct: Any, version: int, path: str, found: list[int]) -> None:
         elif isinstance(field.wire, type):
             for each in value if field.array else [value]:
                 _walk(each, version, f"{path}.{field.name}", found)
-    if code := values.get("error_code"):
+    if code := values.get("error_code") or values.get("partition_error_code"):
         found.append(code)
         for name, expected in BESIDE_ERRORS[type(struct).__name__].items():
             if name in values:
