@@ -125,7 +125,7 @@ class MarkerSender:
 
     def _route(self, delivery: Delivery) -> None:
         errand, tp = delivery.errand, delivery.partition
-        if errand.marking.is_over:
+        if errand.marking.is_over or self._tasks.is_stopping:
             return None
         now, picture = self._now(), self._picture()
         if picture.lacks(tp):

@@ -223,6 +223,28 @@ def test_who_asks_for_metadata_while_an_answer_is_under_way_gets_the_next_one(ru
     run(story())
 
 
+def test_what_is_given_up_does_not_arrive_later(run: Any) -> None:
+    """The connection is reset: what the system has not delivered yet is dropped with it."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[BaseException | None] = loop.create_future()
+
+        class Peer(asyncio.Protocol):
+            def connection_lost(self, exc: Exception | None) -> None:
+                ended.set_result(exc)
+
+        server = await loop.create_server(Peer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        opened = await Connection.open("127.0.0.1", port, deadline=loop.time() + 5, versions={})
+        opened.give_up("another broker leads")
+        assert isinstance(await asyncio.wait_for(ended, 5), ConnectionResetError)
+        server.close()
+        await server.wait_closed()
+
+    run(story())
+
+
 def test_no_request_is_left_hanging(run: Any) -> None:
     async def story() -> None:
         async with Double(1) as double:
