@@ -166,7 +166,7 @@ class Compactor:
             each.segments,
             each.start_offset,
             each.end_offset,
-            self._committed(each),
+            each.last_stable_offset(self._committed(each)),
             self._logs.cleaned.get(each.partition),
             each.config,
             held.at if held is not None and self._loop.time() < held.until else None,
@@ -258,6 +258,7 @@ class Compactor:
             load_factor=broker.cleaner_load_factor,
             bytes_per_second=broker.cleaner_bytes_per_second_max / broker.cleaner_threads,
             producers=each.producers.last_batches(),
+            aborted=list(each.aborts.entries(found.upper)),
             secret=self._secret(SECRET_BYTES).hex(),
         )
 

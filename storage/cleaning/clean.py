@@ -19,6 +19,7 @@ from ...protocol.columns import joined
 from ...protocol.primitives import Malformed
 from ..disk import Disk, File
 from ..segment.file_names import INDEX, LOG, TIME_INDEX, file_name
+from ..segment.transaction_index import Aborted
 from .job import Cleaned, DamagedSegment, Done, Failed, Job, Report
 from .keys import hash_keys
 from .offset_map import OffsetMap
@@ -78,6 +79,7 @@ class Cleaning:
             upper=job.upper,
             last_of_producers={producer: (offset, epoch) for producer, offset, epoch in job.producers},
             fates=self._fates,
+            aborted={entry.last_offset: entry for entry in map(Aborted._make, job.aborted)},
             open=Open(),
         )
         sources = [self._source(base, size) for base, size in job.sources if base < end_offset]

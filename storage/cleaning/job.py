@@ -4,7 +4,7 @@ Left to others: the work (clean.py), the pipe (process.py, broker/upkeep/cleaner
 """
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, field
 
 from ...base.values import dataclass
 
@@ -38,6 +38,7 @@ class Job:
     bytes_per_second: float
     producers: list[tuple[int, int, int]]  # producer id, last offset of its last batch or -1, its epoch
     secret: str  # sixteen bytes in hexadecimal
+    aborted: list[tuple[int, int, int, int]] = field(default_factory=list)  # the index entries of `sources`
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def dump_job(job: Job) -> bytes:
 def load_job(line: bytes) -> Job:
     """The inverse of `dump_job`."""
     told = json.loads(line)
-    for name in ("sources", "later", "producers"):
+    for name in ("sources", "later", "producers", "aborted"):
         told[name] = [tuple(entry) for entry in told[name]]
     return Job(**told)
 

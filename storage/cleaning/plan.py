@@ -41,7 +41,7 @@ class LogFacts:
     segments: Sequence[Soiled]
     start_offset: int
     end_offset: int
-    committed: int  # the high watermark
+    stable: int  # the last stable offset: all before it is committed, and no transaction is open
     cleaned_to: int | None  # from the checkpoint; None before the first cleaning
     config: "TopicConfig"
     undecided_from: int | None = None  # start of a transaction that had no end at the last cleaning
@@ -76,7 +76,7 @@ def dirt(facts: LogFacts, now_ms: int) -> Dirt:
     """How dirty a log is."""
     begin = first_dirty(facts)
     sealed = facts.segments[:-1]
-    end = min(facts.committed, facts.segments[-1].base_offset)
+    end = min(facts.stable, facts.segments[-1].base_offset)
     if facts.undecided_from is not None:
         end = min(end, facts.undecided_from)
     lag_ms = facts.config.min_compaction_lag_ms

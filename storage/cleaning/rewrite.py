@@ -18,6 +18,7 @@ from ...protocol.batches import CODEC_MASK, HEADER, HEADER_SIZE, LENGTH_END, Bat
 from ...protocol.columns import Columns, joined
 from ...protocol.compression import Codec, compress
 from ...protocol.primitives import Malformed
+from ..segment.transaction_index import Aborted
 from .job import DamagedSegment
 from .keys import hash_keys
 from .offset_map import OffsetMap
@@ -44,6 +45,7 @@ class CleaningRules:
     upper: int
     last_of_producers: dict[int, tuple[int, int]]
     fates: Fates | None
+    aborted: dict[int, Aborted]  # by the offset of the marker
     open: Open
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -151,6 +153,8 @@ def _control(piece: Piece, at: int, header: BatchHeader, rules: CleaningRules, o
         out.add(resealed(header, section, len(columns), time, horizon), header, time)
     else:
         out.copy(piece.data, at, header)
+    if not idle and header.base_offset in rules.aborted:
+        out.aborted(rules.aborted[header.base_offset])
 
 
 def resealed(header: BatchHeader, section: bytes, count: int, max_time: int, horizon: int | None) -> bytes:

@@ -5,8 +5,9 @@ Left to others: what goes into it (rewrite.py), swapping it in (segment/segment_
 
 from ...protocol.batches import BatchHeader
 from ..disk import Disk
-from ..segment.file_names import CLEANED, INDEX, LOG, TIME_INDEX, file_name
+from ..segment.file_names import CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 from ..segment.index import OFFSET_ENTRY, RELATIVE_MAX, TIME_ENTRY, OffsetIndex, TimeIndex
+from ..segment.transaction_index import Aborted, dump
 from .job import DamagedSegment
 from .reading import Throttle
 
@@ -36,6 +37,7 @@ class CleanedSegment:
         self._index, self._times = OffsetIndex(), TimeIndex()
         self._unindexed = 0
         self._newest = (-1, base_offset)
+        self._aborted: list[Aborted] = []
         self._parts: list[bytes | memoryview] = []
         self._waiting = 0
         self._run: tuple[memoryview, int, int] | None = None  # adjacent batches, copied together
@@ -61,6 +63,10 @@ class CleanedSegment:
         self._parts.append(batch)
         self._waiting += len(batch)
         self._account(header, len(batch), max_time)
+
+    def aborted(self, entry: Aborted) -> None:
+        """The marker of an aborted transaction stays, and so does its entry in the index."""
+        self._aborted.append(entry)
 
     def _account(self, header: BatchHeader, size: int, max_time: int) -> None:
         """As `Segment.placed`: index entries are where the broker would put them."""
@@ -111,10 +117,12 @@ class CleanedSegment:
             self._times.append(newest, offset - self.base_offset)
         self._disk.replace(self._path(INDEX), self._index.dump())
         self._disk.replace(self._path(TIME_INDEX), self._times.dump())
+        if self._aborted:
+            self._disk.replace(self._path(TRANSACTION_INDEX), dump(self._aborted))
         self._disk.sync_dir(self._directory)
 
     def abandon(self) -> None:
         """Delete the files."""
         self._file.close()
-        for suffix in (LOG, INDEX, TIME_INDEX):
+        for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
             self._disk.unlink(self._path(suffix))

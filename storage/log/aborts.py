@@ -65,6 +65,17 @@ class Aborts:
                     break
         return found
 
+    def entries(self, end: int) -> list[Aborted]:
+        """The index entries of the segments that begin before `end`. Raises DiskError."""
+        found: list[Aborted] = []
+        with self._chain.guarded():
+            for segment in self._segments():
+                if segment.base_offset < end:
+                    self.mend(segment)
+                    found += segment.transactions.entries()
+                    self._chain.was_read(segment)
+        return found
+
     def upper_bound(self, offset: int, nbytes: int, end_offset: int) -> int:
         """An offset at or behind the end of the batches that a read of `nbytes` from `offset` returns."""
         chain = self._chain
@@ -79,6 +90,18 @@ class Aborts:
                 return chain.segments[place + 1].base_offset
             # else compaction may have left nothing from `offset` on, and the next segment was read
         return chain.active.upper_bound(offset, nbytes) or end_offset
+
+    def take_snapshot(self, producers: ProducerStates, end: int) -> None:
+        """Write the producers' state as of `end`, with the size of each index. Raises DiskError."""
+        counts = [(each.base_offset, each.transactions.count) for each in self._segments()]
+        with self._chain.guarded():
+            producer_snapshots.take(
+                self._chain.disk,
+                self._chain.directory,
+                producers,
+                end,
+                [each for each in counts if each[1] > 0],
+            )
 
     def _segments(self) -> list[Segment]:
         if self._of is not self._chain.segments:  # segments that go make it another list
@@ -95,7 +118,7 @@ class Aborts:
         except DamagedIndex as damage:
             logger.warning("index_mismatch", path=segment.transactions.path, reason=str(damage))
             segment.transactions.take(self._made_again(segment))
-            segment.transactions.save()
+            segment.transactions.save(sync=True)
 
     def _made_again(self, segment: Segment) -> list[Aborted]:
         chain = self._chain

@@ -85,7 +85,7 @@ class Log:
         self.gone: Callable[[list[str]], None] = partial(delete_now, disk)  # told which files may be deleted
         self._chain = Segments(disk, directory, segments, open_segments)
         self._flush_state = FlushState(self._chain, flushed_offset)
-        self._aborts = Aborts(self._chain, self._flush_state)
+        self.aborts = Aborts(self._chain, self._flush_state)
         self._epoch_file = EpochFile(self._chain, self._flush_state, epochs)
         self._settings = LogSettings(self._chain, self._flush_state, config, gaps_allowed)
         self._tail = Tail(tail_bytes_max, open_segments.memory)
@@ -175,7 +175,7 @@ class Log:
             marker = marker_in(batch, 0, header) if header.attributes & CONTROL else None
             ended = self.producers.update(header, base_offset, max_time, marker)
             if ended is not None:
-                self._aborts.note(ended)
+                self.aborts.note(ended)
         if self.keep_tail:
             self._tail.add(base_offset, last_offset + 1, batch, 0, size)
         return base_offset
@@ -222,7 +222,7 @@ class Log:
             marker = marker_in(records, at, batch) if batch.attributes & CONTROL else None
             ended = self.producers.update(batch, batch.base_offset, marker=marker)
             if ended is not None:
-                self._aborts.note(ended)
+                self.aborts.note(ended)
             if self.keep_tail:
                 self._tail.add(batch.base_offset, batch.next_offset, records, at, batch.size)
         return last
@@ -248,8 +248,7 @@ class Log:
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Close the active segment and open one that begins at `base_offset`."""
         assert base_offset >= self.end_offset, "what a segment holds is before the next one"
-        with self._chain.guarded():
-            producer_snapshots.take(self.disk, self.directory, self.producers, base_offset)
+        self.aborts.take_snapshot(self.producers, base_offset)
         return self._chain.roll(base_offset, now_ms)
 
     def roll(self, now_ms: int) -> None:
@@ -318,13 +317,13 @@ class Log:
 
     def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions with records in [start, end)."""
-        return self._aborts.overlapping(start, end)
+        return self.aborts.overlapping(start, end)
 
     def upper_bound(self, offset: int, nbytes: int) -> int:
         """An `end` for `aborted`: not before the end of the batches of a read of `nbytes` from `offset`."""
         if 0 <= self._tail.first_offset <= offset:
             return self.end_offset
-        return self._aborts.upper_bound(offset, nbytes, self.end_offset)
+        return self.aborts.upper_bound(offset, nbytes, self.end_offset)
 
     # -- taking away
 
@@ -398,13 +397,14 @@ class Log:
             producer_snapshots.drop(self.disk, self.directory, high=end)
             if known is None or known.end != end:
                 known = self.producers_as_of(end)
-            self._aborts.mend(chain.segments[chain.place_of(end)])
+            self.aborts.mend(chain.segments[chain.place_of(end)])
         with chain.ready_to_cut(end) as cut:
             chain.generation += 1
             with chain.all_or_closed():
                 gone = cut()
         self._tail.clear()
         self.gone(gone)
+        self._flush_state.written(chain.active.transactions.name)  # it may have been cut
         known.producers.unstable.take_ended(self.producers.unstable, end)
         self.end_offset, self.producers = end, known.producers
         assert known.end == end and self.flushed_offset <= end, "nothing is known of what is gone"
@@ -581,7 +581,7 @@ class Log:
             return None
         with self._chain.guarded():
             self._chain.active.write_indexes()
-            producer_snapshots.take(self.disk, self.directory, self.producers, self.end_offset)
+        self.aborts.take_snapshot(self.producers, self.end_offset)
         return self.begin_flush()
 
     def fail(self) -> None:

@@ -3,7 +3,7 @@
 Left to others: their content (producer_state.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..disk import Disk
 from ..segment.file_names import SNAPSHOT, file_name, is_segment_file
@@ -16,10 +16,16 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     return sorted(int(name[:20]) for name in disk.listdir(directory) if is_segment_file(name, SNAPSHOT))
 
 
-def take(disk: Disk, directory: str, producers: ProducerStates, end_offset: int) -> None:
+def take(
+    disk: Disk,
+    directory: str,
+    producers: ProducerStates,
+    end_offset: int,
+    indexed: Iterable[tuple[int, int]] = (),
+) -> None:
     """Write the state as of `end_offset`. Not synced: a lost one is rebuilt from headers."""
     path = f"{directory}/{file_name(end_offset, SNAPSHOT)}"
-    disk.replace(path, producers.snapshot(), sync=False)
+    disk.replace(path, producers.snapshot(indexed), sync=False)
 
 
 def drop(disk: Disk, directory: str, low: int | None = None, high: int | None = None) -> None:

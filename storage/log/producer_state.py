@@ -13,7 +13,7 @@ Why: docs/decisions/0048-an-unknown-producer-begins-anywhere.md
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -36,6 +36,8 @@ SNAPSHOT_CRC_END = 6
 # producer id and epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first
 # offset of an open transaction
 SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+# the size of an index, with this as producer id: number of entries, 0, base offset of the segment, -1, -1
+OF_INDEX = -1
 # a batch before a producer's last one: producer id, first and last sequence, first and last offset, timestamp
 EARLIER_ENTRY = Struct(">qiiqqq")
 
@@ -95,11 +97,12 @@ class InvalidSnapshot(ValueError):
 class ProducerStates:
     """All producers of one partition, the least recently active first."""
 
-    __slots__ = ("_producers", "producers_max", "unstable")
+    __slots__ = ("_producers", "indexed", "producers_max", "unstable")
 
     def __init__(self, producers_max: int) -> None:
         self.producers_max = producers_max
         self.unstable = Unstable()
+        self.indexed: dict[int, int] = {}  # aborts of segments, by base offset, as the restored snapshot says
         self._producers: dict[int, ProducerState] = {}
 
     def __len__(self) -> int:
@@ -263,9 +266,10 @@ class ProducerStates:
     def clear(self) -> None:
         self._producers.clear()
         self.unstable.clear()
+        self.indexed.clear()
 
-    def snapshot(self) -> bytes:
-        """The bytes of a .snapshot file."""
+    def snapshot(self, indexed: Iterable[tuple[int, int]] = ()) -> bytes:
+        """The bytes of a .snapshot file. `indexed`: base offset and number of aborts of segments."""
         entries, earlier = bytearray(), bytearray()
         for producer_id, known in self._producers.items():
             last = known.batches[-1] if known.batches else Stored(-1, -1, -1, -1, -1)
@@ -281,6 +285,8 @@ class ProducerStates:
             )
             for batch in list(known.batches)[:-1]:
                 earlier += EARLIER_ENTRY.pack(producer_id, *batch)
+        for base_offset, count in indexed:
+            earlier += EARLIER_ENTRY.pack(OF_INDEX, count, 0, base_offset, -1, -1)
         body = len(self._producers).to_bytes(4, "big") + entries + earlier
         return SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
@@ -302,7 +308,10 @@ class ProducerStates:
             raise InvalidSnapshot(f"{count} producers do not fit in {len(data)} bytes")
         earlier: dict[int, list[Stored]] = {}
         for producer_id, *batch in EARLIER_ENTRY.iter_unpack(memoryview(data)[end:]):
-            earlier.setdefault(producer_id, []).append(Stored(*batch))
+            if producer_id == OF_INDEX:
+                self.indexed[batch[2]] = batch[0]
+            else:
+                earlier.setdefault(producer_id, []).append(Stored(*batch))
         for entry in SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEAD.size : end]):
             self._restore_entry(earlier.get(entry[0], []), *entry)
         self._restore_open(end)

@@ -286,6 +286,8 @@ class Segments:
                 file.close()
                 raise
             fresh = Segment(self.disk, self.directory, bases[0], old[0].created_ms, create=False, file=file)
+            if not self.disk.exists(fresh.transactions.path):
+                fresh.transactions.begin()
             paths = [segment.path(SNAPSHOT) for segment in old[1:]]
             if not fresh.size and place:
                 fresh.close_file()

@@ -251,7 +251,7 @@ class LogRecovery:
     # Mend.
 
     def _mend(self, segments: list[Segment], good: int, end: int) -> list[Segment]:
-        """Set corrupt segments aside, truncate torn ones, write the rebuilt indexes."""
+        """Set corrupt segments aside, truncate torn ones."""
         assert 0 <= good <= len(segments), "the good ones are the first"
         for segment in self.surveyed.hollow:
             self.repairs.append(f"segment {segment.base_offset} was empty and is removed")
@@ -264,11 +264,9 @@ class LogRecovery:
             if found is None:
                 continue
             segment.adopt_indexes(found.index, found.times, found.newest, found.unindexed)
-            segment.transactions.take([])  # until it is known what was aborted
+            segment.transactions.begin()  # until it is known what was aborted
             if found.valid_bytes < segment.size:
                 self._cut(segment, found, end)
-            self._write_indexes(segment)
-            segment.close()  # the last one's indexes stay in memory: appends need them
         return segments
 
     def _write_indexes(self, segment: Segment) -> None:
@@ -338,6 +336,10 @@ class LogRecovery:
                 self.repairs.append(f"leader epochs were rebuilt from the log: {wrong}")
             changed = True
         producers = self._producers(segments, end)
+        for segment in segments:
+            if segment.base_offset in self.scans:
+                self._write_indexes(segment)  # last: with them it counts as whole
+                segment.close()  # the last one's indexes stay in memory: appends need them
         for segment in segments[:-1]:
             segment.release()
         segments[-1].take_up(reckoned=segments[-1].base_offset in self.scans)

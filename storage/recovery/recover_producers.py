@@ -3,7 +3,8 @@
 The state comes from the newest snapshot and the batches after it. Segments that were scanned are not read
 again. Their index of aborted transactions is made anew, because a crash may have kept it shorter than the
 log. For that the first offset of each transaction must be known, so the snapshot before the first such
-segment with an abort serves. The index of a segment that need not be scanned was synced with it.
+segment with an abort serves. The index of a segment that need not be scanned was synced with it; if it has
+not as many entries as the snapshot says, the first reader's question makes it anew (log/aborts.py).
 Left to others: the scan (scan_segment.py), the state itself (log/producer_state.py).
 """
 
@@ -31,7 +32,8 @@ def recover_producers(
 ) -> None:
     """Bring `producers` to the log end, and write the indexes of scanned segments. Blocking. Raises OSError.
 
-    Snapshots after `snapshot_max` are not believed.
+    Snapshots after `snapshot_max` are not believed. A cleaning since the snapshot may have taken entries from
+    an index that the snapshot counts: then it is made anew for nothing.
     """
     producer_snapshots.drop(disk, directory, low=segments[0].base_offset, high=snapshot_max)
     with_aborts = (base for base, found in sorted(scans.items()) if found.has_aborts)
@@ -42,8 +44,14 @@ def recover_producers(
         if found is not None:
             ended = _take_in(producers, found.of_producers(), start, stop)
             segment.transactions.take([aborted(each) for each in ended if not each.committed])
-            segment.transactions.save()
-        elif stop > start:
+            segment.transactions.save(sync=True)
+        elif stop <= start:
+            count = producers.indexed.get(segment.base_offset, 0)
+            if count:
+                segment.transactions.expect(count)
+            else:
+                segment.transactions.measure()
+        else:
             _take_in(producers, produced_from(segment, start), start, stop)
 
 

@@ -8,7 +8,7 @@ LOG, INDEX, TIME_INDEX = SUFFIXES = (".log", ".index", ".timeindex")
 TRANSACTION_INDEX = ".txnindex"  # of aborted transactions; a segment without any has none
 SNAPSHOT = ".snapshot"  # the producers' state as of the offset in its name
 LOG_LAST = (INDEX, TIME_INDEX, LOG)  # the order of making and renaming: once the .log is there, all is
-REPLACED = (TRANSACTION_INDEX, *LOG_LAST)  # .txnindex goes too: cleaning leaves no aborted records
+REPLACED = (TRANSACTION_INDEX, *LOG_LAST)  # what a cleaning makes anew; the first one may be missing
 
 CLEANED = ".cleaned"  # being written by a cleaning
 SWAP = ".swap"  # complete, being put in the place of those that it was cleaned from

@@ -15,6 +15,7 @@ from .batch_walk import walk
 from .file_names import (
     CLEANED,
     DELETED,
+    INDEX,
     LOG,
     LOG_LAST,
     REPLACED,
@@ -36,6 +37,9 @@ def swap(disk: Disk, directory: str, bases: Sequence[int]) -> list[str]:
     """
     assert list(bases) == sorted(set(bases)), "a segment takes the place of neighbours"
     names = [file_name(bases[0], suffix) for suffix in LOG_LAST]
+    aborts = file_name(bases[0], TRANSACTION_INDEX)
+    if disk.exists(f"{directory}/{aborts}{CLEANED}"):
+        names.insert(0, aborts)
     for name in names:
         disk.rename(f"{directory}/{name}{CLEANED}", f"{directory}/{name}{SWAP}")
     gone = []
@@ -82,7 +86,7 @@ def finish_swaps(disk: Disk, directory: str) -> None:
     for name in sorted(swapped):
         if name.endswith(f"{LOG}{SWAP}") and not any(each[:20] == name[:20] for each in unfinished):
             _complete(disk, directory, int(name[:20]), names)
-            leftovers -= {f"{name[:20]}{suffix}{SWAP}" for suffix in LOG_LAST}
+            leftovers -= {f"{name[:20]}{suffix}{SWAP}" for suffix in REPLACED}
     # a swap without its .log did not count yet, or is from a broker that renames indexes last
     logs = {name for name in leftovers - deleted if name[20:] in (f"{LOG}{CLEANED}", f"{LOG}{SWAP}")}
     if logs and deleted:
@@ -110,28 +114,44 @@ def _undo(disk: Disk, directory: str, first: int) -> set[str]:
                 restored |= _give_back(disk, directory, base, names)
     if restored:
         disk.sync_dir(directory)  # before the traces of the swap go: a start that dies here does this again
+    for stem in {name[:20] for name in restored}:
+        disk.unlink(f"{directory}/{stem}{INDEX}{DELETED}")
     return restored
 
 
 def _give_back(disk: Disk, directory: str, base: int, names: set[str]) -> set[str]:
-    """Rename back, the .log last: with it the segment is there."""
+    """Rename back, the .log last: with it the segment is there.
+
+    A .txnindex that was not renamed may be the old one or the cleaned segment's. Without its .index the
+    segment is scanned, and both are made anew.
+    """
     given = [file_name(base, suffix) for suffix in REPLACED if f"{file_name(base, suffix)}{DELETED}" in names]
+    aborts = file_name(base, TRANSACTION_INDEX)
+    if aborts in names and aborts not in given:
+        index = file_name(base, INDEX)
+        given = [name for name in given if name != index]
+        if index in names:
+            disk.rename(f"{directory}/{index}", f"{directory}/{index}{DELETED}")
     for name in given:
         disk.rename(f"{directory}/{name}{DELETED}", f"{directory}/{name}")
     return {f"{name}{DELETED}" for name in given}
 
 
 def _complete(disk: Disk, directory: str, base: int, names: Iterable[str]) -> None:
-    """What `swap` does after its first step."""
+    """What `swap` does after its first step.
+
+    Of the segment at `base` the old .log goes last: while it is there, the .txnindex is the old one, too.
+    """
     end = _end_offset(disk, f"{directory}/{file_name(base, LOG)}{SWAP}", base)
     replaced = [
         name
         for name in names
         if any(is_segment_file(name, suffix) for suffix in REPLACED) and base < int(name[:20]) < end
     ]
-    replaced.append(file_name(base, TRANSACTION_INDEX))
+    if file_name(base, LOG) in names:
+        replaced += [file_name(base, suffix) for suffix in REPLACED]
     _unlink(disk, directory, replaced)
-    for suffix in LOG_LAST:
+    for suffix in REPLACED:
         path = f"{directory}/{file_name(base, suffix)}"
         if disk.exists(f"{path}{SWAP}"):
             disk.rename(f"{path}{SWAP}", path)

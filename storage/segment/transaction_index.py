@@ -10,7 +10,8 @@ Left to others: which transactions are aborted (log/producer_state.py), syncing 
 
 from array import array
 from bisect import bisect_left
-from posixpath import basename
+from collections.abc import Iterable
+from posixpath import basename, dirname
 from typing import NamedTuple
 
 import structlog
@@ -42,7 +43,7 @@ class DamagedIndex(Exception):
 class TransactionIndex:
     """Entries in the order of their markers. `version` of Kafka's entries is always 0."""
 
-    __slots__ = ("_disk", "_fields", "_saved", "base_offset", "is_empty", "path")
+    __slots__ = ("_count", "_disk", "_fields", "_saved", "base_offset", "is_empty", "path")
 
     @property
     def name(self) -> str:
@@ -56,12 +57,34 @@ class TransactionIndex:
         self.is_empty = False  # known to be
         self._fields: tuple[array[int], array[int], array[int], array[int]] | None = None
         self._saved = UNKNOWN  # so many entries are in the file
+        self._count = UNKNOWN  # so many entries it should have
 
     def begin(self) -> None:
         """Nothing was aborted, and there is no file."""
         self._fields = None
         self._saved = 0
         self.is_empty = True
+
+    def expect(self, count: int) -> None:
+        """The segment has so many aborts, whatever its file says. Before the first use."""
+        assert self._fields is None and count > 0, "nothing is believed of it yet"
+        self._count, self._saved, self.is_empty = count, UNKNOWN, False
+
+    def measure(self) -> None:
+        """Take the size of the file for the number of entries. Raises OSError."""
+        if self._fields is None and not self.is_empty:
+            file = self._disk.open(self.path)
+            try:
+                self._count = file.size() // ABORTED_ENTRY.size
+            finally:
+                file.close()
+
+    @property
+    def count(self) -> int:
+        """How many entries it has; -1 if that is not known yet, 0 if it is known to have none."""
+        if self._fields is not None:
+            return len(self._fields[0])
+        return 0 if self.is_empty else self._count
 
     @property
     def held(self) -> bool:
@@ -94,15 +117,21 @@ class TransactionIndex:
                 field.append(value)
         self._fields, self._saved, self.is_empty = fields, UNKNOWN, not entries
 
-    def save(self) -> None:
-        """Bring the file up to what is in memory; without entries there is none. Raises OSError."""
+    def save(self, sync: bool = False) -> None:
+        """Bring the file up to what is in memory; without entries there is none. Raises OSError.
+
+        `sync`: the segment counts as synced already.
+        """
         fields = self._fields
         if fields is None or self._saved == len(fields[0]):
             return
         if not fields[0]:
+            there = sync and self._disk.exists(self.path)
             self._disk.unlink(self.path)
+            if there:
+                self._disk.sync_dir(dirname(self.path))
         elif self._saved == UNKNOWN:
-            self._disk.replace(self.path, _dump(fields, 0), sync=False)
+            self._disk.replace(self.path, _dump(fields, 0), sync)
         else:
             file = self._disk.open(self.path, create=True)
             try:
@@ -128,7 +157,7 @@ class TransactionIndex:
     def release(self) -> None:
         """Drop the entries from memory, if the file has all of them."""
         if self._fields is not None and self._saved == len(self._fields[0]):
-            self._fields = None
+            self._count, self._fields = self._saved, None
 
     # -- reading
 
@@ -175,6 +204,10 @@ class TransactionIndex:
             for field, value in zip(fields, entry, strict=True):
                 field.append(value)
             last, stable = entry[2:]
+        if self._count not in (UNKNOWN, len(fields[0])):
+            raise DamagedIndex(
+                f"{self.path}: it has {len(fields[0])} entries, the snapshot says {self._count}"
+            )
         self._saved = len(fields[0])
         self.is_empty = not data
         return fields
@@ -187,5 +220,9 @@ def _no_fields() -> tuple["array[int]", "array[int]", "array[int]", "array[int]"
 
 def _dump(fields: tuple["array[int]", ...], start: int) -> bytes:
     """The bytes of the entries from `start` on."""
-    rows = zip(*(field[start:] for field in fields), strict=True)
-    return b"".join(ABORTED_ENTRY.pack(VERSION, *row) for row in rows)
+    return dump(zip(*(field[start:] for field in fields), strict=True))
+
+
+def dump(entries: Iterable[Iterable[int]]) -> bytes:
+    """The bytes of a file with these entries."""
+    return b"".join(ABORTED_ENTRY.pack(VERSION, *entry) for entry in entries)

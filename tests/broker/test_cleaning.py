@@ -24,6 +24,7 @@ from strandline.storage.segment.segment_swap import discard
 from tests.broker.cleaning_harness import START_MS, T0, WAIT_S, Stage, cleaning, in_loop
 from tests.storage.cleaner_model import TRANSACTIONAL, Batch, encode
 from tests.storage.faulty_disk import FaultyDisk
+from tests.storage.transactions import abort
 
 
 @pytest.fixture
@@ -358,17 +359,71 @@ async def test_a_thread_that_still_removes_takes_nothing_from_the_next_cleaning(
     assert len(stage.log.segments) == 3
 
 
-@in_loop
-async def test_a_transaction_without_an_end_holds_a_cleaning_back_and_is_told_once(stage: Stage) -> None:
-    """As in a log taken over from Kafka: the log is not read again and again for its sake."""
-    stage.put(40, keys=5)
-    held = stage.log.end_offset
+def put_open_transaction(stage: Stage) -> int:
+    """The first of a producer's; returns its offset."""
+    at = stage.log.end_offset
     open_batch = Batch(
-        held, held, TRANSACTIONAL, START_MS, START_MS, producer=7, epoch=0, sequence=0,
-        records=[Record(held, START_MS, b"key-0", b"undecided", ())],
+        at, at, TRANSACTIONAL, START_MS, START_MS, producer=7, epoch=0, sequence=0,
+        records=[Record(at, START_MS, b"key-0", b"undecided", ())],
     )  # fmt: skip
     data = bytearray(encode(open_batch))
-    stage.log.append(memoryview(data), read_header(data), 0, START_MS)
+    return stage.log.append(memoryview(data), read_header(data), 0, START_MS)
+
+
+@in_loop
+async def test_nothing_is_cleaned_from_the_last_stable_offset_on(stage: Stage) -> None:
+    stage.put(40, keys=5)
+    held = put_open_transaction(stage)
+    stage.put(60, keys=5)
+    segments = [segment.base_offset for segment in stage.log.segments]
+    stable = max(base for base in segments if base <= held)
+    async with cleaning(stage) as part:
+        assert await part.clean_filthiest()
+        assert stage.checkpoint() == {T0: stable}
+        assert not await part.clean_filthiest()
+        marker = abort(stage.log, 7)
+        stage.logs.high_watermarks[T0] = marker
+        assert not await part.clean_filthiest(), "the marker is not committed"
+        stage.commit()
+        assert await part.clean_filthiest()
+    assert stage.checkpoint() == {T0: segments[-1]}
+    assert held not in [offset for offset, _, _ in stage.records()]
+
+
+@in_loop
+async def test_an_aborted_transaction_is_told_of_as_long_as_its_marker_is_needed(stage: Stage) -> None:
+    """Its last batch stays without records, for the producer's sequence, and the marker with it."""
+    held = put_open_transaction(stage)
+    stage.put(20, keys=5)
+    marker = abort(stage.log, 7)
+    stage.put(60, keys=5)
+    (index,) = stage.log.aborts.entries(stage.log.end_offset)
+    async with cleaning(stage) as part:
+        assert await part.clean_filthiest()
+    assert held not in [offset for offset, _, _ in stage.records()]
+    assert stage.log.aborts.entries(stage.log.end_offset) == [index]
+    assert (index.first_offset, index.last_offset) == (held, marker)
+    stage.start_again(clean=True)
+    assert stage.log.aborted(0, 1) == [(7, held)]
+    stage.log.producers.clear()
+    stage.put(60, keys=5)
+    async with cleaning(stage) as part:
+        assert await part.clean_filthiest()
+        assert stage.log.aborts.entries(stage.log.end_offset) == [index]
+        stage.put(60, keys=5)
+        assert await part.clean_filthiest()
+    assert stage.log.aborts.entries(stage.log.end_offset) == []
+    assert not [name for name in stage.names() if name.endswith(".txnindex")]
+
+
+@in_loop
+async def test_a_transaction_that_only_the_batches_know_holds_a_cleaning_back_and_is_told_once(
+    stage: Stage,
+) -> None:
+    """The log is not read again and again for its sake."""
+    stage.put(40, keys=5)
+    held = put_open_transaction(stage)
+    stage.log.producers.clear()
     stage.put(60, keys=5)
     with capture_logs() as told:
         async with cleaning(stage) as part:

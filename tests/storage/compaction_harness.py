@@ -29,5 +29,6 @@ def cleaning(logs: Logs) -> Iterator[Report]:
         first_dirty=0, upper=upper, now_ms=START_MS, delete_retention_ms=1000, segment_bytes=700,
         index_bytes_max=1 << 20, index_interval_bytes=100, map_bytes=1 << 14, load_factor=0.9,
         bytes_per_second=1e9, producers=log.producers.last_batches(), secret="00" * 16,
+        aborted=list(log.aborts.entries(upper)),
     )  # fmt: skip
     return clean(logs.disk, job, lambda nbytes: None)

@@ -118,6 +118,7 @@ class LogRig(RuleBasedStateMachine):
             segment_bytes=self.config.segment_bytes, index_bytes_max=1 << 20,
             index_interval_bytes=self.config.index_interval_bytes, map_bytes=1 << 14, load_factor=0.9,
             bytes_per_second=1e9, producers=self.log.producers.last_batches(), secret="00" * 16,
+            aborted=list(self.log.aborts.entries(upper)),
         )  # fmt: skip
 
     def task(self, job: Job) -> Task:

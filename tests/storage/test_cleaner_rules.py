@@ -46,7 +46,7 @@ class Seg:
 
 def facts(segments: Sequence[Seg], **changed: Any) -> LogFacts:
     settings = {name: changed.pop(name) for name in list(changed) if "." in name}
-    told: dict[str, Any] = {"start_offset": 0, "end_offset": 50, "committed": 50, "cleaned_to": None}
+    told: dict[str, Any] = {"start_offset": 0, "end_offset": 50, "stable": 50, "cleaned_to": None}
     config = TopicConfig.from_names({"cleanup.policy": "compact", **settings}, StorageConfig())
     return LogFacts(segments, **{**told, **changed}, config=config)
 
@@ -62,10 +62,10 @@ FIVE = [Seg(0), Seg(10), Seg(20), Seg(30), Seg(40)]
         ({"cleaned_to": 25}, 25, 40),
         ({"cleaned_to": 60}, 0, 40),  # past the end: it cannot be true
         ({"cleaned_to": 5, "start_offset": 15}, 15, 40),
-        ({"committed": 35}, 0, 30),
-        ({"committed": 40}, 0, 40),
-        ({"committed": 5}, 0, 0),
-        ({"cleaned_to": 30, "committed": 10}, 30, 30),
+        ({"stable": 35}, 0, 30),
+        ({"stable": 40}, 0, 40),
+        ({"stable": 5}, 0, 0),
+        ({"cleaned_to": 30, "stable": 10}, 30, 30),
         ({"min.compaction.lag.ms": "10000"}, 0, 40),
         ({"min.compaction.lag.ms": "10001"}, 0, 0),
     ],
