@@ -92,6 +92,7 @@ class TransactionCoordinator:
         self.counts = TransactionCounts()
         self._to_retry: dict[Held, None] = {}
         self._is_retrying = False
+        self._curious: dict[str, dict[Callable[[], None], None]] = {}  # by transactional id
 
     # Life ------------------------------------------------------------------------------------------------
 
@@ -185,6 +186,17 @@ class TransactionCoordinator:
             return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return held.transaction.verify(ProducerIdentity(producer_id, producer_epoch), partitions)
 
+    def when_moved(self, transactional_id: str, hear: Callable[[], None]) -> None:
+        """Call `hear` once, when the next change of this transactional id is committed."""
+        self._curious.setdefault(transactional_id, {})[hear] = None
+
+    def forget(self, transactional_id: str, hear: Callable[[], None]) -> None:
+        """Do not call `hear` any more."""
+        curious = self._curious.get(transactional_id, {})
+        curious.pop(hear, None)
+        if not curious:
+            self._curious.pop(transactional_id, None)
+
     # Looking ---------------------------------------------------------------------------------------------
 
     def find(self, transactional_id: str) -> Transaction | None:
@@ -261,6 +273,8 @@ class TransactionCoordinator:
         elif effect.standing.state is TransactionState.COMPLETE_ABORT:
             self.counts.aborted += 1
         self._perform(held, held.transaction.committed(effect.token, self._wall_ms()))
+        for hear in self._curious.pop(held.transaction.transactional_id, ()):
+            hear()
 
     def _send(self, held: Held, effect: SendMarkers) -> None:
         marking, transaction = effect.marking, held.transaction

@@ -13,8 +13,9 @@ from strandline.base.types import TopicPartition
 from strandline.broker.coordinator_partitions import partition_of
 from strandline.broker.handlers import producers
 from strandline.broker.handlers.groups import coordinators
-from strandline.broker.handlers.transactions import listing, progress
+from strandline.broker.handlers.transactions import listing, patience, progress
 from strandline.broker.network.exchange import Exchange, Listener
+from strandline.broker.replicas.purgatory import Deadlines
 from strandline.protocol.apis import APIS, Api, response_header_version
 from strandline.protocol.error_codes import ApiError, ErrorCode
 from strandline.protocol.messages import groups, transactions
@@ -37,6 +38,7 @@ class Client:
 
     def __init__(self, stage: TransactionStage) -> None:
         self.stage = stage
+        self.deadlines: Any = SimpleNamespace(add=lambda waiter, deadline: False)  # nobody may wait
         self.picture = picture(topic("__transaction_state"), topic("x"), topic("y"))
 
     async def send(self, request: Any, version: int) -> Any:
@@ -62,6 +64,7 @@ class Client:
         exchange = Exchange(channel, Listener("CLIENT", version >= 4), api, version, 1, "me")
         broker: Any = SimpleNamespace(
             transactions=self.stage.coordinator,
+            shared=SimpleNamespace(loop=asyncio.get_running_loop(), deadlines=self.deadlines),
             groups=SimpleNamespace(partition_count=lambda: GROUPS),
             metadata=self.picture,
             held=TellsAtOnce(),
@@ -332,5 +335,57 @@ def test_a_coordinator_is_found(version: int) -> None:
         assert (await one()).error_code == shares
         asked.key_type = 3
         assert (await one()).error_code == ErrorCode.INVALID_REQUEST
+
+    play(story)
+
+
+def test_the_next_transaction_begins_when_the_last_one_has_ended() -> None:
+    """Without a pause of the client's: the question waits until the last marker is written."""
+
+    async def story(client: Client) -> None:
+        client.deadlines = Deadlines(asyncio.get_running_loop())
+        producer = await client.ongoing()
+        assert (await client.send(ending(producer), 3)).error_code == 0
+        for version in (0, 3):
+            next_one = await client.begin(adding(producer, Y, version=version), version)
+            assert next_one == []
+            client.stage.deliver()
+            (answer,) = next_one
+            assert added(answer, version) == {"y": 0}
+            assert (await client.send(ending(producer), 3)).error_code == 0
+        offsets = transactions.AddOffsetsToTxnRequest(
+            transactional_id="t", producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
+            group_id="g",
+        )  # fmt: skip
+        asked = await client.begin(offsets, 3)
+        assert asked == []
+        client.stage.deliver()
+        assert asked[0].error_code == 0 and len(client.deadlines) == 0
+
+    play(story)
+
+
+def test_who_waits_for_an_end_that_does_not_come_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.02)
+
+    async def story(client: Client) -> None:
+        client.deadlines = Deadlines(asyncio.get_running_loop())
+        producer = await client.ongoing()
+        await client.send(ending(producer), 3)
+        early = await client.begin(adding(producer, Y, version=3), 3)
+        async with asyncio.timeout(5):
+            while not early:
+                await asyncio.sleep(0.005)
+        assert added(early[0], 3) == {"y": ErrorCode.CONCURRENT_TRANSACTIONS}
+        client.stage.deliver()
+        assert len(early) == 1, "it is answered once"
+        assert added(await client.send(adding(producer, Y, version=3), 3), 3) == {"y": 0}
+        await client.send(ending(producer), 3)
+        waiting = await client.begin(adding(producer, X, version=3), 3)
+        client.stage.resign()
+        async with asyncio.timeout(5):
+            while not waiting:
+                await asyncio.sleep(0.005)
+        assert added(waiting[0], 3) == {"x": ErrorCode.CONCURRENT_TRANSACTIONS}
 
     play(story)

@@ -3,7 +3,8 @@
 v2 may answer PRODUCER_FENCED, older versions INVALID_PRODUCER_EPOCH · v3 flexible
 AddPartitionsToTxn: v4 and v5, from brokers only: several transactions, or only a check that they have the
 partitions (KIP-890)
-Each is answered once its record is committed. If one partition does not exist, none is added.
+Each is answered once its record is committed. If one partition does not exist, none is added. What comes
+while the last transaction is being ended waits for that (patience.py).
 Left to others: what the answer is (transactions/transaction.py), finding it (transactions/coordinator.py).
 """
 
@@ -30,7 +31,8 @@ from ...context import BrokerContext
 from ...coordinator_partitions import partition_of
 from ...network.exchange import Exchange, HandlerEntry
 from ...topic_names import OFFSETS_TOPIC
-from ...transactions.state import Answer, ProducerIdentity
+from ...transactions.state import Answer, ProducerIdentity, Reply
+from .patience import Patient
 
 FENCED_SINCE = 2
 SEVERAL_SINCE = 4
@@ -80,11 +82,22 @@ def _add(
     try:
         if asked.verify_only:
             return done(broker.transactions.verify(asked.transactional_id, *producer, partitions))
-        return broker.transactions.add_partitions(
-            asked.transactional_id, producer, frozenset(partitions), answer
-        )
+        return _ask_to_add(broker, asked.transactional_id, producer, frozenset(partitions), answer)
     except ApiError as error:
         return done(dict.fromkeys(partitions, error.code))
+
+
+def _ask_to_add(
+    broker: BrokerContext,
+    transactional_id: str,
+    producer: ProducerIdentity,
+    partitions: frozenset[TopicPartition],
+    reply: Reply,
+) -> None:
+    def ask(answered: Reply) -> None:
+        broker.transactions.add_partitions(transactional_id, producer, partitions, answered)
+
+    Patient(broker, transactional_id, ask, reply).begin()
 
 
 def _transactions(version: int, request: AddPartitionsToTxnRequest) -> list[AddPartitionsToTxnTransaction]:
@@ -148,7 +161,8 @@ def add_offsets(broker: BrokerContext, exchange: Exchange, request: AddOffsetsTo
     def answer(told: Answer) -> None:
         exchange.answer(AddOffsetsToTxnResponse(error_code=fit(told.error, exchange)))
 
-    broker.transactions.add_partitions(
+    _ask_to_add(
+        broker,
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
         frozenset({TopicPartition(OFFSETS_TOPIC, partition)}),
